@@ -6,10 +6,14 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Result, bail};
-use mallard_observe::perf::Samples;
+use mallard_live::image::Images;
+use mallard_live::source::Reader;
+use mallard_observe::perf::{Samples, What};
 use mallard_observe::proc;
-use mallard_report::diagnosis::{Answer, Figures, Trouble};
+use mallard_report::diagnosis::{Answer, Diagnosis, Evidence, Figures, Trouble};
 
+use super::judge::sentence;
+use super::kernel::Kernel;
 use super::options::Options;
 use super::unprobed::{Subject, verdict};
 use super::{figures, outside};
@@ -32,7 +36,14 @@ pub fn run(options: &Options, pid: u32) -> Result<ExitCode> {
     let typed = command_line(pid).unwrap_or_else(|| executable.display().to_string());
     let until = Instant::now() + options.duration.unwrap_or(DURATION);
     let enough = || Instant::now() >= until || stop.requested();
-    let seen = outside::watch(process, Samples::of(process), enough);
+    let page = Reader::open(pid, &mut Images::default());
+    let no_page = page.as_ref().err().map(ToString::to_string);
+    let eyes = outside::Eyes {
+        samples: Samples::of(process, What::Time),
+        kernel: Kernel::of(process),
+        page: page.ok(),
+    };
+    let seen = outside::watch(process, eyes, enough);
     let mut f = Figures {
         runs: 1,
         processes: 1,
@@ -51,30 +62,45 @@ pub fn run(options: &Options, pid: u32) -> Result<ExitCode> {
         why: None,
     };
     let mut d = verdict(f, seen, &subject);
-    let busy =
-        (d.figures.user_seconds + d.figures.system_seconds) / d.figures.wall_seconds.max(1e-3);
-    if busy < IDLE {
-        d.answer = Answer::No;
-        d.sentence = format!(
-            "The process uses {:.1} % of one CPU: it waits, and no allocator makes it faster.",
-            busy * 100.0
-        );
-        d.bound = None;
-        d.troubles.clear();
-        d.next.clear();
-        d.takes = d
-            .figures
-            .waits_outside
-            .first()
-            .map(|(kind, share)| Trouble {
-                key: "idle".to_owned(),
-                what: "the process waits".to_owned(),
-                because: format!("{:.0} % of thread time, {kind}", share * 100.0),
-            });
-    }
+    d.ways.push(Evidence {
+        what: "live bytes".to_owned(),
+        how: match no_page {
+            None => "the process’s own page of statistics, as `mallard top` shows it".to_owned(),
+            Some(reason) => format!("not known: {reason}"),
+        },
+    });
+    waits_only(&mut d);
     d.program = format!("{} (process {pid})", executable.display());
     super::finish(&mut d, started);
     super::show(options, &d, Path::new(&format!("pid-{pid}")))
+}
+
+/// What is said of a process that hardly computes: only its memory can matter.
+fn waits_only(d: &mut Diagnosis) {
+    let f = &d.figures;
+    let busy = (f.user_seconds + f.system_seconds) / f.wall_seconds.max(1e-3);
+    let in_memory = |trouble: &Trouble| ["held_back", "pinned"].contains(&trouble.key.as_str());
+    if busy >= IDLE {
+        return;
+    }
+    d.bound = None;
+    d.troubles.retain(in_memory);
+    if !d.troubles.is_empty() {
+        d.answer = Answer::Yes;
+        d.sentence = sentence(f, d.answer, None, &d.troubles, None);
+        return;
+    }
+    d.answer = Answer::No;
+    d.sentence = format!(
+        "The process uses {:.1} % of one CPU: it waits, and no allocator makes it faster.",
+        busy * 100.0
+    );
+    d.next.clear();
+    d.takes = f.waits_outside.first().map(|(kind, share)| Trouble {
+        key: "idle".to_owned(),
+        what: "the process waits".to_owned(),
+        because: format!("{:.0} % of thread time, {kind}", share * 100.0),
+    });
 }
 
 /// Page faults beyond the growth of resident memory are on pages that had been there before.

@@ -393,7 +393,7 @@ fn memory(f: &mut Figures, found: &Findings) {
         .filter(|memory| memory.rss > 0)
         .map(|memory| memory.live);
     f.peak_live = found.memory.iter().map(|memory| memory.live).max();
-    f.grows = growth(found);
+    f.grows = growth_of(found);
     let late = &found.memory[found.memory.len() * 3 / 4..];
     let held = |memory: &&mallard_observe::findings::Memory| {
         let (rss, live) = (
@@ -423,14 +423,19 @@ fn memory(f: &mut Figures, found: &Findings) {
     }
 }
 
-/// The line that live bytes grow on. The first tenth is the start of the program.
-fn growth(found: &Findings) -> Option<Growth> {
+/// The growth of a run. The first tenth is the start of the program.
+fn growth_of(found: &Findings) -> Option<Growth> {
     let memory = &found.memory[found.memory.len() / 10..];
-    let moments: Vec<(f64, f64)> = memory
-        .iter()
-        .filter(|m| m.rss > 0)
-        .map(|m| (m.seconds, m.live as f64))
-        .collect();
+    let moments = memory.iter().filter(|m| m.rss > 0);
+    growth(
+        &moments
+            .map(|m| (m.seconds, m.live as f64))
+            .collect::<Vec<_>>(),
+    )
+}
+
+/// The line that live bytes grow on, of seconds and bytes.
+pub fn growth(moments: &[(f64, f64)]) -> Option<Growth> {
     if moments.len() < 15 {
         return None;
     }
@@ -507,10 +512,10 @@ mod tests {
 
     #[test]
     fn growth_is_a_line_and_not_a_step() {
-        let line = growth(&found(|n| n as i64 * (1 << 20))).unwrap();
+        let line = growth_of(&found(|n| n as i64 * (1 << 20))).unwrap();
         assert!(line.fit > 0.99 && line.share > 0.8, "{line:?}");
-        assert_eq!(growth(&found(|_| 50 << 20)), None);
-        let step = growth(&found(|n| if n < 20 { 1 << 20 } else { 90 << 20 })).unwrap();
+        assert_eq!(growth_of(&found(|_| 50 << 20)), None);
+        let step = growth_of(&found(|n| if n < 20 { 1 << 20 } else { 90 << 20 })).unwrap();
         assert!(step.fit < 0.95, "{step:?}");
     }
 }

@@ -9,10 +9,11 @@ mod time;
 mod words;
 
 use mallard_observe::who::{Family, Pool};
-use mallard_report::diagnosis::{Answer, Bound, Figures, Next, Trouble};
+use mallard_report::diagnosis::{Answer, Bound, Figures, Heap, Next, Trouble};
 use mallard_report::units;
 
 use super::thresholds as limit;
+pub use words::sentence;
 
 /// The verdict.
 #[derive(Debug)]
@@ -68,7 +69,7 @@ pub fn judge(f: &Figures, about: About) -> Verdict {
     let takes = (answer == Answer::No || troubles.is_empty())
         .then(|| takes(f, about.pool))
         .flatten();
-    let sentence = words::sentence(f, answer, bound, &troubles, takes.as_ref());
+    let sentence = sentence(f, answer, bound, &troubles, takes.as_ref());
     let next = next::next(&troubles, answer, about);
     Verdict {
         answer,
@@ -154,6 +155,9 @@ fn memory_troubles(f: &Figures, pool: Option<Pool>) -> Vec<Trouble> {
         ));
         return found;
     }
+    if let Some(heap) = &f.heap {
+        return in_heap(heap, f.peak_rss).into_iter().collect();
+    }
     let Some(end) = &f.end else { return found };
     let live = end.live.max(0) as u64;
     let kept = end.anonymous.saturating_sub(end.lazy);
@@ -182,11 +186,35 @@ fn memory_troubles(f: &Figures, pool: Option<Pool>) -> Vec<Trouble> {
             because,
         ));
     } else if pool.is_none() {
-        let what = "live blocks pin pages that are nearly free (fragmentation)";
-        found.push(trouble("pinned", what, because));
+        found.push(trouble("pinned", PINNED, because));
     }
     found
 }
+
+/// What a process says of its own heap: memory beyond its live bytes is free pages and blocks, which
+/// could go back, or lies between blocks.
+fn in_heap(heap: &Heap, peak_rss: u64) -> Option<Trouble> {
+    let kept = (heap.active + heap.free + heap.metadata).min(peak_rss);
+    let excess = kept.saturating_sub(heap.allocated);
+    let ratio = kept as f64 / heap.allocated.max(1) as f64;
+    let is_fresh = heap.age_seconds <= limit::FRESH_SECONDS;
+    if ratio < limit::HELD || excess < limit::HELD_BYTES || !is_fresh {
+        return None;
+    }
+    let free = heap.free + heap.cached;
+    let because = format!(
+        "the heap has {} for {} of live bytes; {} are free pages and blocks in caches",
+        units::bytes(kept as f64),
+        units::bytes(heap.allocated as f64),
+        units::bytes(free as f64)
+    );
+    Some(match free * 2 >= excess {
+        true => trouble("held_back", "the allocator keeps free memory", because),
+        false => trouble("pinned", PINNED, because),
+    })
+}
+
+const PINNED: &str = "live blocks pin pages that are nearly free (fragmentation)";
 
 /// What takes the time instead.
 fn takes(f: &Figures, pool: Option<Pool>) -> Option<Trouble> {

@@ -8,6 +8,7 @@
 mod attached;
 mod figures;
 mod judge;
+mod kernel;
 pub mod options;
 mod outside;
 mod runs;
@@ -463,8 +464,20 @@ fn explain() -> Result<ExitCode> {
             "a run of its own with seccomp’s user notification; where that is refused: not counted",
         ),
         (
+            "system calls (--pid)",
+            "the kernel’s tracepoint, with the stack of each call; needs root and tracefs",
+        ),
+        (
             "page faults",
             "the kernel’s count; its price is measured on this machine",
+        ),
+        (
+            "page faults by kind (--pid)",
+            "samples of the kernel with addresses: heaps, files, stacks",
+        ),
+        (
+            "live bytes (--pid)",
+            "a process on Mallard publishes them; of any other: not known",
         ),
         (
             "held back or pinned",

@@ -4,11 +4,15 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use mallard_live::snapshot::Snapshot;
+use mallard_live::source::Reader;
 use mallard_observe::perf::{Code, Refused, Samples};
 use mallard_observe::proc::{self, Doing, Wait};
-use mallard_report::diagnosis::{Figures, Moment};
+use mallard_report::diagnosis::{Figures, Heap, Moment};
 
-use super::figures::wilson;
+use super::figures::{growth, wilson};
+use super::kernel::{Kernel, Told};
+use super::thresholds::FRESH_SECONDS;
 
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 const MEMORY_EVERY: Duration = Duration::from_millis(100);
@@ -42,6 +46,10 @@ pub struct Seen {
     /// User and system time, and page faults, while it was watched.
     pub cpu: (f64, f64),
     pub faults: u64,
+    /// What the kernel told of page faults and system calls.
+    pub kernel: Told,
+    /// What the process itself says of its heap, if it runs on Mallard.
+    pub heap: Option<Snapshot>,
     /// The process that started it, whose samples are not its own.
     started_by: i32,
     looks: u64,
@@ -75,12 +83,21 @@ impl Thread {
     }
 }
 
+/// What a process is watched by.
+pub struct Eyes {
+    pub samples: Result<Samples, Refused>,
+    pub kernel: Kernel,
+    /// Its page of statistics, if it runs on Mallard.
+    pub page: Option<Reader>,
+}
+
 /// Watches a process until it ends, or `enough` says so.
-pub fn watch(
-    process: i32,
-    mut samples: Result<Samples, Refused>,
-    enough: impl Fn() -> bool,
-) -> Seen {
+pub fn watch(process: i32, eyes: Eyes, enough: impl Fn() -> bool) -> Seen {
+    let Eyes {
+        mut samples,
+        mut kernel,
+        page,
+    } = eyes;
     let mut seen = Seen {
         started_by: proc::parent(process).unwrap_or(0),
         ..Seen::default()
@@ -101,10 +118,14 @@ pub fn watch(
         if let Ok(samples) = &mut samples {
             seen.take(samples, &mut code);
         }
+        kernel.take(&mut code, seen.started_by);
         seen.look(process, &mut code, &mut next_thread);
         after = proc::usage(process).unwrap_or(after);
         if Instant::now() >= memory_at {
             memory_at += MEMORY_EVERY;
+            // A page that is being written, or gone, leaves what it said last.
+            let heap = page.as_ref().and_then(|page| page.read().ok());
+            seen.heap = heap.or(seen.heap);
             if let Some(rss) = proc::rss(process).filter(|rss| *rss > 0) {
                 seen.remember(begun.elapsed(), rss);
             }
@@ -119,6 +140,8 @@ pub fn watch(
         seen.take(samples, &mut code);
         seen.without_kernel = !samples.has_kernel();
     }
+    kernel.take(&mut code, seen.started_by);
+    seen.kernel = kernel.told();
     seen.settle();
     seen.has_allocator = code.has_allocator();
     seen.seconds = begun.elapsed().as_secs_f64();
@@ -202,7 +225,7 @@ impl Seen {
     fn remember(&mut self, since: Duration, rss: u64) {
         self.timeline.push(Moment {
             seconds: since.as_secs_f64(),
-            live: 0,
+            live: (self.heap.as_ref()).map_or(0, |heap| heap.totals.allocated as i64),
             rss,
             lazy: None,
             calls_per_second: 0.0,
@@ -215,6 +238,7 @@ impl Seen {
         self.outside += more.outside;
         self.unknown += more.unknown;
         self.lost += more.lost;
+        self.kernel.add(more.kernel);
         self.looks += more.looks;
         self.running += more.running;
         self.has_allocator |= more.has_allocator;
@@ -271,6 +295,33 @@ impl Seen {
         f.running = self.running as f64 / looks.max(1) as f64;
         let rss = self.timeline.iter().map(|moment| moment.rss);
         f.peak_rss = f.peak_rss.max(rss.max().unwrap_or(0));
+        self.kernel.figures(f);
+        if let Some(heap) = &self.heap {
+            self.memory(f, heap);
+        }
+    }
+
+    /// Adds what the process itself says of its heap.
+    fn memory(&self, f: &mut Figures, heap: &Snapshot) {
+        let (age, heap) = (heap.age.as_secs_f64(), &heap.totals);
+        f.heap = Some(Heap {
+            age_seconds: age,
+            allocated: heap.allocated,
+            active: heap.active,
+            resident: heap.resident,
+            free: heap.dirty + heap.muzzy,
+            cached: heap.cached(),
+            metadata: heap.metadata,
+        });
+        if age > FRESH_SECONDS {
+            return;
+        }
+        let moments = self.timeline.iter().filter(|moment| moment.live > 0);
+        let highest = moments.clone().max_by_key(|moment| moment.rss);
+        f.live_at_peak = highest.map(|moment| moment.live);
+        f.peak_live = Some(heap.peak.max(heap.allocated) as i64);
+        let live: Vec<_> = moments.map(|m| (m.seconds, m.live as f64)).collect();
+        f.grows = growth(&live);
     }
 
     /// How the share of CPU time was had, or why not, in a line.

@@ -28,6 +28,9 @@ pub const HAND_OFF: f64 = 0.20;
 /// Memory over live bytes at the end, and the least excess that matters.
 pub const HELD: f64 = 1.5;
 pub const HELD_BYTES: u64 = 16 << 20;
+/// A process on Mallard publishes its figures each second while it allocates. Older ones may have
+/// become wrong.
+pub const FRESH_SECONDS: f64 = 3.0;
 /// Growth of live bytes over the run as a share of their peak, how well a line fits, and the least
 /// that matters.
 pub const GROWTH: f64 = 0.5;

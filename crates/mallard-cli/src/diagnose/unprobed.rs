@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use mallard_measure::{Cpus, Launcher, Measurement, Purpose, Spec, Stop};
 use mallard_observe::findings::Findings;
-use mallard_observe::perf::Samples;
+use mallard_observe::perf::{Samples, What};
 use mallard_observe::who::{self, Family};
 use mallard_report::diagnosis::{Answer, Diagnosis, Evidence, Figures};
 
 use super::judge::{About, judge};
+use super::kernel::Kernel;
 use super::options::Options;
-use super::outside::{Seen, watch};
+use super::outside::{Eyes, Seen, watch};
 use super::thresholds::{SAMPLES, WANTED_SAMPLES};
 use super::{figures, named, runs};
 
@@ -85,10 +86,14 @@ fn one(
     options: &Options,
 ) -> Result<(Measurement, Seen)> {
     let until = options.duration.map(|duration| Instant::now() + duration);
-    let samples = Samples::of_children();
+    let eyes = Eyes {
+        samples: Samples::of_children(What::Time),
+        kernel: Kernel::of_children(),
+        page: None,
+    };
     let beside = |pid: u32| -> Result<Box<Seen>, Box<Seen>> {
         let late = || until.is_some_and(|until| Instant::now() >= until);
-        let seen = Box::new(watch(pid as i32, samples, || late() || stop.requested()));
+        let seen = Box::new(watch(pid as i32, eyes, || late() || stop.requested()));
         // An error has the launcher kill what does not end by itself.
         if !late() || runs::ends(pid) {
             Ok(seen)
@@ -136,7 +141,7 @@ pub fn verdict(mut f: Figures, seen: Seen, subject: &Subject<'_>) -> Diagnosis {
         what: what.to_owned(),
         how,
     };
-    let ways = vec![
+    let mut ways = vec![
         evidence("CPU share", seen.how()),
         evidence(
             "waits",
@@ -147,6 +152,7 @@ pub fn verdict(mut f: Figures, seen: Seen, subject: &Subject<'_>) -> Diagnosis {
             "the kernel’s count; again: beyond the growth of resident pages".to_owned(),
         ),
     ];
+    ways.extend(seen.kernel.ways());
     Diagnosis {
         answer: judged.answer,
         sentence,

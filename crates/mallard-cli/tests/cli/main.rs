@@ -16,6 +16,7 @@ mod real;
 mod record;
 mod replay;
 mod report;
+mod running;
 mod services;
 mod suite;
 mod top;

@@ -115,6 +115,9 @@ pub struct Figures {
     pub faults: u64,
     /// The share of page faults that are not the first of their page.
     pub refaults: Option<f64>,
+    /// Shares of page faults by what lies at their addresses.
+    #[serde(default)]
+    pub fault_kinds: Vec<(String, f64)>,
     /// The share of CPU time that page faults, and those that are not the first, take.
     pub fault_share: f64,
     pub refault_share: f64,
@@ -124,6 +127,9 @@ pub struct Figures {
     /// The growth of live memory is a line: its end over its beginning.
     pub grows: Option<Growth>,
     pub end: Option<EndMemory>,
+    /// What a process on Mallard says of its own heap.
+    #[serde(default)]
+    pub heap: Option<Heap>,
     /// The share of the last quarter of the run in which memory was as far above live bytes as
     /// matters.
     pub held_late: Option<f64>,
@@ -172,6 +178,25 @@ pub struct EndMemory {
     pub live: i64,
     /// Bytes that went back when the allocator was asked; none if it was not asked.
     pub returned: Option<u64>,
+}
+
+/// A heap as its allocator sees it, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Heap {
+    /// How long before the end of the watch it said so.
+    pub age_seconds: f64,
+    /// Blocks that the program holds.
+    pub allocated: u64,
+    /// Pages with such blocks.
+    pub active: u64,
+    /// An upper bound of the memory behind all of it.
+    pub resident: u64,
+    /// Free pages that still have memory.
+    pub free: u64,
+    /// Free blocks in caches.
+    pub cached: u64,
+    /// The allocator's own records.
+    pub metadata: u64,
 }
 
 /// One time of the run.

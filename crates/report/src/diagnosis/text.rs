@@ -271,6 +271,11 @@ fn kernel(f: &Figures) -> String {
         kernel.push(format!("{} by the allocator", by_allocator.join(", ")));
     }
     kernel.push(format!("{} page faults", units::count(f.faults as f64)));
+    let kinds = named(&f.fault_kinds);
+    if !kinds.is_empty() {
+        let last = kernel.last_mut().expect("pushed above");
+        *last += &format!(" ({kinds})");
+    }
     if let Some(share) = f.refaults {
         kernel.push(format!(
             "{} of them on pages that had been there before",
@@ -295,6 +300,20 @@ fn memory(f: &Figures) -> String {
         if let Some(returned) = end.returned {
             text += &format!(": {} went back when asked to", mib(returned as f64));
         }
+    }
+    if let Some(heap) = &f.heap {
+        let when = match heap.age_seconds {
+            age if age < 2.0 => "now".to_owned(),
+            age => format!("as published {age:.0} s ago"),
+        };
+        text += &format!(
+            " · the heap {when}: {} live on {} of pages, {} in caches, {} of free pages, {} of records",
+            mib(heap.allocated as f64),
+            mib(heap.active as f64),
+            mib(heap.cached as f64),
+            mib(heap.free as f64),
+            mib(heap.metadata as f64)
+        );
     }
     text
 }

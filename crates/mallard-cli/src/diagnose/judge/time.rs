@@ -41,7 +41,7 @@ fn growth(f: &Figures) -> Option<Trouble> {
     heap_grows(f).then(|| {
         let because = format!(
             "page faults take {} ≥ {} of CPU time, {} of them for new pages",
-            percent(f.fault_share),
+            percent(heap_faults(f)),
             percent(limit::FAULTS),
             percent(1.0 - f.refaults.unwrap_or(0.0))
         );
@@ -100,10 +100,26 @@ fn work(f: &Figures) -> Option<Trouble> {
 /// faults too, and so has a heap of its own (V8, a mapped file).
 pub fn heap_grows(f: &Figures) -> bool {
     let live = f.peak_live.unwrap_or(0).max(0) as u64;
-    f.fault_share >= limit::FAULTS
+    let is_malloc_s = match f.peak_live {
+        Some(_) => live >= f.peak_rss / 2,
+        // Of a process that is seen from outside, the addresses tell.
+        None => in_heap(f).is_some_and(|share| share >= 0.5),
+    };
+    heap_faults(f) >= limit::FAULTS
         && f.refaults.unwrap_or(0.0) < limit::REFAULTS
         && f.faults >= limit::FAULTS_COUNT
-        && live >= f.peak_rss / 2
+        && is_malloc_s
+}
+
+/// The share of page faults that lie in a heap, if their addresses are known.
+fn in_heap(f: &Figures) -> Option<f64> {
+    let heap = f.fault_kinds.iter().find(|(kind, _)| kind == "heap");
+    (!f.fault_kinds.is_empty()).then(|| heap.map_or(0.0, |(_, share)| *share))
+}
+
+/// The share of CPU time in page faults of the heap, as far as it is known which they are.
+pub fn heap_faults(f: &Figures) -> f64 {
+    f.fault_share * in_heap(f).unwrap_or(1.0)
 }
 
 /// Memory that goes back to the system and comes again, and how.

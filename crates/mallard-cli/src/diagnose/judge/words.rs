@@ -4,6 +4,7 @@ use mallard_report::diagnosis::{Answer, Bound, Figures, Trouble};
 
 use super::super::thresholds as limit;
 use super::percent;
+use super::time::heap_faults;
 
 /// How malloc is the bottleneck, by the first trouble.
 fn how(troubles: &[Trouble]) -> &'static str {
@@ -54,7 +55,7 @@ pub fn sentence(
                     ))
                 ),
                 _ if troubles[0].key == "growth" => {
-                    format!("{by} They take {} of CPU time.", percent(f.fault_share))
+                    format!("{by} They take {} of CPU time.", percent(heap_faults(f)))
                 }
                 _ => format!("{by} In time, no allocator makes it more than {most:.2} × as fast."),
             }

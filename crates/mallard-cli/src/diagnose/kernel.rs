@@ -1,0 +1,155 @@
+//! What the kernel tells of a process besides its time: where its page faults lie, and which system
+//! calls change its address space, with the stacks that made them.
+
+use std::collections::BTreeMap;
+
+use mallard_observe::perf::memory::{Maps, Region};
+use mallard_observe::perf::{Code, Refused, Samples, What};
+use mallard_report::diagnosis::{Evidence, Figures};
+
+/// The samples of a process while it is watched.
+pub struct Kernel {
+    faults: Result<Samples, Refused>,
+    calls: Result<Samples, Refused>,
+    maps: Maps,
+    told: Told,
+}
+
+/// What they have told.
+#[derive(Debug, Default)]
+pub struct Told {
+    faults: BTreeMap<Region, u64>,
+    /// By name: calls of the allocator, and of all others.
+    calls: BTreeMap<&'static str, [u64; 2]>,
+    /// Samples of calls that the kernel dropped.
+    lost: u64,
+    no_faults: Option<String>,
+    no_calls: Option<String>,
+}
+
+impl Kernel {
+    /// For a process that runs already.
+    pub fn of(process: i32) -> Kernel {
+        Kernel::new(|what| Samples::of(process, what))
+    }
+
+    /// For the programs that the calling thread will start.
+    pub fn of_children() -> Kernel {
+        Kernel::new(Samples::of_children)
+    }
+
+    fn new(open: impl Fn(What) -> Result<Samples, Refused>) -> Kernel {
+        let (faults, calls) = (open(What::Faults), open(What::Calls));
+        let why = |samples: &Result<Samples, Refused>| {
+            let refused = samples.as_ref().err();
+            refused.map(ToString::to_string)
+        };
+        let told = Told {
+            no_faults: why(&faults),
+            no_calls: why(&calls),
+            ..Told::default()
+        };
+        Kernel {
+            faults,
+            calls,
+            maps: Maps::default(),
+            told,
+        }
+    }
+
+    /// Takes what has come, except from the process that started the watched one.
+    pub fn take(&mut self, code: &mut Code, started_by: i32) {
+        let (told, maps) = (&mut self.told, &mut self.maps);
+        if let Ok(faults) = &mut self.faults {
+            faults.drain(|sample| {
+                if sample.pid != started_by {
+                    let stack = sample.registers.map_or(0, |registers| registers.sp);
+                    let region = maps.region(sample.pid, sample.address, stack);
+                    *told.faults.entry(region).or_default() += 1;
+                }
+            });
+        }
+        if let Ok(calls) = &mut self.calls {
+            let mut by = BTreeMap::new();
+            told.lost += calls.drain(|sample| {
+                let Some(name) = sample.call.filter(|_| sample.pid != started_by) else {
+                    return;
+                };
+                let inside = sample.registers.is_some_and(|registers| {
+                    code.is_inside(sample.pid, registers, &sample.stack) == Some(true)
+                });
+                by.entry(name).or_insert([0, 0])[usize::from(!inside)] += 1;
+            });
+            told.add_calls(by);
+        }
+    }
+
+    pub fn told(self) -> Told {
+        self.told
+    }
+}
+
+impl Told {
+    /// Adds what another run of the same program has told.
+    pub fn add(&mut self, more: Told) {
+        for (region, count) in more.faults {
+            *self.faults.entry(region).or_default() += count;
+        }
+        self.add_calls(more.calls);
+        self.lost += more.lost;
+    }
+
+    fn add_calls(&mut self, more: BTreeMap<&'static str, [u64; 2]>) {
+        for (name, [inside, outside]) in more {
+            let sum = self.calls.entry(name).or_default();
+            *sum = [sum[0] + inside, sum[1] + outside];
+        }
+    }
+
+    /// Adds shares of page faults, and rates of system calls over all runs.
+    pub fn figures(&self, f: &mut Figures) {
+        let faults: u64 = self.faults.values().sum();
+        f.fault_kinds = self
+            .faults
+            .iter()
+            .map(|(region, count)| (region.name().to_owned(), *count as f64 / faults as f64))
+            .collect();
+        f.fault_kinds.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let seen: u64 = self.calls.values().flatten().sum();
+        let seconds = f.wall_seconds.max(1e-3) * f64::from(f.runs.max(1));
+        // Those that were lost were like the others.
+        let each = (seen + self.lost) as f64 / seen.max(1) as f64 / seconds;
+        let rates = self.calls.iter().map(|(name, [inside, outside])| {
+            let rate = |count: &u64| *count as f64 * each;
+            ((*name).to_owned(), rate(inside), rate(outside))
+        });
+        f.syscalls = rates.collect();
+    }
+
+    /// How both were had, or why not.
+    pub fn ways(&self) -> [Evidence; 2] {
+        let evidence = |what: &str, refused: &Option<String>, how: String| Evidence {
+            what: what.to_owned(),
+            how: match refused {
+                Some(reason) => format!("not known: {reason}"),
+                None => how,
+            },
+        };
+        let lost = match self.lost {
+            0 => String::new(),
+            lost => format!("; {lost} more were lost"),
+        };
+        [
+            evidence(
+                "faults by kind",
+                &self.no_faults,
+                "samples of the kernel, one page fault in 13, with its address".to_owned(),
+            ),
+            evidence(
+                "system calls",
+                &self.no_calls,
+                format!("the kernel’s tracepoint, each call with the stack that makes it{lost}"),
+            ),
+        ]
+    }
+}

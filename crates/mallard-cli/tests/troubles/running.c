@@ -1,0 +1,66 @@
+/* Programs that run until they are killed, for `mallard diagnose --pid`. Each writes a line once it
+ * is in the state that its first argument names. */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { BLOCKS = 150000, SIZE = 500, KEPT_OF = 50 };
+
+static void *blocks[BLOCKS];
+
+/* Blocks all over the heap pin pages that are nearly free. It goes on to allocate. */
+static void pinned(void) {
+    for (int i = 0; i < BLOCKS; i++)
+        blocks[i] = memset(malloc(SIZE), 1, SIZE);
+    for (int i = 0; i < BLOCKS; i++)
+        if (i % KEPT_OF)
+            free(blocks[i]);
+    puts("ready");
+    fflush(stdout);
+    for (;;) {
+        void *some[2000];
+        for (int i = 0; i < 2000; i++)
+            some[i] = malloc(2000 + i);
+        for (int i = 0; i < 2000; i++)
+            free(some[i]);
+        usleep(5000);
+    }
+}
+
+/* Large blocks, each mapped, touched and unmapped (glibc, with a threshold of 128 KiB). */
+static void mapped(void) {
+    puts("ready");
+    fflush(stdout);
+    for (;;) {
+        size_t size = 1 << 20;
+        free(memset(malloc(size), 1, size));
+    }
+}
+
+/* Pages of a file, each touched once. */
+static void file(void) {
+    FILE *content = tmpfile();
+    size_t size = 4 << 20;
+    if (content == NULL || ftruncate(fileno(content), size) != 0)
+        exit(1);
+    puts("ready");
+    fflush(stdout);
+    for (;;) {
+        char *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fileno(content), 0);
+        for (size_t i = 0; i < size; i += 4096)
+            at[i] = 1;
+        usleep(30000);
+        munmap(at, size);
+    }
+}
+
+int main(int count, char **words) {
+    const char *what = count > 1 ? words[1] : "";
+    if (strcmp(what, "pinned") == 0) pinned();
+    else if (strcmp(what, "mapped") == 0) mapped();
+    else if (strcmp(what, "file") == 0) file();
+    return 2;
+}
