@@ -103,19 +103,24 @@ Options:
 ";
 
 const EXAMPLES: &str = "\
+Questions, and what answers them (`--service FILE` instead of `-- PROGRAM` for a server):
+  Throughput stops scaling?   mallard diagnose -- PROGRAM   locks of malloc, or the program's own
+  P99 spikes?                 mallard diagnose -- PROGRAM   the longest calls, and what they wait for
+  RSS never falls?            mallard diagnose -- PROGRAM   a leak, or what the allocator holds back
+  Which allocator?            mallard compare -- PROGRAM    all that are ready, by turns
+  Is a change worth it?       mallard diagnose -- PROGRAM   the most that any allocator can bring
+
 Examples:
   mallard bench --quick                    the basic experiments, in two minutes
-  mallard compare -- sort big.txt          your own program on every allocator that is ready
   mallard run -- redis-server              one program on Mallard
-  mallard diagnose -- ./server --self-test whether malloc is the bottleneck, and why
   mallard record -o web.mtrace -- ./server what it allocates, to be replayed
   mallard tune --service web.toml          which options, if any, make it better
   mallard baseline check web               whether a change made it worse
+  mallard report --open                    the last result as a web page
   mallard profile jeprof.4711.0.f.heap     which code the memory belongs to
   mallard top                              the processes on Mallard, live
   mallard export --listen :9700            their metrics for Prometheus, and their heap profiles
   mallard leak -- ./test                   what the program never frees
-  mallard allocators                       the allocators available on this machine
 
 Run `mallard COMMAND --help` for details.";
 

@@ -1,4 +1,4 @@
-//! What `baseline` and `tune` measure: a program or a service, run once on one variant of the
+//! What `baseline` and `tune` measure: a program, a service or a recording, run once on one variant of the
 //! allocator, with its figures by their names.
 //!
 //! Both need blocks of their own choosing rather than a race of fixed length, so a subject has one
@@ -11,12 +11,13 @@ use std::time::Duration;
 use anyhow::Result;
 use mallard_allocators::program::{self, Program};
 use mallard_allocators::{Allocator, environment, probe};
-use mallard_measure::{Cpus, End, Launcher, Purpose, Spec, Stop, memory};
+use mallard_measure::{Cpus, End, Launcher, Measurement, Purpose, Spec, Stop, memory};
 use mallard_report::model::{Failure, Metric};
 use mallard_service::{Better, Service};
 
 use crate::exit::usage;
 use crate::race::{self, Beside};
+use crate::replay::alone::Alone;
 use crate::service::Subject as Options;
 use crate::service::work::Work;
 
@@ -37,6 +38,14 @@ const OF_PROGRAM: [(&str, &str); 4] = [
     ("faults", ""),
 ];
 
+fn built_in() -> impl Iterator<Item = Metric> {
+    OF_PROGRAM.into_iter().map(|(name, unit)| Metric {
+        name: name.to_owned(),
+        unit: unit.to_owned(),
+        higher_is_better: false,
+    })
+}
+
 /// What the user wants to have measured.
 #[derive(Debug, Clone)]
 pub enum Target {
@@ -48,6 +57,8 @@ pub enum Target {
         service: Box<Service>,
         seconds: u32,
     },
+    /// What a program allocated, replayed at full speed.
+    Recording(Box<Alone>),
 }
 
 impl Target {
@@ -81,6 +92,10 @@ impl Target {
                 name.to_string_lossy().into_owned()
             }
             Target::Service { service, .. } => service.name.clone(),
+            Target::Recording(alone) => {
+                let name = alone.file.file_stem().unwrap_or(alone.file.as_os_str());
+                name.to_string_lossy().into_owned()
+            }
         }
     }
 
@@ -89,6 +104,7 @@ impl Target {
         match self {
             Target::Program { words, .. } => crate::compare::command_line(words),
             Target::Service { service, .. } => format!("the service {}", service.name),
+            Target::Recording(alone) => format!("the recording {}", alone.file.display()),
         }
     }
 }
@@ -111,6 +127,11 @@ enum Kind<'a> {
         cpus: Option<Cpus>,
     },
     Service(Box<Work<'a>>),
+    Recording {
+        program: Program,
+        alone: &'a Alone,
+        cpus: Option<Cpus>,
+    },
 }
 
 /// How to run.
@@ -139,13 +160,21 @@ impl<'a> Subject<'a> {
             Target::Service { service, seconds } => {
                 Kind::Service(Box::new(Work::new(service, launcher, *seconds, cpus)?))
             }
+            Target::Recording(alone) => Kind::Recording {
+                program: program::check(&alone.program.to_string_lossy())?,
+                alone,
+                cpus,
+            },
         };
         Ok(Subject {
             launcher,
             stop,
             warm,
             limit,
-            peak: 0,
+            peak: match target {
+                Target::Recording(alone) => alone.peak_bytes,
+                _ => 0,
+            },
             kind,
         })
     }
@@ -160,13 +189,9 @@ impl<'a> Subject<'a> {
                     unit: metric.unit.clone(),
                     higher_is_better: metric.better == Better::Higher,
                 });
-                let built_in = OF_PROGRAM.map(|(name, unit)| Metric {
-                    name: name.to_owned(),
-                    unit: unit.to_owned(),
-                    higher_is_better: false,
-                });
-                own.chain(built_in).collect()
+                own.chain(built_in()).collect()
             }
+            Kind::Recording { .. } => built_in().collect(),
         }
     }
 
@@ -196,6 +221,23 @@ impl<'a> Subject<'a> {
                     ..Spec::default()
                 }
             }
+            Kind::Recording {
+                program,
+                alone,
+                cpus,
+            } => {
+                probe::verify_in_target(program, allocator)?;
+                Spec {
+                    program: program.path.clone().into(),
+                    arguments: alone.arguments.iter().map(Into::into).collect(),
+                    environment: environment(allocator, conf),
+                    without: crate::conditions::foreign_settings(),
+                    cpus: cpus.clone(),
+                    timeout: self.limit,
+                    exact_peak: true,
+                    ..Spec::default()
+                }
+            }
         };
         spec.environment.extend(more.iter().cloned());
         Ok(spec)
@@ -216,6 +258,13 @@ impl<'a> Subject<'a> {
                 let nothing = |_| Ok::<(), ()>(());
                 match self.launcher.run_beside(spec, Purpose::Cost, nothing) {
                     Ok((measured, _)) => of_program(metrics, &measured),
+                    Err(error) => Err(failure(error.to_string())),
+                }
+            }
+            Kind::Recording { alone, .. } => {
+                let nothing = |_| Ok::<(), ()>(());
+                match self.launcher.run_beside(spec, Purpose::Cost, nothing) {
+                    Ok((measured, _)) => of_recording(alone, &measured),
                     Err(error) => Err(failure(error.to_string())),
                 }
             }
@@ -251,21 +300,46 @@ fn serve(work: &Work, launcher: &Launcher, spec: &Spec) -> Result<Figures, Failu
     Ok(run.metrics)
 }
 
+/// Why a run has no figures, if it did not end well.
+fn ended(measured: &Measurement) -> Result<(), Failure> {
+    let fail = |reason: &str| Err(race::failure(reason.to_owned(), measured));
+    match measured.end {
+        End::Code(0) => Ok(()),
+        End::Code(code) => fail(&format!("it exits with code {code}")),
+        End::Signal(signal) => fail(&format!("it was killed by signal {signal}")),
+        End::TimedOut => fail("it did not end within the time limit"),
+        End::Stopped => fail(STOPPED),
+    }
+}
+
+fn of_recording(alone: &Alone, measured: &Measurement) -> Result<Figures, Failure> {
+    ended(measured)?;
+    let Some([time, cpu, peak]) = alone.figures(measured) else {
+        let reason = "the replay did not print its result".to_owned();
+        return Err(race::failure(reason, measured));
+    };
+    let run = race::figures(measured);
+    let faults = (run.minor_faults + run.major_faults) as f64;
+    let figures = [
+        ("time", time),
+        ("cpu", cpu),
+        ("rss_peak", peak),
+        ("faults", faults),
+    ];
+    Ok(figures
+        .map(|(name, figure)| (name.to_owned(), figure))
+        .into())
+}
+
 /// This much of a program's output is searched for metrics.
 const MOST_OUTPUT: usize = 4 << 20;
 
 fn of_program(
     metrics: &[mallard_service::Metric],
-    measured: &mallard_measure::Measurement,
+    measured: &Measurement,
 ) -> Result<Figures, Failure> {
+    ended(measured)?;
     let fail = |reason: &str| Err(race::failure(reason.to_owned(), measured));
-    match measured.end {
-        End::Code(0) => {}
-        End::Code(code) => return fail(&format!("it exits with code {code}")),
-        End::Signal(signal) => return fail(&format!("it was killed by signal {signal}")),
-        End::TimedOut => return fail("it did not end within the time limit"),
-        End::Stopped => return fail(STOPPED),
-    }
     let said = measured.stdout.head(MOST_OUTPUT).unwrap_or_default();
     let mut figures = Figures::new();
     for metric in metrics {

@@ -25,9 +25,6 @@ pub struct Pair<'a> {
     pub anchor: Option<Side<'a>>,
 }
 
-/// When blocks are looked at, with the risk that each look may take: 5 % together.
-pub const LOOKS: [(usize, f64); 3] = [(8, 0.01), (14, 0.015), (20, 0.025)];
-
 impl Pair<'_> {
     pub fn metrics(&self) -> Vec<Metric> {
         self.subject.subject.metrics()

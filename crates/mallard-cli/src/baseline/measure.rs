@@ -186,6 +186,7 @@ fn another(path: &str, target: &Target, options: &Options) -> Result<Target> {
                 seconds: *seconds,
             })
         }
+        Target::Recording(_) => Err(usage("a recording has no other program")),
     }
 }
 

@@ -4,12 +4,13 @@
 //! and keeps every block in a [`file`]. `check` runs both again and compares the ratios of subject
 //! to anchor, so that another day or a slower machine cancels. `ab` compares two variants in one
 //! sitting and needs no file. A [`gate`] fails only where the whole interval of the change is
-//! beyond its limit; [`verdicts`] says so in every form, and [`blocks`] runs the subject and the
+//! beyond its limit, and [`looks`] says when the blocks are enough; [`verdicts`] says so in every form, and [`blocks`] runs the subject and the
 //! anchor in turns.
 
 mod blocks;
 mod file;
 mod gate;
+mod looks;
 mod measure;
 pub mod options;
 mod show;
@@ -20,14 +21,13 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use mallard_report::history::History;
-use mallard_report::model::Metric;
-use mallard_statistics::{ALPHA, Comparison, paired, unpaired};
+use mallard_statistics::{ALPHA, paired, unpaired};
 
 use crate::exit::Interrupted;
 use crate::say::{self, say};
-use blocks::LOOKS;
 use file::{Baseline, Block, Save};
-use gate::{Gate, Verdict};
+use gate::Gate;
+use looks::Looks;
 use options::{Ab, Check, Command, Options, Outputs, Save as SaveOptions};
 use verdicts::{Line, Outcome, percent};
 
@@ -138,14 +138,8 @@ fn check(options: &Check) -> Result<ExitCode> {
         Some(commit) => format!("{} (saved {}, {commit})", baseline.name, saved.day()),
         None => format!("{} (saved {})", baseline.name, saved.day()),
     };
-    let judged = decide(
-        &mut pair,
-        options.budget,
-        &gates,
-        &saved.metrics,
-        &found,
-        &then,
-    )?;
+    let looks = Looks::new(&gates, &saved.metrics, &found, &then);
+    let judged = decide(&mut pair, options.budget, looks)?;
     let Some((lines, blocks)) = judged else {
         return Err(Interrupted.into());
     };
@@ -235,9 +229,8 @@ fn ab(options: &Ab) -> Result<ExitCode> {
         )
     };
     // The figures of the first are known only with the blocks; see below.
-    let judged = decide(&mut pair, options.budget, &gates, &metrics, &found, &|_| {
-        Some(1.0)
-    })?;
+    let looks = Looks::new(&gates, &metrics, &found, &|_| Some(1.0));
+    let judged = decide(&mut pair, options.budget, looks)?;
     let Some((mut lines, blocks)) = judged else {
         return Err(Interrupted.into());
     };
@@ -254,60 +247,18 @@ fn ab(options: &Ab) -> Result<ExitCode> {
     Ok(ExitCode::from(code))
 }
 
-type Find<'a> = dyn Fn(&[Block], &Gate, f64) -> Option<Comparison> + 'a;
-
 /// Runs blocks until every gate is decided, with a few looks that share the risk. None if a stop
 /// ended it.
 fn decide(
     pair: &mut blocks::Pair,
     budget: Option<std::time::Duration>,
-    gates: &[Gate],
-    metrics: &[Metric],
-    found: &Find,
-    then: &dyn Fn(&Gate) -> Option<f64>,
+    mut looks: Looks,
 ) -> Result<Option<(Vec<Line>, Vec<Block>)>> {
-    let mut lines: Vec<Option<Line>> = vec![None; gates.len()];
-    let blocks = pair.run(budget, |blocks, last| {
-        let due = LOOKS.iter().position(|(at, _)| blocks.len() == *at);
-        let next = LOOKS.iter().position(|(at, _)| blocks.len() <= *at);
-        let Some(look) = due.or(if last { next } else { None }) else {
-            return false;
-        };
-        for (gate, line) in gates.iter().zip(&mut lines) {
-            // What an earlier look decided stands.
-            if line
-                .as_ref()
-                .is_some_and(|line| line.verdict != Verdict::Unclear)
-            {
-                continue;
-            }
-            let metric = metrics.iter().find(|metric| metric.name == gate.metric);
-            let (Some(metric), Some(then)) = (metric, then(gate)) else {
-                continue;
-            };
-            let change = found(blocks, gate, LOOKS[look].1);
-            *line = change.map(|change| Line {
-                gate: gate.clone(),
-                metric: metric.clone(),
-                then,
-                verdict: gate.judge(&change),
-                change,
-            });
-        }
-        let decided = |line: &Option<Line>| {
-            line.as_ref()
-                .is_some_and(|line| line.verdict != Verdict::Unclear)
-        };
-        lines.iter().all(decided) || look + 1 == LOOKS.len()
-    })?;
+    let blocks = pair.run(budget, |blocks, last| looks.enough(blocks, last))?;
     let Some(blocks) = blocks else {
         return Ok(None);
     };
-    let missing = gates.iter().zip(&lines).find(|(_, line)| line.is_none());
-    if let Some((gate, _)) = missing {
-        anyhow::bail!("{} is zero in too many blocks to be compared", gate.metric);
-    }
-    Ok(Some((lines.into_iter().flatten().collect(), blocks)))
+    Ok(Some((looks.lines()?, blocks)))
 }
 
 fn show_outcome(outcome: &Outcome, outputs: &Outputs) -> Result<()> {

@@ -149,7 +149,7 @@ fn serve(options: &Options, service: &Service) -> Result<ExitCode> {
 }
 
 /// The arguments as one line for a shell.
-fn words(program: &[std::ffi::OsString]) -> String {
+pub fn words(program: &[std::ffi::OsString]) -> String {
     let quoted = |word: &std::ffi::OsString| {
         let word = word.to_string_lossy();
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+%@".contains(c);

@@ -1,8 +1,10 @@
 //! `mallard replay`: a recording on every allocator.
 //!
 //! The recording is compiled into a plan ([`mallard_trace::plan`]), which the workload `replay`
-//! executes. Allocators take turns as in any [`race`]. [`fidelity`] tells how true it was.
+//! executes. Allocators take turns as in any [`race`]. [`fidelity`] tells how true it was, and
+//! [`alone`] is a recording for commands that run it by themselves.
 
+pub mod alone;
 mod fidelity;
 pub mod options;
 
@@ -12,7 +14,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use mallard_allocators::{Allocator, environment, program};
-use mallard_measure::{Cpus, End, Measurement, Spec};
+use mallard_measure::{Cpus, End, Launcher, Measurement, Spec, Stop};
 use mallard_report::model::{Cell, Experiment, Kind, Row, Run};
 use mallard_report::units;
 use mallard_trace::Recording;
@@ -26,7 +28,7 @@ use crate::runs::Runs;
 use crate::session::Session;
 use crate::workloads::{self, MAX_ANSWER_BYTES, Workloads};
 use fidelity::{Fidelity, Pair, Seen};
-use options::{Options, Speed};
+use options::{Options, Speed, Touch};
 
 const RUNS: u32 = 6;
 const TIMED_RUNS: u32 = 3;
@@ -60,7 +62,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     let session = Session::open("replay", &label, &options.common, options.conf.as_deref())?;
     let workloads = Workloads::install(session.launcher.folder())?;
     let plan_path = session.launcher.folder().join("plan");
-    let plan = compile(options, &mut recording, process, &plan_path)?;
+    let plan = compile(options.serial, &mut recording, process, &plan_path)?;
     let replay = Replay {
         options,
         session: &session,
@@ -141,7 +143,7 @@ fn list(numbers: &[u32]) -> String {
 
 /// Compiles the plan into a file.
 pub fn compile(
-    options: &Options,
+    serial: bool,
     recording: &mut Recording<File>,
     process: u32,
     path: &Path,
@@ -154,9 +156,7 @@ pub fn compile(
         .create_new(true)
         .open(path);
     let file = file.with_context(|| format!("cannot write {}", path.display()))?;
-    let how = plan::Options {
-        serial: options.serial,
-    };
+    let how = plan::Options { serial };
     let plan = plan::compile(recording, process, how, &file)?;
     if plan.calls == 0 {
         bail!("process {process} made no calls");
@@ -220,27 +220,75 @@ struct Base {
     end: u64,
 }
 
+/// The workload's arguments.
+fn arguments(
+    plan: &Path,
+    speed: Speed,
+    window_us: u128,
+    touch: Touch,
+    pollute: u64,
+    none: bool,
+) -> Vec<String> {
+    vec![
+        format!("plan={}", plan.display()),
+        format!("speed={}", speed.0.unwrap_or(0)),
+        format!("window={window_us}"),
+        format!("touch={}", touch.number()),
+        format!("pollute={pollute}"),
+        format!("none={}", u32::from(none)),
+    ]
+}
+
+/// What a replay without an allocator costs.
+fn base(launcher: &Launcher, stop: &Stop, spec: &dyn Fn() -> Spec) -> Result<Base> {
+    let mut all = Vec::new();
+    for _ in 0..BASE_RUNS {
+        let measured = match launcher.run(&spec()) {
+            Err(mallard_measure::Error::Stopped) => break,
+            measured => measured?,
+        };
+        if measured.end == End::Stopped {
+            stop.request();
+            break;
+        }
+        let text = measured.stdout.head(MAX_ANSWER_BYTES)?;
+        let answer = workloads::Answer::read(&text).filter(|_| measured.end == End::Code(0));
+        let Some(answer) = answer else {
+            let said = measured.stderr.last_lines(1)?.pop().unwrap_or_default();
+            bail!("the replay without an allocator failed: {said}");
+        };
+        all.push(Base {
+            seconds: answer.seconds,
+            cpu: cpu(&measured),
+            peak: measured.peak_rss_bytes,
+            end: answer.end_rss_bytes.unwrap_or(0),
+        });
+    }
+    let middle = |of: fn(&Base) -> f64| {
+        let mut values: Vec<f64> = all.iter().map(of).collect();
+        values.sort_by(f64::total_cmp);
+        values.get(values.len() / 2).copied().unwrap_or(0.0)
+    };
+    Ok(Base {
+        seconds: middle(|base| base.seconds),
+        cpu: middle(|base| base.cpu),
+        peak: middle(|base| base.peak as f64) as u64,
+        end: middle(|base| base.end as f64) as u64,
+    })
+}
+
 impl Replay<'_> {
     fn spec(&self, speed: Speed, environment: Vec<(String, String)>, none: bool) -> Spec {
-        let touch = self.options.touch.number();
         let window = self
             .options
             .window
             .map_or(0, |window| window.as_micros().max(1));
-        let arguments = [
-            format!("plan={}", self.plan_path.display()),
-            format!("speed={}", speed.0.unwrap_or(0)),
-            format!("window={window}"),
-            format!("touch={touch}"),
-            format!(
-                "pollute={}",
-                self.options.pollute.map_or(0, |bytes| bytes.0)
-            ),
-            format!("none={}", u32::from(none)),
-        ];
+        let pollute = self.options.pollute.map_or(0, |bytes| bytes.0);
+        let touch = self.options.touch;
+        let arguments = arguments(&self.plan_path, speed, window, touch, pollute, none);
         Spec {
             program: self.program.clone().into(),
-            arguments: arguments.iter().map(Into::into).collect(),
+            arguments: arguments.into_iter().map(Into::into).collect(),
             environment,
             without: crate::conditions::foreign_settings(),
             cpus: self.session.cpus.clone(),
@@ -253,44 +301,8 @@ impl Replay<'_> {
 
     /// Runs the plan without an allocator.
     fn base(&self, speed: Speed) -> Result<Base> {
-        let mut all = Vec::new();
-        for _ in 0..BASE_RUNS {
-            let measured = match self
-                .session
-                .launcher
-                .run(&self.spec(speed, Vec::new(), true))
-            {
-                Err(mallard_measure::Error::Stopped) => break,
-                measured => measured?,
-            };
-            if measured.end == End::Stopped {
-                self.session.stop.request();
-                break;
-            }
-            let text = measured.stdout.head(MAX_ANSWER_BYTES)?;
-            let answer = workloads::Answer::read(&text).filter(|_| measured.end == End::Code(0));
-            let Some(answer) = answer else {
-                let said = measured.stderr.last_lines(1)?.pop().unwrap_or_default();
-                bail!("the replay without an allocator failed: {said}");
-            };
-            all.push(Base {
-                seconds: answer.seconds,
-                cpu: cpu(&measured),
-                peak: measured.peak_rss_bytes,
-                end: answer.end_rss_bytes.unwrap_or(0),
-            });
-        }
-        let middle = |of: fn(&Base) -> f64| {
-            let mut values: Vec<f64> = all.iter().map(of).collect();
-            values.sort_by(f64::total_cmp);
-            values.get(values.len() / 2).copied().unwrap_or(0.0)
-        };
-        Ok(Base {
-            seconds: middle(|base| base.seconds),
-            cpu: middle(|base| base.cpu),
-            peak: middle(|base| base.peak as f64) as u64,
-            end: middle(|base| base.end as f64) as u64,
-        })
+        let spec = || self.spec(speed, Vec::new(), true);
+        base(&self.session.launcher, &self.session.stop, &spec)
     }
 
     fn row(&self, speed: Speed, fidelity: &mut Fidelity) -> Result<Row> {

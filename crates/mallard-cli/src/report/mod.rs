@@ -4,7 +4,7 @@
 //! and this module writes the text, the Markdown and the page from it again, with this version's
 //! forms. Several files of one kind are shown side by side. Nothing is measured.
 
-mod read;
+pub mod read;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};

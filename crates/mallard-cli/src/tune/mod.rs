@@ -1,9 +1,11 @@
 //! `mallard tune`: a short option string for a program or a service, or "keep the defaults".
 //!
 //! [`space`] has the options that are worth trying, [`objective`] what is to become better,
-//! [`search`] the way from the one to the other with [`model`], and [`lab`] the runs. [`show`] says
+//! [`search`] the way from the one to the other with [`model`], [`evidence`] what a diagnosis says
+//! about where to begin, and [`lab`] the runs. [`show`] says
 //! what was found and how sure it is.
 
+mod evidence;
 mod lab;
 mod model;
 mod objective;
@@ -26,6 +28,7 @@ use crate::choice::Choice;
 use crate::exit::{self, INTERRUPTED, usage};
 use crate::folder::Folder;
 use crate::progress::Spinner;
+use crate::replay::alone::Alone;
 use crate::say::{self, say};
 use crate::service::work;
 use crate::session;
@@ -40,7 +43,10 @@ const LEAST_RUNS: f64 = 40.0;
 
 pub fn run(options: &Options) -> Result<ExitCode> {
     let started = SystemTime::now();
-    let target = Target::of(&options.subject, &options.program)?;
+    if options.trace.is_none() {
+        // A mistake in the subject is told before anything is built.
+        Target::of(&options.subject, &options.program)?;
+    }
     let earlier = match &options.resume {
         Some(folder) => lab::kept(folder)?,
         None => VecDeque::new(),
@@ -48,6 +54,10 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     let allocators = allocators(&options.choice)?;
     let stop = session::stop_on_signals()?;
     let launcher = Launcher::new(stop.clone())?;
+    let target = match &options.trace {
+        Some(file) => Target::Recording(Box::new(Alone::new(file, &launcher, &stop)?)),
+        None => Target::of(&options.subject, &options.program)?,
+    };
     let conditions = Conditions {
         warm: true,
         limit: options.timeout,
@@ -56,7 +66,11 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     let mut subject = Subject::new(&target, &launcher, &stop, conditions)?;
     let metrics = subject.metrics();
     let goal = Goal::new(options.objective, &options.within, &metrics)?;
-    let bases = bases(&allocators);
+    let mut bases = bases(&allocators);
+    let troubles = evidence::troubles(options, &target)?;
+    for (_, knobs) in &mut bases {
+        space::order(knobs, &troubles);
+    }
     let control = &allocators[0];
     let each = match earlier.front() {
         Some(run) => run.seconds,

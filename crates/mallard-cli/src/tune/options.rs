@@ -8,14 +8,15 @@ use super::objective::{Objective, Within};
 use crate::choice::Choice;
 use crate::service::Subject;
 
-/// Find a short option string for a program or a service, or that the defaults are best
+/// Find a short option string for a program, a service or a recording, or that the defaults are
+/// best
 ///
 /// Races allocators and options in turns, with each run beside the control; then judges what it
 /// found by fresh runs. The control is the first allocator at its defaults (glibc, if it takes
 /// part). Options that gain little are left out of the string. Exit code 0: an answer, which may be
 /// to keep the defaults; 3: cannot tell within the budget.
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES, override_usage = "mallard tune [OPTIONS] -- <PROGRAM> [ARGS]...\n       mallard tune [OPTIONS] --service <NAME|FILE>")]
+#[command(after_help = EXAMPLES, override_usage = "mallard tune [OPTIONS] -- <PROGRAM> [ARGS]...\n       mallard tune [OPTIONS] --service <NAME|FILE>\n       mallard tune [OPTIONS] --trace <FILE>")]
 pub struct Options {
     /// What is to become better
     #[arg(long, value_enum, default_value_t = Objective::Throughput)]
@@ -32,6 +33,15 @@ pub struct Options {
 
     #[command(flatten)]
     pub choice: Choice,
+
+    /// Replay a recording (`mallard record`) as the subject: minutes for what takes hours to repeat
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["program", "service", "start"])]
+    pub trace: Option<PathBuf>,
+
+    /// What `mallard diagnose` found (its folder or diagnose.json): options against that come first
+    /// [default: the subject's own, if it is in mallard-results]
+    #[arg(long, value_name = "FILE")]
+    pub diagnosis: Option<PathBuf>,
 
     /// Kill a run of a program that takes longer than this
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
@@ -67,6 +77,7 @@ Examples:
   mallard tune --objective memory --within qps=-3% --service web.toml
   mallard tune -a glibc -- ./job                                   must stay on glibc: its tunables
   mallard tune -a glibc,mallard,jemalloc --budget 2h --service redis
+  mallard tune --trace web.mtrace --objective memory               what a program allocated, replayed
   mallard tune --resume mallard-results/latest -- ./server --self-test
 
 A line per run is kept in the folder, so that Ctrl-C loses nothing.";

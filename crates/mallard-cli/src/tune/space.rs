@@ -168,6 +168,100 @@ pub fn knobs(allocator: &Allocator, cpus: usize) -> Vec<Knob> {
     }
 }
 
+/// The options that act on each trouble of a diagnosis, the likeliest first.
+const AGAINST: [(&str, &[&str]); 11] = [
+    (
+        "locks",
+        &[
+            "narenas",
+            "arena_max",
+            "percpu_arena",
+            "tcache_max",
+            "lg_tcache_max",
+            "tcache_count",
+        ],
+    ),
+    ("growth", &["thp", "hugetlb", "top_pad", "metadata_thp"]),
+    (
+        "trim",
+        &[
+            "trim_threshold",
+            "top_pad",
+            "dirty_decay_ms",
+            "muzzy_decay_ms",
+        ],
+    ),
+    (
+        "mmap",
+        &["mmap_threshold", "dirty_decay_ms", "muzzy_decay_ms"],
+    ),
+    ("decay", &["dirty_decay_ms", "muzzy_decay_ms", "dirty_max"]),
+    (
+        "slow_purge",
+        &[
+            "background_thread",
+            "dirty_decay_ms",
+            "trim_threshold",
+            "mmap_threshold",
+        ],
+    ),
+    (
+        "hand_off",
+        &[
+            "narenas",
+            "arena_max",
+            "tcache_max",
+            "lg_tcache_max",
+            "tcache_count",
+        ],
+    ),
+    (
+        "caches",
+        &[
+            "tcache_max",
+            "lg_tcache_max",
+            "tcache_count",
+            "mmap_threshold",
+        ],
+    ),
+    (
+        "work",
+        &[
+            "tcache_max",
+            "lg_tcache_max",
+            "tcache_count",
+            "tailored_classes",
+            "thp",
+        ],
+    ),
+    (
+        "held_back",
+        &[
+            "dirty_decay_ms",
+            "dirty_max",
+            "background_thread",
+            "arena_max",
+            "trim_threshold",
+        ],
+    ),
+    (
+        "pinned",
+        &["narenas", "arena_max", "tailored_classes", "thp"],
+    ),
+];
+
+/// Puts the options against the troubles first. Where the budget does not allow all values, those
+/// that come last are not tried.
+pub fn order(knobs: &mut [Knob], troubles: &[String]) {
+    let wanted: Vec<&str> = troubles
+        .iter()
+        .filter_map(|trouble| AGAINST.iter().find(|(key, _)| key == trouble))
+        .flat_map(|(_, options)| options.iter().copied())
+        .collect();
+    let rank = |knob: &Knob| wanted.iter().position(|key| *key == knob.key);
+    knobs.sort_by_key(|knob| rank(knob).unwrap_or(usize::MAX));
+}
+
 fn knob(key: &str, values: &[&str], is_number: bool) -> Knob {
     Knob {
         key: key.to_owned(),
@@ -187,6 +281,17 @@ pub fn neighbours(value: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn options_against_what_was_found_come_first_and_the_others_keep_their_order() {
+        let mut knobs = ["thp", "narenas", "dirty_decay_ms", "tcache_max"]
+            .map(|key| knob(key, &["0", "1"], false));
+        order(&mut knobs, &["held_back".to_owned(), "locks".to_owned()]);
+        let keys: Vec<&str> = knobs.iter().map(|knob| knob.key.as_str()).collect();
+        assert_eq!(keys, ["dirty_decay_ms", "narenas", "tcache_max", "thp"]);
+        order(&mut knobs, &["leak".to_owned()]);
+        assert_eq!(knobs[0].key, "dirty_decay_ms", "nothing acts on a leak");
+    }
 
     #[test]
     fn a_default_is_left_out_of_the_string() {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::place::{Place, outcome};
 use mallard_report::diagnosis::{Answer, Diagnosis};
 
-fn troubles(place: &Place) -> PathBuf {
+pub fn troubles(place: &Place) -> PathBuf {
     let source = include_str!("../troubles/troubles.c");
     place.compile("troubles", source, &["-O1", "-fno-builtin", "-pthread"])
 }

@@ -9,6 +9,7 @@ mod diff;
 mod errors;
 mod export;
 mod leak;
+mod newcomer;
 mod place;
 mod profile;
 mod programs;

@@ -125,3 +125,63 @@ fn what_cannot_be_tuned_is_said_at_once() {
         assert!(stderr.contains(part), "{part}: {stderr}");
     }
 }
+
+#[test]
+fn a_recording_is_a_subject_and_a_diagnosis_orders_the_options() {
+    let place = Place::new();
+    let words = "seq 20000 | sort | md5sum";
+    let record = ["record", "-o", "x.mtrace", "--", "sh", "-c", words];
+    let (code, stdout, stderr) = outcome(&mut place.mallard(&record));
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    let traced = ["tune", "--trace", "x.mtrace", "-a", "glibc,mallard"];
+    let (code, stdout, stderr) =
+        outcome(&mut place.mallard(&[&traced[..], &["--dry-run"]].concat()));
+    assert!(matches!(code, Some(0 | 3)), "{stdout}{stderr}");
+    assert!(
+        stdout.contains("the recording x.mtrace on glibc, mallard"),
+        "{stdout}"
+    );
+
+    // What it finds is a matter of the machine; that every run counts is not.
+    let short = [&traced[..], &["--budget", "6s", "-o", "out"]].concat();
+    let (code, stdout, stderr) = outcome(&mut place.mallard(&short));
+    assert!(matches!(code, Some(0 | 3)), "{stdout}{stderr}");
+    if place.path().join("out/tune.json").exists() {
+        let runs = place.text("out/runs.jsonl");
+        let failed = runs.lines().find(|line| line.contains("\"failure\""));
+        assert_eq!(failed, None);
+        for figure in ["\"time\"", "\"rss_peak\"", "\"mallard\"", "\"glibc\""] {
+            assert!(runs.contains(figure), "{figure}");
+        }
+    }
+
+    let both = ["tune", "--trace", "x.mtrace", "--", "true"];
+    let (code, _, stderr) = outcome(&mut place.mallard(&both));
+    assert!(code == Some(2) && stderr.contains("--trace"), "{stderr}");
+    let (code, _, stderr) = outcome(&mut place.mallard(&["tune", "--trace", "nowhere"]));
+    assert!(code == Some(1) && stderr.contains("nowhere"), "{stderr}");
+    fs::write(place.path().join("d.json"), "{}").unwrap();
+    let wrong = [&traced[..], &["--diagnosis", "d.json"]].concat();
+    let (code, _, stderr) = outcome(&mut place.mallard(&wrong));
+    assert!(code == Some(1) && stderr.contains("d.json"), "{stderr}");
+
+    // The diagnosis of the same program is found by itself.
+    let diagnose = ["diagnose", "--quick", "--", "sh", "job"];
+    fs::write(place.path().join("job"), PROGRAM).unwrap();
+    let (code, ..) = outcome(&mut place.mallard(&diagnose));
+    assert!(matches!(code, Some(0 | 3)));
+    let path = place
+        .path()
+        .join("mallard-results/diagnose-sh/diagnose.json");
+    let mut found: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    found["troubles"] =
+        serde_json::json!([{ "key": "caches", "what": "they are small", "because": "1 ≥ 0" }]);
+    fs::write(&path, found.to_string()).unwrap();
+    let (code, stdout, stderr) = tune(&place, &["--dry-run", "-a", "mallard"]);
+    assert!(matches!(code, Some(0 | 3)), "{stdout}{stderr}");
+    assert!(
+        stderr.contains("Options against caches come first"),
+        "{stderr}"
+    );
+}

@@ -1,0 +1,74 @@
+//! A recording as a subject of its own, for `mallard tune`: replayed at full speed, run by run.
+//!
+//! What the replay itself costs is measured once, without an allocator, and taken off every run, so
+//! that a ratio of two settings is one of their own costs.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use mallard_measure::{Launcher, Measurement, Spec, Stop};
+use mallard_trace::Recording;
+
+use super::options::{Speed, Touch};
+use super::{Base, arguments, base, chosen, compile, cpu};
+use crate::exit::Interrupted;
+use crate::workloads::{Answer, MAX_ANSWER_BYTES, Workloads};
+
+/// A recording that is ready to be replayed.
+#[derive(Debug, Clone)]
+pub struct Alone {
+    pub file: PathBuf,
+    /// The workload that replays the plan.
+    pub program: PathBuf,
+    pub arguments: Vec<String>,
+    pub peak_bytes: u64,
+    base: Base,
+}
+
+impl Alone {
+    /// Compiles the recording's process with the most calls, and measures the replay's own cost.
+    pub fn new(file: &Path, launcher: &Launcher, stop: &Stop) -> Result<Alone> {
+        let shown = file.display();
+        let mut recording =
+            Recording::open(file).with_context(|| format!("cannot read {shown}"))?;
+        crate::trace::tell_state(file, &recording);
+        let process = chosen(None, file, &recording)?;
+        let program = Workloads::install(launcher.folder())?.plain("replay");
+        let path = launcher.folder().join("plan");
+        let plan = compile(false, &mut recording, process, &path)?;
+        let of = |none| arguments(&path, Speed(None), 0, Touch::Page, 0, none);
+        let spec = || Spec {
+            program: program.clone().into(),
+            arguments: of(true).into_iter().map(Into::into).collect(),
+            without: crate::conditions::foreign_settings(),
+            exact_peak: true,
+            ..Spec::default()
+        };
+        let base = base(launcher, stop, &spec)?;
+        if stop.requested() {
+            return Err(Interrupted.into());
+        }
+        Ok(Alone {
+            file: file.to_owned(),
+            arguments: of(false),
+            program,
+            peak_bytes: plan.peak_bytes,
+            base,
+        })
+    }
+
+    /// Seconds, CPU seconds and peak memory of a run, without the replay's own; none if the run did
+    /// not print its result.
+    pub fn figures(&self, measured: &Measurement) -> Option<[f64; 3]> {
+        let text = measured.stdout.head(MAX_ANSWER_BYTES).unwrap_or_default();
+        let answer = Answer::read(&text)?;
+        // A figure is never zero, so that ratios exist.
+        let rest = |figure: f64, own: f64| (figure - own).max(super::SMALLEST_SECONDS);
+        let peak = measured.peak_rss_bytes.saturating_sub(self.base.peak);
+        Some([
+            rest(answer.seconds, self.base.seconds),
+            rest(cpu(measured), self.base.cpu),
+            peak.max(1) as f64,
+        ])
+    }
+}
