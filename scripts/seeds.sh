@@ -126,15 +126,16 @@ C
   echo "- after 200 MB of which one block of 2,000 bytes stays, and 25 idle seconds:"
   (
     on glibc "" ./facts peak 25 > peak-glibc &
-    on mallard "" ./facts peak 25 > peak-mallard &
-    on mallard background_thread:true ./facts peak 25 > peak-mallard-background &
-    if [ -n "$(among jemalloc)" ]; then
-      on jemalloc "" ./facts peak 25 > peak-jemalloc &
-      on jemalloc background_thread:true ./facts peak 25 > peak-jemalloc-background &
-    fi
+    for name in $(among mallard jemalloc | tr , ' '); do
+      on "$name" "" ./facts peak 25 > "peak-$name" &
+      for options in background_thread:true dirty_decay_ms:1000,muzzy_decay_ms:3000 \
+        background_thread:true,dirty_decay_ms:1000 background_thread:true,dirty_decay_ms:-1,muzzy_decay_ms:-1; do
+        on "$name" "$options" ./facts peak 25 > "peak-$name $options" &
+      done
+    done
     wait
   )
-  for file in peak-*; do echo "  - ${file#peak-}: $(cat "$file")"; done
+  for file in peak-*; do echo "  - \`${file#peak-}\`: $(cat "$file")"; done
   echo "- NUMA nodes: $(ls -d /sys/devices/system/node/node[0-9]* 2>/dev/null | wc -l) (advice for several cannot be tried on one)"
   echo
 }
@@ -225,17 +226,15 @@ times() {
   table "The guide's settings, blocks of 16 to 4,096 bytes, 16 threads (003, 6.3 to 6.8)" tune/tune.csv
   bench map map -a "$four"
   table "std::map with 10,000,000 inserts (004)" map/map.csv
-  local background="" decay=""
+  local background=""
   for name in $(among mallard jemalloc | tr , ' '); do
     background="$background --variant $name-on=$name:background_thread:true"
     background="$background --variant $name-off=$name:background_thread:false"
-    decay="$decay --variant $name-1s=$name:dirty_decay_ms:1000"
-    decay="$decay --variant $name-never=$name:dirty_decay_ms:-1,muzzy_decay_ms:-1"
   done
   bench latency latency -a glibc $background
   rows "The background thread and single calls (003, 6.7)" latency/suite.csv
-  bench idle idle -a "$(among glibc mallard jemalloc)" $decay
-  rows "Memory at the end by decay time (001; 003, 6.3)" idle/suite.csv
+  bench idle idle -a "$four"
+  rows "Memory at the end, the row itself sets dirty_decay_ms:1000 (001; 003, 6.3)" idle/suite.csv
 }
 
 echo "# The claims of the articles, on $(uname -m), $(nproc) CPUs, Linux $(uname -r), $(getconf GNU_LIBC_VERSION)"

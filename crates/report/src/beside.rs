@@ -42,6 +42,10 @@ impl Beside {
         }
     }
 
+    fn title(&self) -> String {
+        format!("{} results of {} side by side", self.files.len(), self.kind)
+    }
+
     /// Puts a file's figure into the line of that name, which is made if there is none.
     fn put(&mut self, file: usize, line: String, figure: String) {
         let count = self.files.len();
@@ -61,7 +65,7 @@ impl Beside {
 pub fn results(all: &[(String, Results)]) -> Beside {
     let headline = |r: &Results| crate::headline(r).unwrap_or_else(|| r.title.clone());
     let files = all.iter().map(|(name, r)| (name.clone(), headline(r)));
-    let mut beside = Beside::new("results", files.collect());
+    let mut beside = Beside::new("bench or compare", files.collect());
     for (file, (_, r)) in all.iter().enumerate() {
         for e in &r.experiments {
             for row in &e.rows {
@@ -206,13 +210,13 @@ pub fn page(b: &Beside) -> String {
     let page = html! {
         (DOCTYPE)
         html lang="en" {
-            (page_head(&format!("{} {} side by side", b.files.len(), b.kind), ""))
+            (page_head(&b.title(), ""))
             body {
                 header {
                     p class="brand" { "mallard report" }
-                    h1 { (b.files.len()) " of " (b.kind) ", side by side" }
+                    h1 { (b.title()) }
                     @for (name, sentence) in &b.files { p class="sentence" { code { (name) } " " (sentence) } }
-                    @if !b.note.is_empty() { p class="about" { (b.note) } }
+                    @if !b.note.is_empty() { p class="about" { (b.note.replace('`', "")) } }
                 }
                 main {
                     section {

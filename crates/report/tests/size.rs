@@ -32,10 +32,10 @@ fn many_runs(mut results: Results, count: usize) -> Results {
 fn a_page_of_very_many_runs_stays_small() {
     let mut compare = common::compare();
     compare.experiments.truncate(1);
-    check("compare", &mallard_report::html(&many_runs(compare, 400)));
+    check("compare", &mallard_report::html(&many_runs(compare, 200)));
     check(
         "bench",
-        &mallard_report::html(&many_runs(common::bench(), 100)),
+        &mallard_report::html(&many_runs(common::bench(), 30)),
     );
     let mut suite = common::bench();
     suite.kind = Kind::Suite;

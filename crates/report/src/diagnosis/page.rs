@@ -46,6 +46,7 @@ const OWN_STYLE: &str = "
 .graph { width: 100%; height: auto; }
 .graph text { fill: var(--soft); font-size: 11px; }
 .graph .axis { stroke: var(--line); }
+@media (max-width: 640px) { .timeline text { font-size: 22px; } .timeline polyline { stroke-width: 3; } }
 .graph polyline { fill: none; stroke-width: 1.8; }
 .l-rss { stroke: var(--k1); } .l-live { stroke: var(--k0); } .l-lazy { stroke: var(--k3); }
 .block { fill: var(--k1); }
@@ -153,10 +154,10 @@ fn timeline(moments: &[Moment]) -> Markup {
     let has_live = moments.iter().any(|m| m.live != 0);
     let has_lazy = moments.iter().any(|m| m.lazy.is_some());
     html! {
-        svg class="graph" viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) role="img" aria-label="RSS and live bytes over time" {
+        svg class="graph timeline" viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) role="img" aria-label="RSS and live bytes over time" {
             line class="axis" x1=(LEFT) x2=(WIDTH - 8.0) y1=(HEIGHT - BOTTOM) y2=(HEIGHT - BOTTOM) {}
             line class="axis" x1=(LEFT) x2=(LEFT) y1="10" y2=(HEIGHT - BOTTOM) {}
-            text x=(LEFT - 6.0) y="18" text-anchor="end" { (units::bytes(most)) }
+            text x=(LEFT + 6.0) y="20" { (units::bytes(most)) }
             text x=(LEFT - 6.0) y=(HEIGHT - BOTTOM) text-anchor="end" { "0" }
             text x=(WIDTH - 8.0) y=(HEIGHT - 6.0) text-anchor="end" { (units::seconds(last)) }
             polyline class="l-rss" points=(line(&|m| Some(m.rss as f64))) { title { "RSS" } }
@@ -252,12 +253,12 @@ fn matrix(matrix: &[Vec<u64>]) -> Markup {
 
 fn syscalls(f: &Figures) -> Markup {
     html! {
-        table {
+        div class="scroll" { table {
             thead { tr { th { "call" } th { "by the allocator, per second" } th { "by others, per second" } } }
             tbody { @for (name, inside, outside) in &f.syscalls {
                 tr { td { (name) } td { (units::significant(*inside)) } td { (units::significant(*outside)) } }
             } }
-        }
+        } }
     }
 }
 
