@@ -1,10 +1,13 @@
 //! What the server answers. An answer goes out while it is made, so that nothing is kept, and ends
 //! with the connection.
 
-use super::request::{Request, Verb, asks_for};
+use super::request::{self, Request, Verb, asks_for};
 use crate::socket::Socket;
 use core::ffi::CStr;
-use mallard::api::{self, profile, profile::Sink};
+use mallard::api::{
+    self, profile,
+    profile::{Shown, Sink, Snapshot},
+};
 use mallard::stats::metrics::Format;
 use mallard::stats_print;
 use mallard::sys::{proc, time};
@@ -21,6 +24,11 @@ const INDEX: &str = "\
 /stats.json
 /debug/pprof/heap
 /debug/pprof/heap?debug=1
+/debug/pprof/heap?seconds=30
+/debug/pprof/allocs
+/debug/pprof/peak
+/debug/pprof/lifetime
+/debug/pprof/frag
 /debug/pprof/cmdline
 ";
 
@@ -96,13 +104,15 @@ impl<'a> Answer<'a> {
             }
             b"/stats" => self.print("text/plain", Ok(b"")),
             b"/stats.json" => self.print("application/json", Ok(b"J")),
-            b"/debug/pprof/heap" | b"/debug/pprof/allocs" => self.profile(request.query),
             b"/debug/pprof/cmdline" => {
                 self.head("text/plain");
                 let mut room = [0; 256];
                 proc::read(c"/proc/self/cmdline", &mut room, |piece| self.put(piece));
             }
-            _ => self.refuse("404 Not Found"),
+            path => match shown(path) {
+                Some(shown) => self.profile(shown, request.query),
+                None => self.refuse("404 Not Found"),
+            },
         }
     }
 
@@ -117,14 +127,27 @@ impl<'a> Answer<'a> {
         }
     }
 
-    fn profile(&mut self, query: &[u8]) {
-        let is_text = asks_for(query, b"debug=1");
-        self.head(match is_text {
-            true => "text/plain",
-            false => "application/octet-stream",
-        });
+    /// Answers with a profile of now. One of a time comes later ([`Later`]).
+    fn profile(&mut self, shown: Shown, query: &[u8]) {
+        if request::seconds(query) != Ok(None) {
+            return self.refuse("400 Bad Request: seconds are from 1 to 3600, and without debug=1");
+        }
+        if !asks_for(query, b"debug=1") {
+            return self.pass(shown, None);
+        }
+        // The text has no other figures.
+        if shown != Shown::Live && shown != Shown::Allocs {
+            return self.refuse("400 Bad Request: debug=1 is for heap and allocs");
+        }
+        self.head("text/plain");
+        let _ = profile::pass(false, self);
+    }
+
+    /// Passes a profile; with a snapshot, what has changed since.
+    pub fn pass(&mut self, shown: Shown, since: Option<&Snapshot>) {
+        self.head("application/octet-stream");
         // Without memory the profile ends early, which its reader notices.
-        let _ = profile::pass(!is_text, self);
+        let _ = profile::pass_shown(shown, since, self);
     }
 
     /// Controls sampling, if the options allow that.
@@ -142,6 +165,41 @@ impl<'a> Answer<'a> {
         }
         self.head("text/plain");
         self.put(b"done\n");
+    }
+}
+
+/// What a path under `/debug/pprof` shows.
+fn shown(path: &[u8]) -> Option<Shown> {
+    match path.strip_prefix(b"/debug/pprof/")? {
+        b"heap" => Some(Shown::Live),
+        b"allocs" => Some(Shown::Allocs),
+        b"peak" => Some(Shown::Peak),
+        b"lifetime" => Some(Shown::Lifetime),
+        b"frag" => Some(Shown::Frag),
+        _ => None,
+    }
+}
+
+/// A profile of what changes from a request on, which is due at a time.
+pub struct Later {
+    pub at_ms: u64,
+    pub shown: Shown,
+    pub since: Snapshot,
+}
+
+impl Later {
+    /// What a request asks for, if it is that; `None` also when memory is out.
+    pub fn asked_by(request: &Request<'_>, now_ms: u64) -> Option<Later> {
+        let shown = shown(request.path)?;
+        let seconds = request::seconds(request.query).ok()??;
+        let is_meant = request.verb == Verb::Get
+            && !request.is_of_browser
+            && !asks_for(request.query, b"debug=1");
+        Some(Later {
+            at_ms: now_ms + 1000 * u64::from(seconds),
+            shown,
+            since: is_meant.then(profile::snapshot)??,
+        })
     }
 }
 

@@ -26,7 +26,7 @@ mod answer;
 mod request;
 mod socket;
 
-use answer::Answer;
+use answer::{Answer, Later};
 use core::ffi::{CStr, c_void};
 use mallard::api;
 use mallard::sys::errno::KeepErrno;
@@ -95,11 +95,30 @@ fn say(text: &[u8], what: &str, more: &str) {
     message::say(CStr::from_bytes_until_nul(&line).unwrap_or_default());
 }
 
-/// A client that has not asked yet.
+/// A client that has not been answered.
 struct Client {
     socket: Socket,
     since_ms: u64,
     len: usize,
+    /// What it asked for, if that takes time.
+    later: Option<Later>,
+}
+
+impl Client {
+    /// When its time is over: that to ask, or that which it asked for.
+    fn due_ms(&self) -> u64 {
+        let later = self.later.as_ref().map(|later| later.at_ms);
+        later.unwrap_or(self.since_ms + PATIENCE_MS)
+    }
+
+    /// Answers if what it asked for is due.
+    fn end(&mut self) {
+        if let Some(Later { shown, since, .. }) = self.later.take() {
+            let mut answer = Answer::to(&self.socket);
+            answer.pass(shown, Some(&since));
+            answer.flush();
+        }
+    }
 }
 
 extern "C" fn run(listener: *mut c_void) -> *mut c_void {
@@ -122,8 +141,7 @@ type Clients = [Option<Client>; CLIENTS];
 /// Waits until a connection is ready, and serves those that are.
 fn round(listener: &Socket, clients: &mut Clients, requests: &mut [[u8; REQUEST_MAX]; CLIENTS]) {
     let now = time::now_ms_exact();
-    let due = |client: &Client| client.since_ms + PATIENCE_MS;
-    let first_due = clients.iter().flatten().map(due).min();
+    let first_due = clients.iter().flatten().map(Client::due_ms).min();
     let sockets = clients.each_ref().map(|c| c.as_ref().map(|c| &c.socket));
     let news = socket::wait(
         listener,
@@ -134,15 +152,21 @@ fn round(listener: &Socket, clients: &mut Clients, requests: &mut [[u8; REQUEST_
     let now = time::now_ms_exact();
     for ((slot, room), is_news) in clients.iter_mut().zip(requests).zip(news) {
         let Some(client) = slot else { continue };
-        let is_over = now >= due(client) || !client.socket.is_ours();
-        if is_over || is_news && !serve(client, room) {
+        let is_due = now >= client.due_ms();
+        if is_due && client.socket.is_ours() {
+            client.end();
+        }
+        if is_due || !client.socket.is_ours() || is_news && !serve(client, room, now) {
             *slot = None;
         }
     }
     if calls && listener.is_ours() {
-        // Whoever has been silent for longest has to go.
-        let since = |slot: &Option<Client>| slot.as_ref().map_or(0, |client| client.since_ms);
-        let place = (0..CLIENTS).min_by_key(|&i| clients.get(i).map_or(0, since));
+        // The one that has been silent for longest has to go; one that waits for an answer, last.
+        let rank = |slot: &Option<Client>| {
+            let client = slot.as_ref()?;
+            Some((client.later.is_some(), client.since_ms))
+        };
+        let place = (0..CLIENTS).min_by_key(|&i| clients.get(i).and_then(rank));
         let Some((place, slot)) = place.and_then(|i| Some((i, clients.get_mut(i)?))) else {
             return;
         };
@@ -151,16 +175,22 @@ fn round(listener: &Socket, clients: &mut Clients, requests: &mut [[u8; REQUEST_
             socket,
             since_ms: now,
             len: 0,
+            later: None,
         });
     }
 }
 
 /// Reads what a client has sent, and answers it if that is a request. Returns whether the client
 /// may go on.
-fn serve(client: &mut Client, room: &mut [u8; REQUEST_MAX]) -> bool {
-    let free = room.get_mut(client.len..).unwrap_or_default();
+fn serve(client: &mut Client, room: &mut [u8; REQUEST_MAX], now_ms: u64) -> bool {
+    let is_waiting = client.later.is_some();
+    let free = room
+        .get_mut(if is_waiting { 0 } else { client.len }..)
+        .unwrap_or_default();
     match client.socket.read(free) {
         Ok(0) => return false,
+        // What else it says does not matter.
+        Ok(_) if is_waiting => return true,
         Ok(n) => client.len += n,
         Err(error) => return error == libc::EAGAIN || error == libc::EINTR,
     }
@@ -170,7 +200,13 @@ fn serve(client: &mut Client, room: &mut [u8; REQUEST_MAX]) -> bool {
         Parsed::More if client.len < REQUEST_MAX => return true,
         Parsed::More => answer.refuse("431 Request Header Fields Too Large"),
         Parsed::Bad => answer.refuse("400 Bad Request"),
-        Parsed::Whole(request) => answer.give(&request),
+        Parsed::Whole(request) => match Later::asked_by(&request, now_ms) {
+            None => answer.give(&request),
+            later => {
+                client.later = later;
+                return true;
+            }
+        },
     }
     answer.flush();
     false

@@ -198,7 +198,8 @@ fn fragmentation() -> Result<(), String> {
         ("pinned bytes, every 128 KiB sampled", 17, "3000000"),
     ] {
         let sandbox = sandbox();
-        let conf = format!("prof:true,prof_seed:1,prof_format:pprof,lg_prof_sample:{lg}");
+        let conf =
+            format!("prof:true,prof_seed:1,prof_rate_max:0,prof_format:pprof,lg_prof_sample:{lg}");
         let outcome = run(&sandbox, &conf, &["frag", "frag.pb.gz", n])?;
         let free = numbers(&outcome)?[0];
         let profile = read(&sandbox.path("frag.pb.gz"))?;
@@ -222,7 +223,7 @@ fn lifetimes() -> Result<(), String> {
 
 fn live() -> Result<(), String> {
     for lg in [12, 17, 19] {
-        let conf = format!("prof:true,prof_seed:1,lg_prof_sample:{lg}");
+        let conf = format!("prof:true,prof_seed:1,prof_rate_max:0,lg_prof_sample:{lg}");
         let found = numbers(&run(&sandbox(), &conf, &["live"])?)?;
         let [counted, estimated, samples] = found[..] else {
             return Err(format!("{found:?}"));

@@ -7,8 +7,8 @@
 use super::start::{expect_profiler, options};
 use crate::class::Class;
 use crate::prof;
-pub use crate::prof::dump::Sink;
 use crate::prof::dump::{self, Reason};
+pub use crate::prof::dump::{Shown, Sink, Snapshot};
 use crate::prof::history;
 pub(crate) use crate::prof::hooks;
 use crate::sys::errno::KeepErrno;
@@ -111,6 +111,19 @@ pub fn dump(name: Option<&CStr>) -> Result<(), i32> {
 pub fn pass(pprof: bool, out: &mut dyn Sink) -> Result<(), i32> {
     expect_profiler();
     dump::pass(pprof, out)
+}
+
+/// The figures of all call stacks now, for [`pass_shown`]; `None` when memory is out.
+pub fn snapshot() -> Option<Snapshot> {
+    expect_profiler();
+    Snapshot::take()
+}
+
+/// Passes a profile to `out` in pprof's form, in pieces, that shows these figures at first; with a
+/// snapshot, what has changed since. `ENOMEM` when memory is out.
+pub fn pass_shown(shown: Shown, since: Option<&Snapshot>, out: &mut dyn Sink) -> Result<(), i32> {
+    expect_profiler();
+    dump::pass_shown(shown, since, out)
 }
 
 /// Sets the start of the names of files. Returns false, and changes nothing, if it is too long

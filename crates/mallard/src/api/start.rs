@@ -194,6 +194,7 @@ pub(super) fn expect_profiler() {
         threads_on: o.prof_thread_active_init,
         lg_interval: o.lg_prof_interval,
         grows: o.prof_gdump,
+        most_a_second: o.prof_rate_max,
         seed: o.prof_seed,
         biased: !o.prof_unbias,
         precise: o.prof_time_resolution == conf::ProfTime::High,

@@ -6,6 +6,27 @@
 use crate::sys::atomic::{AtomicI64, Ordering};
 use core::cell::Cell;
 
+/// How a thread's samples are thinned out ([`Countdown::pace`]).
+#[derive(Clone, Copy)]
+pub struct Pace {
+    /// The mean distance between the thread's samples is so many times longer than asked for (base-2
+    /// logarithm).
+    pub thinned: u8,
+    /// Samples since the last change, and when that was (milliseconds).
+    pub taken: u16,
+    pub since_ms: u32,
+}
+
+impl Pace {
+    const fn new() -> Pace {
+        Pace {
+            thinned: 0,
+            taken: 0,
+            since_ms: 0,
+        }
+    }
+}
+
 pub struct Countdown {
     /// The bytes left; negative when a sample is due. Only its thread counts down, but others may
     /// set it to 0; if the thread counts meanwhile, that is lost.
@@ -18,6 +39,8 @@ pub struct Countdown {
     is_sampling: Cell<bool>,
     /// Whether the thread's requests are not sampled, and whether that was decided.
     is_off: Cell<Option<bool>>,
+    /// How its samples are thinned out.
+    pace: Cell<Pace>,
     /// The first of the pages of the thread's stack that the profiler has read, and the end of them.
     stack_pages: Cell<[usize; 2]>,
 }
@@ -30,6 +53,7 @@ impl Countdown {
             thread: Cell::new(0),
             is_sampling: Cell::new(false),
             is_off: Cell::new(None),
+            pace: Cell::new(Pace::new()),
             stack_pages: Cell::new([0; 2]),
         }
     }
@@ -40,6 +64,7 @@ impl Countdown {
         self.epoch.set(0);
         self.is_sampling.set(false);
         self.is_off.set(None);
+        self.pace.set(Pace::new());
         self.stack_pages.set([0; 2]);
     }
 
@@ -83,6 +108,14 @@ impl Countdown {
         self.is_off.set(Some(off));
         self.epoch.set(0);
         self.set(0);
+    }
+
+    pub fn pace(&self) -> Pace {
+        self.pace.get()
+    }
+
+    pub fn set_pace(&self, pace: Pace) {
+        self.pace.set(pace);
     }
 
     /// The pages of the thread's stack that the profiler has read: the first, and their end.

@@ -191,7 +191,7 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
     (
         "prof/dump",
         &[
-            &["file", "maps", "text"],
+            &["file", "maps", "snapshot", "text"],
             &["gzip"],
             &["heap_v2", "json", "pprof"],
         ],

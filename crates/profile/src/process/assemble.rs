@@ -23,6 +23,30 @@ const TYPES: [(&str, &str); 9] = [
 const INUSE_SPACE: usize = 3;
 const NS_PER_MS: u64 = 1_000_000;
 
+/// The mean bytes between samples: more than asked for where samples of fast threads were thinned out
+/// (`sampler/pace.rs` of the allocator), as the weights of those that are in use tell.
+fn period(root: &Root, records: &Records) -> u64 {
+    let asked = 1u64 << root.lg_sample;
+    let one = (1u64 << FRACTION_BITS) as f64;
+    let (mut sum, mut all) = (0.0, 0.0);
+    for (key, group) in &records.samples {
+        let others = 1.0 - one / key.weight as f64;
+        if key.weight == 0 || others <= 0.0 {
+            continue;
+        }
+        let size = key.requested as f64 + 1.0;
+        let bytes = others * key.weight as f64 * size * group.count as f64;
+        sum += size / -others.ln() * bytes;
+        all += bytes;
+    }
+    // Weights are rounded.
+    if sum > 1.1 * all * asked as f64 {
+        (sum / all) as u64
+    } else {
+        asked
+    }
+}
+
 /// The profile, with what is to be known of it. `thread` names a thread, by its number and whether it
 /// has ended.
 pub fn profile(
@@ -40,7 +64,7 @@ pub fn profile(
                 .collect(),
             default_type: Some(INUSE_SPACE),
             mappings,
-            period: 1 << root.lg_sample,
+            period: period(root, records),
             period_type: Some(SampleType::new("space", "bytes")),
             comments: comment.map(Into::into).into_iter().collect(),
             ..Profile::default()

@@ -4,11 +4,13 @@ mod in_place;
 mod single;
 
 use crate::api::extended::{self, Flags};
-use crate::api::{self, alloc, alloc_aligned, alloc_zeroed, dealloc, dealloc_sized, usable_size};
+use crate::api::{
+    self, alloc, alloc_aligned, alloc_zeroed, dealloc, dealloc_sized, profile, usable_size,
+};
 use crate::class::Class;
 use crate::prof::samples;
 use crate::prof::{gap, sites};
-use crate::prof::{is_sampled, is_thread_on, reset, set_thread_on, switch};
+use crate::prof::{is_sampled, is_thread_on, reset, set_most_a_second, set_thread_on, switch};
 use crate::testing::own_process;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -236,6 +238,42 @@ fn a_mix_of_sizes_in_one_stack_is_told_truly() {
         "{}",
         of(ratio_blocks)
     );
+}
+
+/// A thread whose samples are thinned out has fewer of them, and they tell as much.
+#[test]
+fn thinned_samples_stand_for_what_was_allocated() {
+    own_process!();
+    const SEEDS: u32 = 16;
+    const BLOCKS: usize = 100_000;
+    // The first call of the interface applies the options.
+    profile::lg_sample();
+    let ever = |most_a_second: u32| {
+        let ratios = (0..SEEDS).map(|seed| {
+            start(17, seed.into());
+            set_most_a_second(most_a_second);
+            for _ in 0..BLOCKS {
+                // SAFETY: the block is in use, and not used again.
+                unsafe { dealloc(alloc(16_000)) };
+            }
+            let (_, ever) = sites::table().totals();
+            ever.blocks() as f64 / BLOCKS as f64
+        });
+        let ratios: Vec<f64> = ratios.collect();
+        let mean = ratios.iter().sum::<f64>() / f64::from(SEEDS);
+        let square = ratios
+            .iter()
+            .map(|ratio| (ratio - mean).powi(2))
+            .sum::<f64>();
+        (mean, (square / f64::from(SEEDS)).sqrt())
+    };
+    let (all, error) = ever(0);
+    let (thinned, larger_error) = ever(100);
+    assert!(larger_error > 2.0 * error, "{larger_error} {error}");
+    for (mean, error) in [(all, error), (thinned, larger_error)] {
+        let sigma = error / f64::from(SEEDS).sqrt();
+        assert!((mean - 1.0).abs() < 4.0 * sigma, "{mean}, {sigma}");
+    }
 }
 
 #[test]

@@ -290,7 +290,7 @@ fn every_promised_option_exists() {
         prof_gdump prof_final prof_leak prof_leak_error prof_bt_max prof_pid_namespace prof_format \
         lg_extent_max_active_fit debug_double_free_max_scan utrace disable_large_size_classes tailored_classes \
         process_madvise_max_batch hardened guard_sample reserve export_stats \
-        prof_max_memory prof_seed prof_usdt http http_control";
+        prof_max_memory prof_rate_max prof_seed prof_usdt http http_control";
     // Options of jemalloc 5.3 that its manual omits.
     let found_in_strings = "narenas_ratio bin_shards slab_sizes huge_arena_pac_thp \
         calloc_madvise_threshold tcache_ncached_max lg_tcache_nslots_mul tcache_nslots_small_min \

@@ -10,6 +10,7 @@ mod heap_v2;
 mod json;
 mod maps;
 mod pprof;
+mod snapshot;
 mod text;
 
 use super::capture;
@@ -26,6 +27,8 @@ use core::ffi::CStr;
 use core::fmt::Write;
 use file::File;
 pub use file::Sink;
+pub use pprof::Shown;
+pub use snapshot::Snapshot;
 use text::ShortText;
 
 /// Bytes of the longest start of names, with its end.
@@ -154,10 +157,19 @@ pub fn write(reason: Reason, name: Option<&CStr>) -> Result<(), i32> {
 pub fn pass(pprof: bool, out: &mut dyn Sink) -> Result<(), i32> {
     capture::refresh();
     match pprof {
-        true => pprof::write(out, lg_sample())?,
+        true => pprof::write(out, lg_sample(), Shown::Live, None)?,
         false => heap_v2::write(out, lg_sample(), ACCUM.load(Ordering::Relaxed)),
     }
     Ok(())
+}
+
+/// Passes a profile in pprof's form that shows this at first; with a snapshot, what has changed since.
+/// `ENOMEM` when memory is out.
+#[cold]
+#[inline(never)]
+pub fn pass_shown(shown: Shown, since: Option<&Snapshot>, out: &mut dyn Sink) -> Result<(), i32> {
+    capture::refresh();
+    pprof::write(out, lg_sample(), shown, since)
 }
 
 /// Ends the log of samples and writes it to its file, or to one whose name begins with the prefix.

@@ -10,9 +10,10 @@
 use super::file::Sink;
 use super::gzip::Gzip;
 use super::maps;
+use super::snapshot::Snapshot;
 use crate::prof::history;
 use crate::prof::samples::{self, Row, Rows};
-use crate::prof::sites::{self, Amount, Site};
+use crate::prof::sites::{self, Amount, Figures, Site};
 use crate::prof::sort::Numbers;
 use crate::space::meta;
 use crate::sys::time;
@@ -58,6 +59,16 @@ const TYPES: [(u64, u64); 9] = [
 ];
 
 type Values = [u64; TYPES.len()];
+
+/// Which of its figures a profile shows at first: the number of the name of their type.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Shown {
+    Live = INUSE_SPACE as isize,
+    Allocs = 3,
+    Peak = 7,
+    Lifetime = 13,
+    Frag = 16,
+}
 
 /// Bytes of the longest varint.
 const VARINT_MAX: usize = 10;
@@ -322,9 +333,57 @@ const NS_PER_MS: u64 = 1_000_000;
 /// Frames of the first set of addresses.
 const FIRST_ADDRESSES: usize = 4096;
 
-/// Writes the profile. `ENOMEM` when memory is out.
+/// The mean bytes between samples, from which readers tell how far a profile may be off: more than
+/// asked for where samples of fast threads were thinned out.
 #[inline(never)]
-pub fn write(out: &mut dyn Sink, lg_sample: u32) -> Result<(), i32> {
+fn period(rows: &Rows, lg_sample: u32) -> u64 {
+    let asked = 1u64 << lg_sample.min(62);
+    let (mut sum, mut all) = (0.0, 0.0);
+    for row in rows.iter() {
+        if let Some((distance, chance)) = row.weight.distance(row.requested) {
+            let bytes = chance * (row.requested as f64 + 1.0) * f64::from(row.count);
+            sum += distance * bytes;
+            all += bytes;
+        }
+    }
+    // Weights are rounded.
+    let has_thinned = sum > 1.1 * all * asked as f64;
+    if has_thinned {
+        (sum / all) as u64
+    } else {
+        asked
+    }
+}
+
+/// The figures of a site, as far as they are not told by sample.
+fn values_of(figures: &Figures, by_sample: bool) -> Values {
+    let waste = figures.live.bytes().saturating_sub(figures.requested);
+    let (live, waste) = match by_sample {
+        true => (Amount::NONE, 0),
+        false => (figures.live, waste),
+    };
+    [
+        figures.ever.blocks(),
+        figures.ever.bytes(),
+        live.blocks(),
+        live.bytes(),
+        figures.peak.bytes(),
+        waste,
+        figures.freed,
+        figures.lived_ms.saturating_mul(NS_PER_MS),
+        0,
+    ]
+}
+
+/// Writes the profile, or what has changed since a snapshot, which may be less than nothing. `ENOMEM`
+/// when memory is out.
+#[inline(never)]
+pub fn write(
+    out: &mut dyn Sink,
+    lg_sample: u32,
+    shown: Shown,
+    since: Option<&Snapshot>,
+) -> Result<(), i32> {
     let mut writer = Writer {
         out: Gzip::new(out).ok_or(libc::ENOMEM)?,
         message: Message::new().ok_or(libc::ENOMEM)?,
@@ -332,8 +391,11 @@ pub fn write(out: &mut dyn Sink, lg_sample: u32) -> Result<(), i32> {
         rest: 0,
         named: Numbers::new(),
     };
-    // Without memory for rows, what is in use is told by call stack, too.
-    let rows = samples::rows(samples::resets());
+    // Without memory for rows, what is in use is told by call stack, too; so are changes.
+    let rows = match since {
+        None => samples::rows(samples::resets()),
+        Some(_) => None,
+    };
     let mut done = true;
     for row in rows.iter().flat_map(Rows::iter) {
         if history::name_of(row.thread) != [0; history::NAME_MAX] {
@@ -341,24 +403,19 @@ pub fn write(out: &mut dyn Sink, lg_sample: u32) -> Result<(), i32> {
         }
     }
     writer.named.make_unique();
-    writer.head(lg_sample);
+    let period = rows
+        .as_ref()
+        .map_or(1 << lg_sample.min(62), |rows| period(rows, lg_sample));
+    writer.head(period, shown);
+    let mut number = 0;
     sites::each(&mut |site, figures| {
-        let waste = figures.live.bytes().saturating_sub(figures.requested);
-        let (live, waste) = match rows {
-            Some(_) => (Amount::NONE, 0),
-            None => (figures.live, waste),
-        };
-        let values = [
-            figures.ever.blocks(),
-            figures.ever.bytes(),
-            live.blocks(),
-            live.bytes(),
-            figures.peak.bytes(),
-            waste,
-            figures.freed,
-            figures.lived_ms.saturating_mul(NS_PER_MS),
-            0,
-        ];
+        let mut values = values_of(figures, rows.is_some());
+        if let Some(before) = since.and_then(|since| since.figures(number)) {
+            let before = values_of(before, false);
+            (values.iter_mut().zip(before))
+                .for_each(|(value, before)| *value = value.wrapping_sub(before));
+        }
+        number += 1;
         done &= writer.sample(site, values, None);
     });
     for row in rows.iter().flat_map(Rows::iter) {
@@ -382,7 +439,7 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     #[inline(never)]
-    fn head(&mut self, lg_sample: u32) {
+    fn head(&mut self, period: u64, shown: Shown) {
         for text in STRINGS.as_bytes().split(|&byte| byte == b',') {
             string(&mut self.out, text);
         }
@@ -399,8 +456,8 @@ impl Writer<'_> {
         self.message.number(1, SPACE);
         self.message.number(2, BYTES);
         self.message.end(field::PERIOD_TYPE, &mut self.out);
-        number(&mut self.out, field::PERIOD, 1 << lg_sample.min(62));
-        number(&mut self.out, field::DEFAULT_SAMPLE_TYPE, INUSE_SPACE);
+        number(&mut self.out, field::PERIOD, period);
+        number(&mut self.out, field::DEFAULT_SAMPLE_TYPE, shown as u64);
         number(&mut self.out, field::TIME_NANOS, time::wall_ns());
     }
 

@@ -1,7 +1,7 @@
 //! When a sample is due: the countdowns of threads.
 
 use super::threads::thread_number;
-use super::{files, take};
+use super::{files, pace, take};
 use crate::arena::large;
 use crate::cache::{self, Countdown, inside, life, registry};
 use crate::prof::gap::{self, lg_sample};
@@ -77,7 +77,12 @@ pub fn grown(block: usize, more: usize, size: usize) {
 
 fn counted_part(block: usize, part: usize, size: usize) -> usize {
     match cache::countdown() {
-        Some(countdown) if countdown.spend(part) => block,
+        Some(countdown) if countdown.spend(part) => {
+            if pace::is_thinned(countdown) && pace::count(countdown, 0) {
+                countdown.set(gap::draw(pace::lg_of(countdown)));
+            }
+            block
+        }
         Some(countdown) => due_part(countdown, block, part, size),
         None => counted_without_cache(block, part, size),
     }
@@ -98,7 +103,7 @@ fn due_part(countdown: &Countdown, block: usize, part: usize, size: usize) -> us
     let epoch = EPOCH.load(Ordering::Relaxed);
     if !countdown.is_of(epoch) {
         countdown.enter(epoch, thread_number());
-        countdown.set(gap::draw(lg_sample()));
+        countdown.set(gap::draw(pace::lg_of(countdown)));
         if is_thread_on() && countdown.spend(part) {
             return block;
         }
@@ -111,8 +116,10 @@ fn due_part(countdown: &Countdown, block: usize, part: usize, size: usize) -> us
     let Some(_sampling) = countdown.begin() else {
         return block;
     };
-    countdown.set(gap::draw(lg_sample()));
-    let sampled = take::sample(block, size, countdown.thread());
+    let lg = pace::lg_of(countdown);
+    pace::count(countdown, 1);
+    countdown.set(gap::draw(pace::lg_of(countdown)));
+    let sampled = take::sample(block, size, countdown.thread(), lg);
     files::write_if_due();
     sampled
 }
@@ -127,5 +134,5 @@ fn counted_without_cache(block: usize, part: usize, size: usize) -> usize {
     }
     let gap = gap::draw(lg_sample());
     SHARED_LEFT.store(gap as u64, Ordering::Relaxed);
-    take::sample(block, size, thread_number())
+    take::sample(block, size, thread_number(), lg_sample())
 }

@@ -1,9 +1,11 @@
 //! Ends samples: blocks that are freed, change their length or place, or are discarded with their
 //! arena.
 
-use super::take::{mark, now_ns, site_of, stack, weight_of};
+use super::pace;
+use super::take::{mark, now_ns, site_of, stack};
 use super::threads::thread_number;
 use crate::arena::{self, large};
+use crate::cache;
 use crate::class::Class;
 use crate::prof::gap::lg_sample;
 use crate::prof::history::{self, Moment};
@@ -171,7 +173,11 @@ pub fn put_down(lifted: Lifted, p: usize, size: Option<usize>) {
     let Lifted(old, from) = lifted;
     let new = match size {
         Some(size) => Sample {
-            weight: weight_of(size, lg_sample()).min(old.weight),
+            weight: match (cache::countdown(), size.checked_sub(old.requested)) {
+                (Some(countdown), Some(more)) => old.weight.grown(more, pace::lg_of(countdown)),
+                (None, Some(more)) => old.weight.grown(more, lg_sample()),
+                (_, None) => old.weight,
+            },
             requested: size,
             usable: large::bytes_of(p),
             ..old

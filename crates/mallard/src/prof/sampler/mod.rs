@@ -5,6 +5,7 @@
 //! class.
 //!
 //! - `countdown` says when a sample is due;
+//! - `pace` thins out the samples of threads that would have very many;
 //! - `take` takes it, and `end` ends it when its block is freed or changes;
 //! - `files` writes profiles by themselves, `threads` has numbers and names of threads.
 //!
@@ -13,6 +14,7 @@
 mod countdown;
 mod end;
 mod files;
+mod pace;
 mod take;
 mod threads;
 
@@ -33,6 +35,8 @@ pub use end::{
 };
 pub use files::{dumps_growth, interval, set_dumps_growth};
 pub use hidden::is_on;
+#[cfg(test)]
+pub use pace::configure as set_most_a_second;
 pub use threads::{has_system_names, set_thread_name, thread_name};
 
 /// How the profiler works, from the options.
@@ -45,6 +49,8 @@ pub struct Settings {
     pub lg_interval: i64,
     /// Whether each new maximum of memory in use writes a profile.
     pub grows: bool,
+    /// The most samples of a thread in a second; 0 for no such limit.
+    pub most_a_second: u32,
     /// For repeatable distances.
     pub seed: Option<u64>,
     /// Whether the figures are those of the samples themselves.
@@ -65,6 +71,7 @@ pub fn configure(settings: &Settings) {
     gap::set_lg_sample(settings.lg_sample);
     take::configure(settings.most_frames, settings.most_site_bytes);
     countdown::configure(settings.threads_on);
+    pace::configure(settings.most_a_second);
     files::configure(settings.lg_interval, settings.grows);
     gap::set_manner(settings.biased, settings.precise);
     threads::configure(settings.system_names);

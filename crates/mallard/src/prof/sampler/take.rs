@@ -4,7 +4,7 @@ use super::{files, threads};
 use crate::arena::{self, large};
 use crate::cache::{self, inside};
 use crate::class::Class;
-use crate::prof::gap::{self, Weight, lg_sample};
+use crate::prof::gap::{self, Weight};
 use crate::prof::samples::{self, Sample};
 use crate::prof::{by_class, capture, history, hooks, root, sites};
 use crate::space::Segment;
@@ -50,11 +50,12 @@ pub fn stack() -> Option<capture::Stack> {
     capture::Stack::take(MOST_FRAMES.load(Ordering::Relaxed))
 }
 
-/// Samples the block, which a request of `size` bytes got. Returns the block for the program.
-pub fn sample(block: usize, size: usize, thread: u32) -> usize {
+/// Samples the block, which a request of `size` bytes got, where the mean distance between samples is
+/// 2^`lg` bytes. Returns the block for the program.
+pub fn sample(block: usize, size: usize, thread: u32, lg: u32) -> usize {
     let _keep = KeepErrno::new();
     let mut taken = None;
-    let sampled = sample_inside(block, size, thread, &mut taken);
+    let sampled = sample_inside(block, size, thread, lg, &mut taken);
     if let Some((stack, usable)) = taken {
         hooks::sampled(sampled, size, stack.frames(), usable);
         let _inside = inside::enter_or_wait();
@@ -85,6 +86,7 @@ fn sample_inside(
     block: usize,
     size: usize,
     thread: u32,
+    lg: u32,
     taken: &mut Option<(capture::Stack, usize)>,
 ) -> usize {
     let Some(segment) = Segment::find(block) else {
@@ -112,7 +114,7 @@ fn sample_inside(
     };
     let sample = Sample {
         site,
-        weight: weight_of(size, lg_sample()),
+        weight: weight_of(size, lg),
         requested: size,
         usable: match class {
             Class::NONE => large::bytes_of(block),

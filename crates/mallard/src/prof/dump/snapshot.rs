@@ -1,0 +1,55 @@
+//! The figures of all sites at a moment, against which a later profile tells what has changed.
+
+use crate::prof::samples;
+use crate::prof::sites::{self, Figures};
+use crate::space::meta;
+use core::ptr::NonNull;
+
+/// The figures of the sites, in the order in which they were made.
+pub struct Snapshot {
+    first: NonNull<Figures>,
+    room: usize,
+    len: usize,
+    resets: u16,
+}
+
+impl Snapshot {
+    /// Takes one; `None` when memory is out.
+    #[cold]
+    #[inline(never)]
+    pub fn take() -> Option<Snapshot> {
+        // Some more, for those that are made meanwhile.
+        let count = sites::table().count();
+        let room = count + count / 8 + 64;
+        let first = meta::take(room * size_of::<Figures>())?.cast();
+        let mut snapshot = Snapshot {
+            first,
+            room,
+            len: 0,
+            resets: samples::resets(),
+        };
+        sites::each(&mut |_, figures| {
+            if snapshot.len < snapshot.room {
+                // SAFETY: the record has room for so many figures.
+                unsafe { snapshot.first.add(snapshot.len).write(*figures) };
+                snapshot.len += 1;
+            }
+        });
+        Some(snapshot)
+    }
+
+    /// The figures of the site with this number; none for a site that was made later, or if all were
+    /// forgotten since.
+    pub fn figures(&self, number: usize) -> Option<&Figures> {
+        let is_there = number < self.len && self.resets == samples::resets();
+        // SAFETY: so many are written.
+        is_there.then(|| unsafe { self.first.add(number).as_ref() })
+    }
+}
+
+impl Drop for Snapshot {
+    fn drop(&mut self) {
+        // SAFETY: taken with this size.
+        unsafe { meta::give(self.first.cast(), self.room * size_of::<Figures>()) };
+    }
+}
