@@ -55,6 +55,8 @@ pub struct Image {
     pub ended: bool,
     pub forked_from: i32,
     pub peak_rss: u64,
+    /// The most live bytes, by the probe's own count.
+    pub peak_live: i64,
     pub no_timer: bool,
     /// Ticks of the time-stamp counter in a second.
     pub ticks_per_second: f64,

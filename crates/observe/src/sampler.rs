@@ -203,6 +203,7 @@ impl<'a> Watch<'a> {
             ended: segment.ended(),
             forked_from: header.forked_from.load(Ordering::Relaxed) as i32,
             peak_rss: self.peaks.get(&segment.pid).copied().unwrap_or(0),
+            peak_live: segment.peak_live(),
             no_timer: header.no_timer.load(Ordering::Relaxed) != 0,
             ticks_per_second: ticks_per_second(
                 header.tsc.load(Ordering::Relaxed),

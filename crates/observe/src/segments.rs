@@ -139,6 +139,13 @@ impl Segment {
             .fold(inherited, i64::wrapping_add)
     }
 
+    /// The most live bytes that there have been, within a step of each thread.
+    pub fn peak_live(&self) -> i64 {
+        let header = self.header();
+        let inherited = header.inherited.load(Ordering::Relaxed);
+        inherited.wrapping_add(header.peak.load(Ordering::Relaxed))
+    }
+
     pub fn counts(&self) -> Counts {
         let header = self.header();
         let mut counts = Counts {

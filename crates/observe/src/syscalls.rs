@@ -13,7 +13,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::segments::{self, Segment};
@@ -56,7 +56,6 @@ impl Syscalls {
 }
 
 /// The command to run.
-#[derive(Debug)]
 pub struct Spec<'a> {
     pub program: &'a Path,
     pub arguments: &'a [OsString],
@@ -64,7 +63,12 @@ pub struct Spec<'a> {
     pub input: Option<&'a Path>,
     /// The probe's folder.
     pub folder: &'a Path,
+    /// The folder to run in; none for the lab's own.
+    pub within: Option<&'a Path>,
     pub limit: Duration,
+    /// What is done beside the program, such as the load of a server, from its process's number on.
+    /// The count ends with it.
+    pub beside: Option<&'a (dyn Fn(u32) + Sync)>,
 }
 
 /// Enough calls to know their rate.
@@ -81,6 +85,9 @@ pub fn count(spec: &Spec, stop: impl Fn() -> bool) -> io::Result<Syscalls> {
         Some(file) => Stdio::from(std::fs::File::open(file)?),
         None => Stdio::null(),
     });
+    if let Some(folder) = spec.within {
+        command.current_dir(folder);
+    }
     command
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -96,14 +103,29 @@ pub fn count(spec: &Spec, stop: impl Fn() -> bool) -> io::Result<Syscalls> {
     let mut child = command.spawn()?;
     drop(theirs);
     let listener = receive_descriptor(&ours)?;
-    let counted = serve(&listener, spec, &stop);
-    // SAFETY: our own child's group, not reaped yet.
-    unsafe { libc::kill(-(child.id() as i32), libc::SIGKILL) };
-    child.wait()?;
-    counted
+    let (over, pid) = (AtomicBool::new(false), child.id());
+    std::thread::scope(|scope| {
+        if let Some(beside) = spec.beside {
+            scope.spawn(|| {
+                beside(pid);
+                over.store(true, Ordering::Release);
+            });
+        }
+        let counted = serve(&listener, spec, &over, &stop);
+        // Nobody lets calls go on any more. What is done beside the program ends with it.
+        // SAFETY: our own child's group, not reaped yet.
+        unsafe { libc::kill(-(pid as i32), libc::SIGKILL) };
+        child.wait()?;
+        counted
+    })
 }
 
-fn serve(listener: &OwnedFd, spec: &Spec, stop: &impl Fn() -> bool) -> io::Result<Syscalls> {
+fn serve(
+    listener: &OwnedFd,
+    spec: &Spec,
+    over: &AtomicBool,
+    stop: &impl Fn() -> bool,
+) -> io::Result<Syscalls> {
     let begun = Instant::now();
     let mut counted = Syscalls::default();
     let mut segments: Vec<Segment> = Vec::new();
@@ -120,6 +142,9 @@ fn serve(listener: &OwnedFd, spec: &Spec, stop: &impl Fn() -> bool) -> io::Resul
             return Err(io::Error::last_os_error());
         }
         if ready > 0 && poll.revents & libc::POLLIN == 0 {
+            break;
+        }
+        if over.load(Ordering::Acquire) {
             break;
         }
         if stop() || begun.elapsed() > spec.limit || calls >= MOST_CALLS {

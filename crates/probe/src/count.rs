@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use crate::layout::{BIRTHS, FOLLOWED, MATRIX, Slot, State, class_of};
+use crate::layout::{BIRTHS, FOLLOWED, MATRIX, Slot, State, TELL_BYTES, class_of};
 use crate::loader::Pointer;
 use crate::tls::{Thread, thread};
 use crate::{chunks, join, real, record, segment, trim};
@@ -102,6 +102,30 @@ impl Call {
         self.add(&self.slot.cell.requested, size);
         self.add(&self.slot.sizes[class_of(size)], 1);
         self.add(&self.slot.cell.begun, usable as u64);
+        self.tell();
+    }
+
+    /// Passes the thread's live bytes on, once they have changed by enough.
+    #[inline(always)]
+    fn tell(&self) {
+        let cell = &self.slot.cell;
+        let begun = cell.begun.load(Ordering::Relaxed);
+        let live = begun.wrapping_sub(cell.ended.load(Ordering::Relaxed)) as i64;
+        let change = live.wrapping_sub(cell.told.load(Ordering::Relaxed) as i64);
+        if change.wrapping_abs() >= TELL_BYTES && !self.shared {
+            self.tell_now(live, change);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn tell_now(&self, live: i64, change: i64) {
+        self.slot.cell.told.store(live as u64, Ordering::Relaxed);
+        let header = segment::header();
+        let all = header.live.fetch_add(change, Ordering::Relaxed) + change;
+        if change > 0 {
+            header.peak.fetch_max(all, Ordering::Relaxed);
+        }
     }
 
     /// The request asks for an alignment.
@@ -140,6 +164,7 @@ impl Call {
         }
         let usable = real::usable_size(block);
         self.add(&self.slot.cell.ended, usable as u64);
+        self.tell();
         if let Some(entry) = followed(block)
             && let Some(birth) = take(block, entry)
         {

@@ -99,8 +99,8 @@ pub struct Cell {
     pub ticks_outside: AtomicU32,
     /// Calls that returned no memory.
     pub failed: AtomicU64,
-    /// For later versions; zero.
-    pub unused: AtomicU64,
+    /// The part of `begun - ended` that [`Header::live`] has.
+    pub told: AtomicU64,
 }
 
 /// A cell and the requests of its thread by size.
@@ -182,6 +182,10 @@ pub struct Header {
     pub no_timer: AtomicU32,
     /// Live bytes that a forked process began with.
     pub inherited: AtomicI64,
+    /// Live bytes of all slots but slot 0, and the most that they have been. Each thread adds its
+    /// bytes in steps of [`TELL_BYTES`], so that both may be wrong by as much for each.
+    pub live: AtomicI64,
+    pub peak: AtomicI64,
     /// Followed blocks that ended in the thread that began them, and in another.
     pub freed_here: AtomicU64,
     pub freed_elsewhere: AtomicU64,
@@ -196,6 +200,9 @@ pub struct Header {
     pub program: [core::sync::atomic::AtomicU8; PATH],
     pub allocator: [core::sync::atomic::AtomicU8; PATH],
 }
+
+/// Bytes by which a thread's live bytes change before it tells.
+pub const TELL_BYTES: i64 = 64 << 10;
 
 /// The room for a path.
 pub const PATH: usize = 512;

@@ -151,8 +151,13 @@ fn probe_cost(runs: &Runs) -> Option<f64> {
             .map(|(measured, _)| cpu(measured))
             .collect(),
     )?;
+    // A server answers as much as it can: then a request's part counts.
+    let slower = match (runs.plain_rate, runs.observed_rate) {
+        (Some(plain), Some(observed)) if observed > 0.0 => plain / observed,
+        _ => 1.0,
+    };
     // The clock of CPU time is too coarse for less.
-    (plain >= 0.02).then(|| (observed / plain - 1.0).max(0.0))
+    (plain >= 0.02).then(|| (observed / plain * slower - 1.0).max(0.0))
 }
 
 /// The share of CPU time inside the allocator.
@@ -392,7 +397,10 @@ fn memory(f: &mut Figures, found: &Findings) {
     f.live_at_peak = highest
         .filter(|memory| memory.rss > 0)
         .map(|memory| memory.live);
-    f.peak_live = found.memory.iter().map(|memory| memory.live).max();
+    // A heap may have lived between two looks, or before the first.
+    let looks = found.memory.iter().map(|memory| memory.live);
+    let counted = found.images.iter().map(|image| image.peak_live);
+    f.peak_live = looks.chain(counted).max();
     f.grows = growth_of(found);
     let late = &found.memory[found.memory.len() * 3 / 4..];
     let held = |memory: &&mallard_observe::findings::Memory| {

@@ -112,15 +112,18 @@ pub fn run(options: &Options) -> Result<ExitCode> {
 
 /// Diagnoses a server while its load runs.
 fn serve(options: &Options, service: &Service) -> Result<ExitCode> {
-    if options.input.is_some() || options.duration.is_some() || options.way == Some(Way::Perf) {
-        return Err(usage(
-            "--input, --for and --how perf are for programs: a service’s load decides how long it runs",
-        ));
+    if options.input.is_some() || options.way == Some(Way::Perf) {
+        return Err(usage("--input and --how perf are for programs"));
     }
+    let seconds = match (options.duration, options.subject.seconds) {
+        (Some(_), Some(_)) => return Err(usage("--for and --seconds say the same of a load")),
+        (Some(duration), None) => duration.as_secs_f64().ceil().clamp(1.0, 86_400.0) as u32,
+        (None, _) => options.subject.seconds(),
+    };
     let started = SystemTime::now();
     let stop = session::stop_on_signals()?;
     let launcher = Launcher::new(stop.clone())?;
-    let work = Work::new(service, &launcher, options.subject.seconds(), None)?;
+    let work = Work::new(service, &launcher, seconds, None)?;
     let named = work.stage.program().unwrap_or_else(|| "sh".into());
     let program = program::check(&named.to_string_lossy())?;
     let runner = Runner {

@@ -20,8 +20,8 @@ pub struct Options {
     #[arg(long, value_name = "PID", conflicts_with_all = ["program", "way", "quick", "input", "service", "start"])]
     pub pid: Option<u32>,
 
-    /// How long to watch; a program that runs longer is ended [default: with --pid 30s, else to its
-    /// end]
+    /// How long to watch; a program that runs longer is ended, and the load of a service takes as
+    /// long [default: with --pid 30s, else to its end]
     #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
     pub duration: Option<Duration>,
 

@@ -12,6 +12,7 @@ use mallard_measure::{Launcher, Measurement, Purpose, Spec, Stop};
 use mallard_observe::folder::Ask;
 use mallard_observe::syscalls::{self, Syscalls};
 use mallard_observe::{Findings, Folder, PROBE, PROBE_NAME, Settings, Watch, layout};
+use mallard_service::Ready;
 
 use super::options::{Options, Way};
 use super::thresholds::{BUSY, WAITS_SECONDS, WANTED_SAMPLES};
@@ -45,6 +46,9 @@ pub struct Runs {
     pub elsewhere: Option<String>,
     /// Whether the program was ended by `--for`.
     pub ended_by_us: bool,
+    /// Requests a second that a service answered in the run with the probe, and without it.
+    pub observed_rate: Option<f64>,
+    pub plain_rate: Option<f64>,
 }
 
 /// Runs the program.
@@ -67,21 +71,21 @@ impl Runner<'_> {
             syscalls: Err("not counted (--quick)".to_owned()),
             elsewhere: None,
             ended_by_us: false,
+            observed_rate: None,
+            plain_rate: None,
         };
         let begun = Instant::now();
         say("running with the probe");
         self.observe(&mut runs)?;
         let first = runs.observed[0].0.wall;
-        if self.service.is_some() {
-            let reason = "not counted (a service)";
-            runs.syscalls = Err(reason.to_owned());
-            return Ok(runs);
-        }
         if self.options.quick {
             return Ok(runs);
         }
         let limited = self.options.duration.is_some();
-        if !limited && !self.stop.requested() {
+        if let Some(work) = self.service {
+            say("running without the probe");
+            self.serve_plainly(work, &mut runs)?;
+        } else if !limited && !self.stop.requested() {
             self.repeat(&mut runs, begun, first, say)?;
             let blocks = if first < SHORT { BLOCKS } else { 1 };
             say("running without the probe");
@@ -100,6 +104,25 @@ impl Runner<'_> {
             self.count_syscalls(first)
         };
         Ok(runs)
+    }
+
+    /// A run of a server without the probe, for what the probe costs.
+    fn serve_plainly(&self, work: &Work, runs: &mut Runs) -> Result<()> {
+        if self.stop.requested() {
+            return Ok(());
+        }
+        work.before(Purpose::Cost).map_err(anyhow::Error::msg)?;
+        let drive = |pid| work.drive(pid, Purpose::Cost);
+        let spec = self.spec(Vec::new());
+        let (measured, _) = self.launcher.run_beside(&spec, Purpose::Cost, drive)?;
+        if !self.stop.requested() {
+            let run = work
+                .judge(&measured)
+                .map_err(|failure| work::failed(&failure))?;
+            runs.plain_rate = run.ops_per_second;
+            runs.plain.push(measured);
+        }
+        Ok(())
     }
 
     /// More runs of a short program, until there are enough samples.
@@ -169,13 +192,16 @@ impl Runner<'_> {
             }
         };
         let (measured, found) = self.launcher.run_beside(&spec, Purpose::Cost, beside)?;
-        if until.is_some_and(|until| Instant::now() >= until) {
+        if self.service.is_none() && until.is_some_and(|until| Instant::now() >= until) {
             ended_by_us = true;
         }
         if let (Some(work), false) = (self.service, self.stop.requested()) {
-            // The figures of its load are not those of the service: the probe is beside it.
-            work.judge(&measured)
+            // The figures of its load are not those of the service: the probe is beside it. But they
+            // tell what a request costs.
+            let run = work
+                .judge(&measured)
                 .map_err(|failure| work::failed(&failure))?;
+            runs.observed_rate = run.ops_per_second;
         }
         let found = found.unwrap_or_else(|findings| findings);
         runs.ended_by_us |= ended_by_us;
@@ -187,18 +213,36 @@ impl Runner<'_> {
     fn count_syscalls(&self, first: Duration) -> Result<Syscalls, String> {
         let folder = Folder::new(Ask::default(), self.launcher.folder())
             .map_err(|error| error.to_string())?;
-        let environment = self.environment(folder.path());
-        let limit = self
-            .options
-            .duration
-            .unwrap_or(first.saturating_mul(3) + COUNTING_LIMIT);
+        let spec = self.spec(self.environment(folder.path()));
+        let usual = first.saturating_mul(3) + COUNTING_LIMIT;
+        let drive;
+        let (limit, beside): (_, Option<&(dyn Fn(u32) + Sync)>) = match self.service {
+            Some(work) if matches!(work.stage.service.ready, Ready::Log(_)) => {
+                return Err(
+                    "not counted: the output that tells when the service is ready is not \
+                            read in that run"
+                        .to_owned(),
+                );
+            }
+            Some(work) => {
+                work.before(Purpose::Syscalls)?;
+                drive = |pid| {
+                    // A load that fails is told by the run with the probe.
+                    let _ = work.drive(pid, Purpose::Syscalls);
+                };
+                (usual, Some(&drive))
+            }
+            None => (self.options.duration.unwrap_or(usual), None),
+        };
         let spec = syscalls::Spec {
-            program: &self.program.path,
-            arguments: self.arguments,
-            environment: &environment,
-            input: self.options.input.as_deref(),
+            program: Path::new(&spec.program),
+            arguments: &spec.arguments,
+            environment: &spec.environment,
+            input: spec.input.as_deref(),
             folder: folder.path(),
+            within: spec.folder.as_deref(),
             limit,
+            beside,
         };
         syscalls::count(&spec, || self.stop.requested())
             .map_err(|error| format!("refused (seccomp: {error})"))

@@ -22,3 +22,4 @@ mod services;
 mod suite;
 mod top;
 mod tune;
+mod verdicts;

@@ -95,7 +95,7 @@ fn a_server_under_its_load_is_diagnosed() {
         return;
     }
     let place = Place::new();
-    let words = ["diagnose", "--service", "redis", "--seconds", "1", "--json"];
+    let words = ["diagnose", "--service", "redis", "--for", "1s", "--json"];
     let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
     assert!(matches!(code, Some(0 | 3)), "{stdout}{stderr}");
     let found: serde_json::Value = serde_json::from_str(&stdout).unwrap();
@@ -108,6 +108,13 @@ fn a_server_under_its_load_is_diagnosed() {
     );
     assert_eq!(found["program"], "--service redis");
     assert!(stdout.contains("closed loop"), "{stdout}");
+    // A run without the probe tells what it costs, and one with seccomp which calls are made.
+    assert!(found["figures"]["probe_cost"].is_number(), "{stdout}");
+    let counted = stdout.contains("in a run of its own (seccomp)");
+    let refused = stdout.contains("refused (seccomp");
+    assert!(counted != refused, "{stdout}");
+    let syscalls = found["figures"]["syscalls"].as_array().unwrap();
+    assert_eq!(counted, !syscalls.is_empty(), "{stdout}");
 }
 
 /// A description whose server is a shell script; `more` overrides keys.
@@ -275,8 +282,8 @@ fn mistakes_in_a_description_are_usage_errors() {
             "--seconds is for a service",
         ),
         (
-            &["diagnose", "--service", "redis", "--for", "2s"],
-            "--input, --for",
+            &["diagnose", "--service", "redis", "--how", "perf"],
+            "--input and --how perf",
         ),
     ] {
         let (code, _, stderr) = outcome(&mut place.mallard(words));

@@ -159,6 +159,25 @@ fn live_bytes_are_exact_on_every_allocator() {
 }
 
 #[test]
+fn the_peak_of_a_heap_that_nobody_looked_at_is_counted() {
+    let place = Place::new();
+    let program = place.compile("counted.c", "cc");
+    for on in allocators() {
+        let start = at_start(&place, &program, &on);
+        let (output, folder) = place.observed(Command::new(&program).arg("peak"), &on);
+        assert!(output.status.success(), "{}: {output:?}", on.name);
+        let peak = found(&folder)[0].peak_live() - start;
+        // Twenty blocks of a million bytes; an allocator may round each up by an eighth.
+        let most = 20_000_000 / 8 * 9 + 4 * layout::TELL_BYTES;
+        assert!(
+            (20_000_000 - layout::TELL_BYTES..most).contains(&peak),
+            "{}: {peak}",
+            on.name
+        );
+    }
+}
+
+#[test]
 fn a_forked_child_counts_from_its_parent_s_live_bytes() {
     let place = Place::new();
     let program = place.compile("counted.c", "cc");

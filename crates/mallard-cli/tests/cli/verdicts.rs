@@ -1,0 +1,140 @@
+//! The verdicts of `mallard diagnose` about real programs. Each program does work whose answer is
+//! clear: far from the threshold, so that it is the same on a busy machine.
+
+use std::fmt::Write as _;
+use std::fs;
+
+use mallard_report::diagnosis::{Answer, Diagnosis};
+
+use crate::place::{Place, lacks, outcome};
+
+/// A program with its work, and the verdict: the answer and its key.
+struct Case {
+    program: &'static str,
+    arguments: &'static [&'static str],
+    variable: Option<(&'static str, &'static str)>,
+    verdict: (Answer, &'static str),
+}
+
+const fn case(
+    program: &'static str,
+    arguments: &'static [&'static str],
+    verdict: (Answer, &'static str),
+) -> Case {
+    Case {
+        program,
+        arguments,
+        variable: None,
+        verdict,
+    }
+}
+
+const COMPUTES: (Answer, &str) = (Answer::No, "computing");
+const POOL: (Answer, &str) = (Answer::No, "pool");
+const WORK: (Answer, &str) = (Answer::Yes, "work");
+
+const SUMS: &str = "CREATE TABLE t AS WITH RECURSIVE c(x) AS \
+                    (SELECT 1 UNION ALL SELECT x+1 FROM c WHERE x<3000) SELECT x FROM c; \
+                    SELECT sum(abs(a.x - b.x)) FROM t a, t b";
+const LISTS: &str = "x = 0\nfor i in range(4000000): x = [i, str(i)]";
+
+const CASES: [Case; 9] = [
+    case("/usr/bin/python3", &["-c", LISTS], POOL),
+    Case {
+        variable: Some(("PYTHONMALLOC", "malloc")),
+        ..case("/usr/bin/python3", &["-c", LISTS], WORK)
+    },
+    case("/usr/bin/sqlite3", &[":memory:", SUMS], COMPUTES),
+    case(
+        "/usr/bin/perl",
+        &["-e", "for my $i (1..15000000) { $x = ($x*31+$i) % 65521 }"],
+        COMPUTES,
+    ),
+    case(
+        "/usr/bin/awk",
+        &["{a[$1%1000]+=$1} END {print a[7]}", "numbers"],
+        COMPUTES,
+    ),
+    case("/usr/bin/xz", &["-0kc", "numbers"], COMPUTES),
+    case(
+        "/usr/bin/ruby",
+        &["-e", "a = nil; 3000000.times { |i| a = 'x' * (i % 200) }"],
+        WORK,
+    ),
+    case(
+        "/usr/bin/node",
+        &[
+            "-e",
+            "let x = 0; for (let i = 0; i < 2e9; i++) x = (x + i) | 0;",
+        ],
+        POOL,
+    ),
+    case(
+        "cc1",
+        &["-quiet", "-O1", "functions.c", "-o", "functions.s"],
+        WORK,
+    ),
+];
+
+/// The compiler proper, which `gcc` starts.
+fn cc1() -> Option<String> {
+    let output = std::process::Command::new("gcc")
+        .arg("-print-prog-name=cc1")
+        .output()
+        .ok()?;
+    let path = String::from_utf8(output.stdout).ok()?;
+    Some(path.trim().to_owned()).filter(|path| path.starts_with('/'))
+}
+
+#[test]
+fn real_programs_get_the_verdict_that_they_always_got() {
+    let place = Place::new();
+    let numbers: String = (0..2_000_000).fold(String::new(), |mut text, n| {
+        let _ = writeln!(text, "{n}");
+        text
+    });
+    fs::write(place.path().join("numbers"), numbers).unwrap();
+    let functions: String = (0..500).fold(String::new(), |mut text, n| {
+        let _ = writeln!(
+            text,
+            "int f{n}(int a, int b) {{ int s = 0; for (int i = 0; i < a; i++) \
+             {{ s += i * b + {n}; if (s % {} == 0) s ^= b; }} return s; }}",
+            n % 7 + 2
+        );
+        text
+    });
+    fs::write(place.path().join("functions.c"), functions).unwrap();
+    let mut wrong = String::new();
+    for case in &CASES {
+        let program = match case.program {
+            "cc1" => cc1().unwrap_or_else(|| "cc1".to_owned()),
+            program => program.to_owned(),
+        };
+        let name = program.rsplit('/').next().unwrap();
+        if !fs::exists(&program).unwrap() {
+            lacks("real_programs_get_the_verdict", &[name]);
+            continue;
+        }
+        let mut command = place.mallard(&["diagnose", "--quick", "--json", "--", &program]);
+        command.args(case.arguments).envs(case.variable);
+        let (_, stdout, stderr) = outcome(&mut command);
+        let d = Diagnosis::from_json(&stdout)
+            .unwrap_or_else(|error| panic!("{program}: {error}: {stdout}{stderr}"));
+        let mut keys = d.troubles.iter().chain(&d.takes).map(|t| t.key.as_str());
+        let (answer, key) = case.verdict;
+        if d.answer != answer || !keys.any(|found| found == key) {
+            let _ = writeln!(
+                wrong,
+                "{program} {:?}: {key} is expected: {:?} {} {:?} {:?}, inside {:?} of {}",
+                case.variable,
+                d.answer,
+                d.sentence,
+                d.troubles,
+                d.takes,
+                d.figures.inside,
+                d.figures.samples
+            );
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+}
