@@ -96,6 +96,10 @@ fn pages_of_long_sessions_stay_small() {
         ..Tuning::default()
     };
     check("tune", &tuning::page(&tuning));
+}
+
+#[test]
+fn the_page_of_a_long_history_stays_small() {
     let metric = |name: String| Metric {
         name,
         unit: "ms".to_owned(),

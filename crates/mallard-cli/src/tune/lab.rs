@@ -53,6 +53,29 @@ pub struct Bench<'a> {
     pub spinner: Spinner,
 }
 
+impl<'a> Bench<'a> {
+    pub fn new(
+        subject: Subject<'a>,
+        allocators: &[Allocator],
+        earlier: VecDeque<Kept>,
+        log: File,
+        budget: f64,
+    ) -> Bench<'a> {
+        let named = allocators.iter().map(|a| (a.name.clone(), a.clone()));
+        Bench {
+            subject,
+            allocators: named.collect(),
+            earlier,
+            log,
+            spent: 0.0,
+            budget,
+            runs: 0,
+            doing: String::new(),
+            spinner: Spinner::new(),
+        }
+    }
+}
+
 impl Bench<'_> {
     fn earlier(&mut self, setting: &Setting) -> Option<Kept> {
         let next = self.earlier.front()?;

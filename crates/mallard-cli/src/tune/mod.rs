@@ -14,20 +14,19 @@ mod search;
 mod show;
 mod space;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::fs::File;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
 use mallard_allocators::{Allocator, Kind, conf};
-use mallard_measure::{Cpus, Launcher};
+use mallard_measure::{Cpus, Launcher, Stop};
 use mallard_report::stats::BASELINE;
 
 use crate::choice::Choice;
 use crate::exit::{self, INTERRUPTED, usage};
 use crate::folder::Folder;
-use crate::progress::Spinner;
 use crate::replay::alone::Alone;
 use crate::say::{self, say};
 use crate::service::work;
@@ -36,6 +35,7 @@ use crate::subject::{Conditions, Subject, Target};
 use lab::Bench;
 use objective::Goal;
 use options::Options;
+use search::Outcome;
 use space::{Knob, Setting};
 
 /// Fewer runs than this cannot confirm anything.
@@ -54,10 +54,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     let allocators = allocators(&options.choice)?;
     let stop = session::stop_on_signals()?;
     let launcher = Launcher::new(stop.clone())?;
-    let target = match &options.trace {
-        Some(file) => Target::Recording(Box::new(Alone::new(file, &launcher, &stop)?)),
-        None => Target::of(&options.subject, &options.program)?,
-    };
+    let target = target(options, &launcher, &stop)?;
     let conditions = Conditions {
         warm: true,
         limit: options.timeout,
@@ -66,11 +63,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     let mut subject = Subject::new(&target, &launcher, &stop, conditions)?;
     let metrics = subject.metrics();
     let goal = Goal::new(options.objective, &options.within, &metrics)?;
-    let mut bases = bases(&allocators);
-    let troubles = evidence::troubles(options, &target)?;
-    for (_, knobs) in &mut bases {
-        space::order(knobs, &troubles);
-    }
+    let bases = ordered(bases(&allocators), options, &target)?;
     let control = &allocators[0];
     let each = match earlier.front() {
         Some(run) => run.seconds,
@@ -87,20 +80,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     let folder = Folder::open(options.output.as_deref(), "tune", &target.name(), started)?;
     let log = folder.path().join(lab::RUNS);
     let log = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
-    let mut bench = Bench {
-        subject,
-        allocators: allocators
-            .iter()
-            .map(|a| (a.name.clone(), a.clone()))
-            .collect::<BTreeMap<_, _>>(),
-        earlier,
-        log,
-        spent: 0.0,
-        budget,
-        runs: 0,
-        doing: String::new(),
-        spinner: Spinner::new(),
-    };
+    let mut bench = Bench::new(subject, &allocators, earlier, log, budget);
     let outcome = search::search(&mut bench, &goal, budget, &bases);
     let spent = bench.spent;
     drop(bench);
@@ -115,17 +95,44 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         folder: &folder,
     };
     found.show(options.json)?;
+    Ok(ending(&stop, &folder, &outcome))
+}
+
+/// What is tuned: a recording is compiled first.
+fn target(options: &Options, launcher: &Launcher, stop: &Stop) -> Result<Target> {
+    match &options.trace {
+        Some(file) => Ok(Target::Recording(Box::new(Alone::new(
+            file, launcher, stop,
+        )?))),
+        None => Target::of(&options.subject, &options.program),
+    }
+}
+
+/// The allocators' options, those against what a diagnosis found first.
+fn ordered(
+    mut bases: Vec<(String, Vec<Knob>)>,
+    options: &Options,
+    target: &Target,
+) -> Result<Vec<(String, Vec<Knob>)>> {
+    let troubles = evidence::troubles(options, target)?;
+    for (_, knobs) in &mut bases {
+        space::order(knobs, &troubles);
+    }
+    Ok(bases)
+}
+
+fn ending(stop: &Stop, folder: &Folder, outcome: &Outcome) -> ExitCode {
     if stop.requested() {
         eprintln!(
             "Interrupted: go on with --resume {} and the same options.",
             folder.path().display()
         );
-        return Ok(ExitCode::from(INTERRUPTED));
+        return ExitCode::from(INTERRUPTED);
     }
-    Ok(match outcome.unconfirmed {
+    match outcome.unconfirmed {
         true => ExitCode::from(exit::CANNOT_TELL),
         false => ExitCode::SUCCESS,
-    })
+    }
 }
 
 /// Ends with what budget would do, for runs that take so many seconds each.

@@ -69,10 +69,10 @@ fn table(h: &History) -> Markup {
     }
 }
 
-/// One metric over all saves.
-fn strip(h: &History, metric: &str) -> Markup {
+/// The saves that are drawn, with the ratio of each block.
+fn drawn<'a>(h: &'a History, metric: &str) -> Vec<(&'a Save, Vec<f64>)> {
     let from = h.saves.len().saturating_sub(MOST_SAVES);
-    let saves: Vec<(&Save, Vec<f64>)> = h.saves[from..]
+    h.saves[from..]
         .iter()
         .filter_map(|save| {
             let blocks = save.series(metric)?.blocks.iter();
@@ -82,7 +82,12 @@ fn strip(h: &History, metric: &str) -> Markup {
                 .collect();
             (!ratios.is_empty()).then_some((save, ratios))
         })
-        .collect();
+        .collect()
+}
+
+/// One metric over all saves.
+fn strip(h: &History, metric: &str) -> Markup {
+    let saves = drawn(h, metric);
     let limit = limit(h, metric);
     let ends = saves
         .iter()

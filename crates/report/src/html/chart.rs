@@ -159,20 +159,8 @@ impl Measure {
         let points = |name: &str| -> Vec<Point> {
             let mine = standings.iter().enumerate().filter_map(|(row, all)| {
                 let standing = all.iter().find(|s| s.allocator == name)?;
-                let figure = (self.value)(standing)?;
-                let runs = self.runs(&e.rows[row], name);
-                let (low, high) = interval(&runs).unwrap_or((figure.min, figure.max));
-                Some(Point {
-                    row,
-                    value: figure.median * self.scale,
-                    low: low * self.scale,
-                    high: high * self.scale,
-                    runs: some(runs, most)
-                        .into_iter()
-                        .map(|run| run * self.scale)
-                        .collect(),
-                    tip: tip(&e.rows[row], standing),
-                })
+                let tip = tip(&e.rows[row], standing);
+                self.point(&e.rows[row], row, standing, most, tip)
             });
             mine.collect()
         };
@@ -209,9 +197,29 @@ impl Measure {
             format: self.format,
         })
     }
-}
 
-impl Measure {
+    fn point(
+        &self,
+        row: &Row,
+        index: usize,
+        standing: &Standing,
+        most: usize,
+        tip: String,
+    ) -> Option<Point> {
+        let figure = (self.value)(standing)?;
+        let runs = self.runs(row, standing.allocator);
+        let (low, high) = interval(&runs).unwrap_or((figure.min, figure.max));
+        let runs = some(runs, most).into_iter().map(|run| run * self.scale);
+        Some(Point {
+            row: index,
+            value: figure.median * self.scale,
+            low: low * self.scale,
+            high: high * self.scale,
+            runs: runs.collect(),
+            tip,
+        })
+    }
+
     /// The figure of every run of an allocator in a row, in order of size.
     fn runs(&self, row: &Row, allocator: &str) -> Vec<f64> {
         let Some(of) = self.run else {

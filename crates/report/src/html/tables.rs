@@ -260,6 +260,21 @@ fn output(output: Output, cell: &Cell) -> Markup {
 /// A page has at most this many lines of single runs; the JSON file has all.
 const MOST_RUNS: usize = 1200;
 
+/// The number of all runs, and how many of each cell are listed if at most so many may be.
+fn shown(e: &Experiment, most: usize) -> (usize, usize) {
+    let runs = e
+        .rows
+        .iter()
+        .flat_map(|row| &row.cells)
+        .map(|c| c.runs.len());
+    let count: usize = runs.clone().sum();
+    let filled = runs.filter(|runs| *runs > 0).count();
+    match count <= most {
+        true => (count, usize::MAX),
+        false => (count, (most / filled.max(1)).max(1)),
+    }
+}
+
 /// Every run of an experiment, collapsed; the first of them, if there are very many.
 pub fn every_run(e: &Experiment, experiments: usize, palette: &Palette) -> Markup {
     let most = MOST_RUNS / experiments.max(1);
@@ -268,12 +283,7 @@ pub fn every_run(e: &Experiment, experiments: usize, palette: &Palette) -> Marku
             .iter()
             .flat_map(|row| row.cells.iter().map(move |cell| (row, cell)))
     };
-    let count: usize = cells().map(|(_, cell)| cell.runs.len()).sum();
-    let filled = cells().filter(|(_, cell)| !cell.runs.is_empty()).count();
-    let each = match count <= most {
-        true => usize::MAX,
-        false => (most / filled.max(1)).max(1),
-    };
+    let (count, each) = shown(e, most);
     let hashed = cells()
         .flat_map(|(_, c)| &c.runs)
         .any(|run| run.output_hash.is_some());
