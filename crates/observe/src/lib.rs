@@ -23,6 +23,7 @@ pub mod proc;
 pub mod recorder;
 mod sampler;
 pub mod segments;
+pub mod stops;
 pub mod syscalls;
 pub mod who;
 

@@ -8,15 +8,16 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Result, bail};
 use mallard_live::image::Images;
 use mallard_live::source::Reader;
-use mallard_observe::perf::{Samples, What};
+use mallard_observe::perf::{Refused, Samples, What};
 use mallard_observe::proc;
 use mallard_report::diagnosis::{Answer, Diagnosis, Evidence, Figures, Trouble};
 
 use super::judge::sentence;
 use super::kernel::Kernel;
-use super::options::Options;
+use super::options::{Options, Way};
 use super::unprobed::{Subject, verdict};
 use super::{figures, outside};
+use crate::exit::usage;
 use crate::session;
 
 const DURATION: Duration = Duration::from_secs(30);
@@ -36,10 +37,23 @@ pub fn run(options: &Options, pid: u32) -> Result<ExitCode> {
     let typed = command_line(pid).unwrap_or_else(|| executable.display().to_string());
     let until = Instant::now() + options.duration.unwrap_or(DURATION);
     let enough = || Instant::now() >= until || stop.requested();
+    let stops = match options.way {
+        None | Some(Way::Perf) => false,
+        Some(Way::Ptrace) => true,
+        Some(_) => {
+            return Err(usage(
+                "--how signals and proc need the probe, which no running process takes",
+            ));
+        }
+    };
     let page = Reader::open(pid, &mut Images::default());
     let no_page = page.as_ref().err().map(ToString::to_string);
     let eyes = outside::Eyes {
-        samples: Samples::of(process, What::Time),
+        samples: match stops {
+            true => Err(Refused::Unwanted),
+            false => Samples::of(process, What::Time),
+        },
+        stops,
         kernel: Kernel::of(process),
         page: page.ok(),
     };
@@ -60,6 +74,7 @@ pub fn run(options: &Options, pid: u32) -> Result<ExitCode> {
         executable: &executable,
         typed: &typed,
         why: None,
+        pid: Some(pid),
     };
     let mut d = verdict(f, seen, &subject);
     d.ways.push(Evidence {

@@ -191,7 +191,7 @@ fn share(f: &mut Figures, runs: &Runs, counts: &Counts, cpu: f64, asked: Option<
             };
             (ticks.0, ticks.1 + unseen)
         }
-        Way::Proc | Way::Perf => looks,
+        Way::Proc | Way::Perf | Way::Ptrace => looks,
     };
     f.samples = inside + outside;
     if f.samples == 0 {

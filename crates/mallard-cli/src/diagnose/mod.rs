@@ -47,6 +47,11 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     if let Some(pid) = options.pid {
         return attached::run(options, pid);
     }
+    if options.way == Some(Way::Ptrace) {
+        return Err(usage(
+            "--how ptrace is for processes that run already (--pid)",
+        ));
+    }
     if let Some(service) = options.subject.service()? {
         return serve(options, &service);
     }
@@ -80,6 +85,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
             executable: &executable,
             typed: &typed,
             why,
+            pid: None,
         };
         unprobed::diagnose(&launcher, &stop, &spec, options, &subject)
     };
@@ -343,7 +349,7 @@ fn ways(runs: &Runs, way: Way) -> Vec<Evidence> {
             "timer signals of each thread’s CPU time, 197 a second, at which the probe \
                          tells whether the thread is inside"
         }
-        Way::Proc | Way::Perf => {
+        Way::Proc | Way::Perf | Way::Ptrace => {
             "a thousand looks a second at the probe’s cells, with the state of threads from \
                       /proc"
         }
@@ -449,6 +455,10 @@ fn explain() -> Result<ExitCode> {
         (
             "CPU share (--how perf, --pid)",
             "samples of the kernel with the stack; for programs that take no probe and running processes",
+        ),
+        (
+            "CPU share (--how ptrace)",
+            "with --pid: each running thread is stopped for a moment, 100 times a second; on request only",
         ),
         (
             "CPU share (--how signals)",

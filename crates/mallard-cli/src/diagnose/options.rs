@@ -17,7 +17,7 @@ use crate::service::Subject;
 #[command(after_help = EXAMPLES, override_usage = "mallard diagnose [OPTIONS] -- <PROGRAM> [ARGS]...\n       mallard diagnose [OPTIONS] --service <NAME|FILE>\n       mallard diagnose [OPTIONS] --pid <PID>")]
 pub struct Options {
     /// Watch a process that runs already; nothing is put into it
-    #[arg(long, value_name = "PID", conflicts_with_all = ["program", "way", "quick", "input", "service", "start"])]
+    #[arg(long, value_name = "PID", conflicts_with_all = ["program", "quick", "input", "service", "start"])]
     pub pid: Option<u32>,
 
     /// How long to watch; a program that runs longer is ended, and the load of a service takes as
@@ -71,6 +71,9 @@ pub enum Way {
     Signals,
     /// Looks at the probe's cells and at /proc, a thousand a second
     Proc,
+    /// With --pid, where the kernel refuses samples: stops each running thread for a moment, a
+    /// hundred times a second, as a debugger does
+    Ptrace,
 }
 
 const EXAMPLES: &str = "\

@@ -8,6 +8,7 @@ use mallard_live::snapshot::Snapshot;
 use mallard_live::source::Reader;
 use mallard_observe::perf::{Code, Refused, Samples};
 use mallard_observe::proc::{self, Doing, Wait};
+use mallard_observe::stops;
 use mallard_report::diagnosis::{Figures, Heap, Moment};
 
 use super::figures::{growth, wilson};
@@ -37,6 +38,8 @@ pub struct Seen {
     /// Why there are no samples, or what they lack.
     pub refused: Option<String>,
     pub without_kernel: bool,
+    /// How often threads were stopped instead, if they were.
+    pub stops: Option<u64>,
     /// Whether some function of the process is an allocator's by its name.
     pub has_allocator: bool,
     pub timeline: Vec<Moment>,
@@ -86,6 +89,8 @@ impl Thread {
 /// What a process is watched by.
 pub struct Eyes {
     pub samples: Result<Samples, Refused>,
+    /// Whether to stop its threads instead.
+    pub stops: bool,
     pub kernel: Kernel,
     /// Its page of statistics, if it runs on Mallard.
     pub page: Option<Reader>,
@@ -95,16 +100,18 @@ pub struct Eyes {
 pub fn watch(process: i32, eyes: Eyes, enough: impl Fn() -> bool) -> Seen {
     let Eyes {
         mut samples,
+        stops,
         mut kernel,
         page,
     } = eyes;
     let mut seen = Seen {
         started_by: proc::parent(process).unwrap_or(0),
+        stops: stops.then_some(0),
         ..Seen::default()
     };
     // A process that has ended is told by having no sample.
     if let Err(refused) = &samples
-        && !matches!(refused, Refused::Gone)
+        && !matches!(refused, Refused::Gone | Refused::Unwanted)
     {
         seen.refused = Some(refused.to_string());
     }
@@ -175,6 +182,8 @@ impl Seen {
 
     fn look(&mut self, process: i32, code: &mut Code, next: &mut usize) {
         let threads = proc::threads(process);
+        let stops = self.stops.is_some() && self.refused.is_none();
+        let mut running = Vec::new();
         self.threads = self.threads.max(threads.len() as u64);
         let first = *next % threads.len().max(1);
         *next = first + MOST_THREADS;
@@ -186,7 +195,10 @@ impl Seen {
         {
             let does = self.each.entry(thread).or_default();
             match proc::doing(process, thread) {
-                Doing::Running { .. } => does.running += 1,
+                Doing::Running { .. } => {
+                    does.running += 1;
+                    running.extend(stops.then_some(thread));
+                }
                 Doing::Sleeping | Doing::Blocked => {
                     let wait = proc::waiting_for(process, thread);
                     // An allocator waits for nothing else.
@@ -200,6 +212,27 @@ impl Seen {
                 Doing::Gone => continue,
             }
             does.looks += 1;
+        }
+        for thread in running {
+            self.stop(process, thread, code);
+        }
+    }
+
+    /// Stops a thread that runs, to see where.
+    fn stop(&mut self, process: i32, thread: u32, code: &mut Code) {
+        let at = match stops::look(process, thread) {
+            Ok(Some(at)) => at,
+            Ok(None) => return,
+            Err(error) => {
+                self.refused = Some(format!("ptrace: {error}"));
+                return;
+            }
+        };
+        self.stops = self.stops.map(|count| count + 1);
+        match code.is_inside(process, at.registers, &at.stack) {
+            Some(true) => self.inside += 1,
+            Some(false) => self.outside += 1,
+            None => self.unknown += 1,
         }
     }
 
@@ -332,6 +365,10 @@ impl Seen {
         };
         match &self.refused {
             Some(reason) => reason.clone(),
+            None if self.stops.is_some() => format!(
+                "running threads were stopped for a moment {} times (ptrace)",
+                self.stops.unwrap_or(0)
+            ),
             None if self.without_kernel => format!(
                 "samples of the kernel, 997 a second of CPU time, in user mode only \
                  (kernel.perf_event_paranoid is above 1){lost}"

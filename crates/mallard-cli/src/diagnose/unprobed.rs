@@ -30,6 +30,8 @@ pub struct Subject<'a> {
     pub typed: &'a str,
     /// Why it takes no probe; none if the user asked for none.
     pub why: Option<String>,
+    /// The process, if it runs already.
+    pub pid: Option<u32>,
 }
 
 pub fn diagnose(
@@ -88,6 +90,7 @@ fn one(
     let until = options.duration.map(|duration| Instant::now() + duration);
     let eyes = Eyes {
         samples: Samples::of_children(What::Time),
+        stops: false,
         kernel: Kernel::of_children(),
         page: None,
     };
@@ -134,7 +137,7 @@ pub fn verdict(mut f: Figures, seen: Seen, subject: &Subject<'_>) -> Diagnosis {
         notes.push(format!("{}.", pool.advice));
     }
     let sentence = match judged.answer {
-        Answer::CannotTell => cannot_tell(&f, &seen),
+        Answer::CannotTell => cannot_tell(&f, &seen, subject),
         _ => judged.sentence,
     };
     let evidence = |what: &str, how: String| Evidence {
@@ -168,12 +171,19 @@ pub fn verdict(mut f: Figures, seen: Seen, subject: &Subject<'_>) -> Diagnosis {
 }
 
 /// Why there is no answer.
-fn cannot_tell(f: &Figures, seen: &Seen) -> String {
+fn cannot_tell(f: &Figures, seen: &Seen, subject: &Subject<'_>) -> String {
     let cpus = (f.user_seconds + f.system_seconds) / f.wall_seconds.max(1e-3);
     match &seen.refused {
         Some(reason) => format!(
             "The program uses {cpus:.1} CPUs, but what share of that is malloc’s is not known: \
-             {reason}."
+             {reason}.{}",
+            match subject.pid {
+                Some(pid) if seen.stops.is_none() => format!(
+                    " `mallard diagnose --how ptrace --pid {pid}` stops its running threads for \
+                     a moment instead."
+                ),
+                _ => String::new(),
+            }
         ),
         None if seen.samples() >= SAMPLES && !seen.has_allocator => {
             "No function of the program has the name of an allocator’s: it is stripped, or brings \

@@ -30,8 +30,13 @@ impl Running {
     }
 
     fn diagnosed(&self, place: &Place) -> Diagnosis {
+        self.diagnosed_with(place, &[])
+    }
+
+    fn diagnosed_with(&self, place: &Place, more: &[&str]) -> Diagnosis {
         let pid = self.0.id().to_string();
         let words = ["diagnose", "--json", "--for", "2s", "--pid", &pid];
+        let words = [&words[..], more].concat();
         let (_, stdout, stderr) = outcome(&mut place.mallard(&words));
         Diagnosis::from_json(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}{stderr}"))
     }
@@ -146,4 +151,31 @@ fn tracepoints_that_cannot_be_read_are_said_so() {
     .any(|folder| fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some()));
     let said = how(&d, "system calls");
     assert_eq!(said.starts_with("not known: "), !is_there, "{said}");
+}
+
+#[test]
+fn threads_that_are_stopped_for_a_moment_tell_where_they_compute_and_go_on() {
+    let place = Place::new();
+    let threshold = [("MALLOC_MMAP_THRESHOLD_", "131072")];
+    let process = Running::start(&place, "mapped", &threshold);
+    let d = process.diagnosed_with(&place, &["--how", "ptrace"]);
+    let said = how(&d, "CPU share");
+    if said.starts_with("ptrace:") {
+        eprintln!("skipped: {said}");
+        return;
+    }
+    assert!(said.contains("were stopped for a moment"), "{said}");
+    assert!(d.figures.samples > 0, "{}", d.json());
+    // It is let go: nobody traces it, and it computes.
+    let pid = process.0.id();
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    assert!(status.contains("TracerPid:\t0"), "{status}");
+    let used = || mallard_observe::proc::usage(pid as i32).unwrap();
+    let before = used();
+    while used().user + used().system <= before.user + before.system {
+        std::thread::yield_now();
+    }
+    let (code, _, stderr) = outcome(&mut place.mallard(&["diagnose", "--how", "ptrace", "true"]));
+    assert_eq!(code, Some(2));
+    assert!(stderr.contains("--pid"), "{stderr}");
 }

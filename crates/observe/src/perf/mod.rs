@@ -68,6 +68,8 @@ pub enum Refused {
     Processor,
     #[error("{0}")]
     Tracepoint(String),
+    #[error("not asked for")]
+    Unwanted,
 }
 
 /// What is sampled.
