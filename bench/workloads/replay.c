@@ -3,7 +3,8 @@
  *
  * Each recorded thread is a thread here. A block's address lies in a slot from its allocation to its
  * free. Threads wait for each other only where a block changes hands: a thread that frees a
- * block of another waits until its slot is filled. And no thread runs more than a window of recorded time
+ * block of another waits until its slot is filled, and a thread that uses a slot again which another has
+ * freed waits until the block before it has left. And no thread runs more than a window of recorded time
  * ahead of the slowest, because a thread that runs ahead changes what is live together.
  *
  * Nothing here comes from malloc but the blocks of the plan: slots, lanes and buffers are mapped.
@@ -24,8 +25,8 @@
 
 /* ---- the plan -------------------------------------------------------------------------------- */
 
-enum { HEAD_WORDS = 512, POINTS = 100, CURVE_AT = 16 };
-#define PLAN_MAGIC UINT64_C(0x01006e616c706d00)
+enum { HEAD_WORDS = 512, POINTS = 100, TIMES_AT = 128 };
+#define PLAN_MAGIC UINT64_C(0x02006e616c706d00)
 
 typedef struct {
     uint64_t magic, threads, lanes, slots, span_us, operations, tick_us, table_at, peak;
@@ -52,16 +53,25 @@ typedef struct {
 } Lane;
 
 static Lane *lanes;
-static void *_Atomic *slots;
+/* What a slot holds: the address of a block and, from bit 48, its number in the slot. The number
+ * stays when the block has left. */
+typedef struct {
+    _Atomic uint64_t held;
+    uint64_t size; /* of the block; who takes the block may read it */
+} Slot;
+
+static Slot *slots;
 static _Atomic uint32_t waiting_for_slots, waiting_for_pace, pace, running_threads, next_point;
 static _Atomic int64_t curve[POINTS], peak;
 static _Atomic uint64_t ended_live;
 static uint64_t start_ns, speed, window_us, touch_mode, pollute, none;
 
-/* What a slot holds after a request that failed. */
-#define NO_BLOCK ((void *)1)
+/* The address after a request that failed. */
+#define NO_BLOCK UINT64_C(1)
+enum { NUMBER_AT = 48, MOST_NUMBER = 0x7fff };
+#define ADDRESS_MASK ((UINT64_C(1) << NUMBER_AT) - 1)
 /* Where blocks lie if there is no allocator. */
-static char nowhere[4096];
+static _Alignas(16) char nowhere[4096];
 
 static long futex(_Atomic uint32_t *word, int what, uint32_t value, const struct timespec *limit) {
     return syscall(SYS_futex, word, what | FUTEX_PRIVATE_FLAG, value, limit, NULL, 0);
@@ -76,39 +86,72 @@ static uint64_t now_ns(void) {
 enum { SPINS = 200 };
 static const struct timespec SHORT = {0, 200000};
 
-/* Waits until another thread has filled a slot: the address's lower half is the futex. */
-__attribute__((noinline, cold)) static void *await_slowly(uint64_t slot) {
-    void *block;
+/* What a thread waits for: that a block of this number has come to a slot, or has left it. */
+typedef enum { HERE, GONE } Wanted;
+
+static inline int is(uint64_t held, uint64_t number, Wanted wanted) {
+    const int here = (held & ADDRESS_MASK) != 0;
+    return held >> NUMBER_AT == number && here == (wanted == HERE);
+}
+
+/* The half of a slot that a waiting thread sleeps on changes whenever a block comes or goes. */
+static _Atomic uint32_t *futex_of(uint64_t slot) {
+    return (_Atomic uint32_t *)&slots[slot].held;
+}
+
+__attribute__((noinline, cold)) static uint64_t await_slowly(uint64_t slot, uint64_t number, Wanted wanted) {
+    uint64_t held;
     for (int i = 0; i < SPINS; i++) {
-        if ((block = atomic_load_explicit(&slots[slot], memory_order_acquire)))
-            return block;
+        if (is(held = atomic_load_explicit(&slots[slot].held, memory_order_acquire), number, wanted))
+            return held;
         __builtin_ia32_pause();
     }
     atomic_fetch_add(&waiting_for_slots, 1);
-    while (!(block = atomic_load(&slots[slot])))
-        futex((_Atomic uint32_t *)&slots[slot], FUTEX_WAIT, 0, &SHORT);
+    while (!is(held = atomic_load(&slots[slot].held), number, wanted))
+        futex(futex_of(slot), FUTEX_WAIT, (uint32_t)held, &SHORT);
     atomic_fetch_sub(&waiting_for_slots, 1);
-    return block;
+    return held;
 }
 
-/* Takes the block out of a slot. The slot belongs to this thread now. */
-static inline void *take(uint64_t slot, int from_another) {
-    void *block = atomic_load_explicit(&slots[slot], memory_order_acquire);
-    if (__builtin_expect(from_another && !block, 0))
-        block = await_slowly(slot);
-    atomic_store_explicit(&slots[slot], NULL, memory_order_relaxed);
-    return block == NO_BLOCK ? NULL : block;
+static inline uint64_t await(uint64_t slot, uint64_t number, Wanted wanted) {
+    const uint64_t held = atomic_load_explicit(&slots[slot].held, memory_order_acquire);
+    return __builtin_expect(is(held, number, wanted), 1) ? held : await_slowly(slot, number, wanted);
 }
 
-static inline void put(uint64_t slot, void *block, int for_another) {
-    if (__builtin_expect(!block, 0))
-        block = NO_BLOCK;
-    atomic_store_explicit(&slots[slot], block, memory_order_release);
-    if (for_another) {
-        atomic_thread_fence(memory_order_seq_cst);
-        if (atomic_load_explicit(&waiting_for_slots, memory_order_relaxed))
-            futex((_Atomic uint32_t *)&slots[slot], FUTEX_WAKE, INT32_MAX, NULL);
-    }
+/* Waits until the block before this one has left the slot. */
+static inline void await_room(uint64_t slot, uint64_t number) {
+    await(slot, (number - 1) & MOST_NUMBER, GONE);
+}
+
+/* Other threads may wait for what has just become of a slot. */
+static inline void tell(uint64_t slot) {
+    atomic_thread_fence(memory_order_seq_cst);
+    if (atomic_load_explicit(&waiting_for_slots, memory_order_relaxed))
+        futex(futex_of(slot), FUTEX_WAKE, INT32_MAX, NULL);
+}
+
+static inline void *block_of(uint64_t held) {
+    const uint64_t address = held & ADDRESS_MASK;
+    return address == NO_BLOCK ? NULL : (void *)(uintptr_t)address;
+}
+
+/* Takes the block out of a slot, and tells its size. */
+static inline void *take(uint64_t slot, int from_another, uint64_t number, uint64_t *size) {
+    const uint64_t held = from_another ? await(slot, number, HERE)
+                                       : atomic_load_explicit(&slots[slot].held, memory_order_relaxed);
+    *size = slots[slot].size;
+    atomic_store_explicit(&slots[slot].held, number << NUMBER_AT, memory_order_release);
+    if (from_another)
+        tell(slot);
+    return block_of(held);
+}
+
+static inline void put(uint64_t slot, void *block, uint64_t size, int for_another, uint64_t number) {
+    const uint64_t address = __builtin_expect(block != NULL, 1) ? (uint64_t)(uintptr_t)block : NO_BLOCK;
+    slots[slot].size = size;
+    atomic_store_explicit(&slots[slot].held, address | number << NUMBER_AT, memory_order_release);
+    if (for_another)
+        tell(slot);
 }
 
 /* ---- pace ------------------------------------------------------------------------------------ */
@@ -143,9 +186,8 @@ static void raise_floor(int64_t *live) {
     }
 }
 
-static uint64_t point(uint64_t index) {
-    return head.span_us * (index + 1) / POINTS;
-}
+/* The recorded times at which live bytes are compared. */
+static uint64_t points_us[POINTS];
 
 /* The thread reaches recorded time `us`. Returns whether it has waited. `most` is the most live
  * bytes of this thread since its last tick. */
@@ -184,7 +226,7 @@ static int tick(Lane *lane, uint64_t us, int64_t most) {
     while (highest > known && !atomic_compare_exchange_weak(&peak, &known, highest)) {
     }
     uint32_t next = atomic_load(&next_point);
-    while (next < POINTS && us >= point(next))
+    while (next < POINTS && us >= points_us[next])
         if (atomic_compare_exchange_weak(&next_point, &next, next + 1))
             atomic_store(&curve[next++], live);
     return waited;
@@ -324,25 +366,34 @@ static void *run_stream(void *argument) {
             continue;
         case MALLOC:
         case CALLOC: {
+            const uint64_t number = size >> 16 & MOST_NUMBER;
+            if (size >> 31)
+                await_room(slot, number);
+            size &= 0xffff;
             void *block = request((word & 7) == CALLOC ? LONG_CALLOC : LONG_MALLOC, size, 0);
             touch(block, size, 255);
-            put(slot, block, flag);
+            put(slot, block, size, flag, number);
             live += (int64_t)size;
             break;
         }
         case LONG: {
-            const uint64_t how = size;
+            const uint64_t how = size, number = how >> 16 & MOST_NUMBER;
             size = next_word(&words);
+            if (how >> 31)
+                await_room(slot, number);
             void *block = request(how & 3, size, UINT64_C(1) << (how >> 2 & 63));
             touch(block, size, how >> 8 & 255);
-            put(slot, block, flag);
+            put(slot, block, size, flag, number);
             live += (int64_t)size;
             break;
         }
         case REALLOC: {
-            const uint64_t second = next_word(&words);
-            const uint64_t old_size = next_word(&words);
-            void *old = take(slot, flag), *block;
+            const uint64_t second = next_word(&words), numbers = next_word(&words);
+            const uint64_t new_slot = second >> 4 & 0xfffffff, number = numbers >> 16 & MOST_NUMBER;
+            if (second & 1)
+                await_room(new_slot, number);
+            uint64_t old_size;
+            void *old = take(slot, flag, numbers & MOST_NUMBER, &old_size), *block;
             size |= (second >> 32 & 0xffff) << 32;
             block = none ? nowhere : realloc(old, size);
             if (size > old_size && block && !none && touch_mode) {
@@ -352,22 +403,22 @@ static void *run_stream(void *argument) {
                 else
                     touch((char *)block + old_size, size - old_size, share);
             }
-            put(second >> 4 & 0xfffffff, block, second >> 3 & 1);
+            put(new_slot, block, size, second >> 3 & 1, number);
             live += (int64_t)size - (int64_t)old_size;
             break;
         }
         case FREE:
-        case SIZED_FREE:
-            if (size >> 31)
-                size = (size & 0x7fffffff) << 16;
-            release(take(slot, flag), size, (word & 7) == SIZED_FREE && !(word >> 63));
+        case SIZED_FREE: {
+            void *block = take(slot, flag, size >> 16 & MOST_NUMBER, &size);
+            release(block, size, (word & 7) == SIZED_FREE);
             live -= (int64_t)size;
             break;
+        }
         case QUERY: {
-            void *block = atomic_load_explicit(&slots[slot], memory_order_acquire);
-            if (flag && !block)
-                block = await_slowly(slot);
-            if (block != NO_BLOCK && !none) {
+            const uint64_t held = flag ? await(slot, size >> 16 & MOST_NUMBER, HERE)
+                                       : atomic_load_explicit(&slots[slot].held, memory_order_relaxed);
+            void *block = block_of(held);
+            if (block && !none) {
                 volatile size_t usable = malloc_usable_size(block);
                 (void)usable;
             }
@@ -401,6 +452,7 @@ static void open_plan(const char *path) {
     if (pread(plan_file, words, sizeof words, 0) != sizeof words || words[0] != PLAN_MAGIC)
         fail(path, "it is no plan");
     memcpy(&head, words, sizeof head);
+    memcpy(points_us, words + TIMES_AT, sizeof points_us);
     streams = (Stream *)map_memory(head.threads * sizeof(Stream) + 1);
     const size_t bytes = head.threads * sizeof(Stream);
     if (pread(plan_file, streams, bytes, (off_t)head.table_at) != (ssize_t)bytes)
@@ -408,7 +460,7 @@ static void open_plan(const char *path) {
     lanes = (Lane *)map_memory(head.lanes * sizeof(Lane) + 1);
     for (uint64_t i = 0; i < head.lanes; i++)
         lanes[i].place = UINT64_MAX;
-    slots = (void *_Atomic *)map_memory(head.slots * sizeof(void *) + 1);
+    slots = (Slot *)map_memory(head.slots * sizeof(Slot) + 1);
 }
 
 int main(int argc, char **argv) {

@@ -36,8 +36,8 @@ pub struct Options {
     #[arg(long)]
     pub serial: bool,
 
-    /// How far a thread may run ahead of the slowest, in recorded time [default: 1ms, or a 500th
-    /// of the recording if that is less]
+    /// How far a thread may run ahead of the slowest, in recorded time [default: 1ms, a 500th of the
+    /// recording, or the time in which 2 % of the most live bytes begin; the least of them]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub window: Option<std::time::Duration>,
 

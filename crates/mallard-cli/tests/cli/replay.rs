@@ -27,8 +27,21 @@ fn replayed(place: &Place, options: &[&str]) -> (String, Value) {
 fn threads_replay_on_two_allocators_and_tell_their_fidelity() {
     let place = Place::new();
     record(&place, "handoff");
-    let (text, results) = replayed(&place, &["-a", "glibc,mallard", "--speed", "max,4x"]);
+    let program = place.path().join("recorded");
+    let options = [
+        "-a",
+        "glibc,mallard",
+        "--speed",
+        "max,4x",
+        "--pollute",
+        "32k",
+        "--check",
+        "--",
+    ];
+    let program = program.to_str().unwrap();
+    let (text, results) = replayed(&place, &[&options[..], &[program, "handoff"]].concat());
     for words in [
+        "Against the program itself on 2 allocators: ratios of peak RSS to glibc within",
         "Fidelity: in all 6 runs",
         "3 threads, 20000 blocks freed by another",
     ] {

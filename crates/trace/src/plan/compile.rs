@@ -4,8 +4,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{Read, Seek};
 
+use super::inherited::inherited;
+use super::slots::{Place, Slots};
 use super::writer::Regions;
-use super::{CURVE_AT, Control, HEAD_WORDS, MAGIC, MOST_SLOTS, MOST_TICK_US, Op, TICKS};
+use super::{
+    CURVE_AT, Control, HEAD_WORDS, MAGIC, MOST_SLOTS, MOST_TICK_US, NUMBER_AT, Op, TICKS, TIMES_AT,
+    WAITS,
+};
 use crate::event::{Event, Kind, UNIT_NS};
 use crate::life::{Counts, Lives};
 use crate::recording::Recording;
@@ -42,11 +47,17 @@ pub struct Plan {
 /// Blocks from this size on have the long form, which knows how much of them was touched.
 const LARGE_BLOCK: u64 = 64 << 10;
 const ALL_TOUCHED: u64 = 255;
+/// In one tick at most this part of the peak begins to live: four ticks are 2 %.
+const PEAK_SHARE: u64 = 200;
+/// Shorter ticks would have the replay do little but wait.
+const LEAST_TICK_US: u64 = 12;
 
 /// A block that lives.
 #[derive(Debug, Clone, Copy)]
 struct Block {
     slot: u32,
+    /// Its number in the slot.
+    number: u16,
     /// The thread that allocated it, and the word with its flag.
     thread: u32,
     at: usize,
@@ -90,7 +101,7 @@ struct Compiler {
     blocks: Lives<Block, End>,
     /// Queries of blocks that live, by slot: thread and word.
     queries: HashMap<u32, Vec<(u32, usize)>>,
-    slots: u32,
+    slots: Slots,
     /// Lanes whose threads have ended, with the slots that those have freed: a later thread of the
     /// lane begins after the end of the earlier one.
     free_lanes: Vec<(u64, Vec<u32>)>,
@@ -105,6 +116,11 @@ struct Compiler {
     stalled: u64,
     first: u64,
     tick_us: u64,
+    /// When the points of the curve are, without what the recorder has taken.
+    points_us: Vec<u64>,
+    /// What `tick_us` is at most, and the bytes of all blocks that have begun.
+    most_tick_us: u64,
+    begun: u64,
 }
 
 /// Compiles one process of a recording into a file, which must be new.
@@ -144,6 +160,7 @@ pub fn compile<R: Read + Seek>(
     }
     let mut room = counts.clone();
     room[0] += inherited.len() as u64;
+    let most_tick_us = ((last - first) * UNIT_NS / 1000 / TICKS).clamp(1, MOST_TICK_US);
     let mut compiler = Compiler {
         regions: Regions::new(file, &room)?,
         threads: counts
@@ -155,7 +172,7 @@ pub fn compile<R: Read + Seek>(
             .collect(),
         blocks: Lives::default(),
         queries: HashMap::new(),
-        slots: 0,
+        slots: Slots::default(),
         free_lanes: Vec::new(),
         leaving: None,
         current: 0,
@@ -164,7 +181,10 @@ pub fn compile<R: Read + Seek>(
         before: first,
         stalled: 0,
         first,
-        tick_us: ((last - first) * UNIT_NS / 1000 / TICKS).clamp(1, MOST_TICK_US),
+        tick_us: most_tick_us,
+        points_us: Vec::new(),
+        most_tick_us,
+        begun: 0,
     };
     compiler.begin_thread(0, 0);
     for (address, size) in inherited {
@@ -177,74 +197,6 @@ pub fn compile<R: Read + Seek>(
         compiler.event(numbers[&thread], event)?;
     }
     compiler.finish(file)
-}
-
-/// The blocks that a forked process begins with: address and size, in the order of addresses.
-pub(crate) fn inherited<R: Read + Seek>(
-    recording: &mut Recording<R>,
-    process: u32,
-) -> Result<Vec<(u64, u64)>> {
-    inherited_of(recording, process, MOST_GENERATIONS)
-}
-
-/// Forks of forks that are followed; more than any program has had.
-const MOST_GENERATIONS: u32 = 256;
-
-fn inherited_of<R: Read + Seek>(
-    recording: &mut Recording<R>,
-    process: u32,
-    generations: u32,
-) -> Result<Vec<(u64, u64)>> {
-    let Some(told) = recording.processes.get(&process) else {
-        return Ok(Vec::new());
-    };
-    let Some(parent) = told
-        .forked_from
-        .filter(|parent| *parent < process && generations > 0)
-    else {
-        return Ok(Vec::new());
-    };
-    let since = told.since;
-    let mut blocks: Lives<u64, ()> = Lives::default();
-    for (address, size) in inherited_of(recording, parent, generations - 1)? {
-        blocks.begin(address, 0, size);
-    }
-    let mut resizing: BTreeMap<u32, (u64, Option<u64>)> = BTreeMap::new();
-    let mut merged = recording.merged(parent);
-    while let Some((thread, event)) = merged.next_event()? {
-        if event.when > since {
-            break;
-        }
-        match event.kind {
-            Kind::ReallocBegin if event.address == 0 => {
-                resizing.insert(thread, (0, None));
-            }
-            Kind::ReallocBegin => {
-                let old = blocks.end(event.address, event.when, ());
-                resizing.insert(thread, (event.address, old.map(|(size, ())| size)));
-            }
-            Kind::ReallocEnd if event.address == 0 => {
-                if let Some((address, Some(size))) = resizing.remove(&thread)
-                    && event.size != 0
-                {
-                    blocks.begin(address, event.when, size);
-                }
-            }
-            kind if kind.ends() => {
-                blocks.end(event.address, event.when, ());
-            }
-            kind if kind.begins() => {
-                blocks.begin(event.address, event.when, event.size);
-            }
-            _ => {}
-        }
-    }
-    let mut all: Vec<(u64, u64)> = blocks
-        .iter()
-        .map(|(address, size)| (address, *size))
-        .collect();
-    all.sort_unstable();
-    Ok(all)
 }
 
 fn word(op: Op, flag: bool, slot: u32, argument: u64) -> u64 {
@@ -261,12 +213,15 @@ fn control(what: Control, value: u64) -> u64 {
     )
 }
 
-/// The argument of a free.
-fn size_of_free(size: u64) -> u64 {
-    match size {
-        0..0x8000_0000 => size,
-        _ => 0x8000_0000 | (size >> 16).min(0x7fff_ffff),
-    }
+/// A block's number as an argument has it.
+fn number_bits(block: &Block) -> u64 {
+    u64::from(block.number) << NUMBER_AT
+}
+
+/// The bits of an allocation's place.
+fn place_bits(place: Place) -> u64 {
+    let waits = if place.waits { WAITS } else { 0 };
+    u64::from(place.number) << NUMBER_AT | waits
 }
 
 impl Compiler {
@@ -275,10 +230,27 @@ impl Compiler {
         (when.saturating_sub(self.first + self.stalled)) * UNIT_NS / 1000
     }
 
+    /// The time between two ticks in which at most a share of the most that ever lived begins: a
+    /// thread that runs a few ticks ahead changes what is live together by no more.
+    fn fitting_tick(&self, us: u64) -> u64 {
+        if self.threads.len() == 1 || self.begun == 0 {
+            return self.most_tick_us;
+        }
+        let passed = u128::from(us.max(1));
+        let fitting = u128::from(self.plan.peak_bytes) * passed
+            / (u128::from(self.begun) * u128::from(PEAK_SHARE));
+        let fitting = u64::try_from(fitting).unwrap_or(u64::MAX);
+        fitting.clamp(LEAST_TICK_US.min(self.most_tick_us), self.most_tick_us)
+    }
+
     fn curve(&mut self, passed: u64, span: u64) {
-        while self.plan.curve.len() < POINTS && passed >= point(span.max(1), self.plan.curve.len())
-        {
+        while self.plan.curve.len() < POINTS {
+            let at = point(span.max(1), self.plan.curve.len());
+            if passed < at {
+                break;
+            }
             self.plan.curve.push(self.live);
+            self.points_us.push(self.us(self.first + at));
         }
     }
 
@@ -312,8 +284,9 @@ impl Compiler {
         self.free_lanes.extend(self.leaving.take());
         let thread = &mut self.threads[number];
         if us >= thread.next_tick {
-            thread.next_tick = us + self.tick_us;
             self.regions.push(number, control(Control::Tick, us));
+            self.tick_us = self.fitting_tick(us);
+            self.threads[number].next_tick = us + self.tick_us;
         }
         self.plan.calls += u64::from(event.kind.is_call());
         match event.kind {
@@ -338,27 +311,23 @@ impl Compiler {
         Ok(())
     }
 
-    fn new_slot(&mut self, number: usize) -> Result<u32> {
-        if let Some(slot) = self.threads[number].free_slots.pop() {
-            return Ok(slot);
-        }
-        let slot = self.slots;
-        if slot >= MOST_SLOTS {
-            return Err(Error::Damaged(
-                "more blocks live at once than a plan can hold",
-            ));
-        }
-        self.slots += 1;
-        Ok(slot)
+    fn new_slot(&mut self, number: usize) -> Result<Place> {
+        let own = &mut self.threads[number].free_slots;
+        let place = self.slots.take(own, self.before, MOST_SLOTS);
+        place.ok_or(Error::Damaged(
+            "more blocks live at once than a plan can hold",
+        ))
     }
 
     fn grow(&mut self, size: u64) {
         self.live = self.live.saturating_add(size);
+        self.begun = self.begun.saturating_add(size);
         self.plan.peak_bytes = self.plan.peak_bytes.max(self.live);
     }
 
     fn allocate(&mut self, number: usize, event: Event) -> Result<()> {
-        let slot = self.new_slot(number)?;
+        let place = self.new_slot(number)?;
+        let (slot, bits) = (place.slot, place_bits(place));
         let long = event.size >= LARGE_BLOCK || event.kind == Kind::Aligned;
         let (form, at) = if long {
             let what = match event.kind {
@@ -366,7 +335,7 @@ impl Compiler {
                 Kind::Aligned => 2,
                 _ => 0,
             };
-            let how = what | u64::from(event.align) << 2 | ALL_TOUCHED << 8;
+            let how = what | u64::from(event.align) << 2 | ALL_TOUCHED << 8 | bits;
             let at = self.regions.push(number, word(Op::Long, false, slot, how));
             self.regions.push(number, event.size);
             (Form::Long, at)
@@ -375,7 +344,9 @@ impl Compiler {
                 Kind::Calloc => Op::Calloc,
                 _ => Op::Malloc,
             };
-            let at = self.regions.push(number, word(op, false, slot, event.size));
+            let at = self
+                .regions
+                .push(number, word(op, false, slot, event.size | bits));
             (Form::Plain, at)
         };
         self.begins(
@@ -383,6 +354,7 @@ impl Compiler {
             event,
             Block {
                 slot,
+                number: place.number,
                 thread: number as u32,
                 at,
                 form,
@@ -424,9 +396,11 @@ impl Compiler {
     fn ends(&mut self, block: Block, end: End) {
         let by = end.thread as usize;
         let elsewhere = self.taken_by(block, by);
-        let free = word(end.op, elsewhere, block.slot, size_of_free(block.size));
+        let free = word(end.op, elsewhere, block.slot, number_bits(&block));
         self.regions.change(by, end.at, |_| free);
-        self.threads[by].free_slots.push(block.slot);
+        let own = &mut self.threads[by].free_slots;
+        self.slots
+            .give_back(block.slot, own, elsewhere, self.before);
         self.live = self.live.saturating_sub(block.size);
     }
 
@@ -513,22 +487,26 @@ impl Compiler {
             );
             return Ok(());
         }
-        let slot = self.new_slot(number)?;
+        let place = self.new_slot(number)?;
         let elsewhere = self.taken_by(old, number);
         let low = event.size & 0xffff_ffff;
         self.regions
             .push(number, word(Op::Realloc, elsewhere, old.slot, low));
         let high = event.size >> 32 & 0xffff;
-        let second = u64::from(slot) << 4 | high << 32 | ALL_TOUCHED << 48;
+        let second =
+            u64::from(place.waits) | u64::from(place.slot) << 4 | high << 32 | ALL_TOUCHED << 48;
         let at = self.regions.push(number, second);
-        self.regions.push(number, old.size);
-        self.threads[number].free_slots.push(old.slot);
+        let numbers = u64::from(old.number) | u64::from(place.number) << NUMBER_AT;
+        self.regions.push(number, numbers);
+        let own = &mut self.threads[number].free_slots;
+        self.slots.give_back(old.slot, own, elsewhere, event.when);
         self.live = self.live.saturating_sub(old.size);
         self.begins(
             number,
             event,
             Block {
-                slot,
+                slot: place.slot,
+                number: place.number,
                 thread: number as u32,
                 at,
                 form: Form::Realloc,
@@ -548,9 +526,10 @@ impl Compiler {
             self.regions
                 .change(block.thread as usize, block.at, |word| word | 1 << 3);
         }
-        let at = self
-            .regions
-            .push(number, word(Op::Query, elsewhere, block.slot, 0));
+        let at = self.regions.push(
+            number,
+            word(Op::Query, elsewhere, block.slot, number_bits(&block)),
+        );
         let asked = self.queries.entry(block.slot).or_default();
         asked.push((number as u32, at));
     }
@@ -558,8 +537,10 @@ impl Compiler {
     fn finish(mut self, file: &File) -> Result<Plan> {
         let mut plan = self.plan;
         plan.threads = self.threads.len() as u64;
-        plan.slots = u64::from(self.slots);
+        plan.slots = u64::from(self.slots.count());
         plan.curve.resize(POINTS, self.live);
+        let end = (self.before.saturating_sub(self.first + self.stalled)) * UNIT_NS / 1000;
+        self.points_us.resize(POINTS, end);
         plan.lives = self.blocks.finish();
         plan.stalled_us = self.stalled * UNIT_NS / 1000;
         let last = self.before.saturating_sub(self.first + self.stalled);
@@ -584,6 +565,7 @@ impl Compiler {
             ];
             head[..told.len()].copy_from_slice(&told);
             head[CURVE_AT..CURVE_AT + POINTS].copy_from_slice(&plan.curve);
+            head[TIMES_AT..TIMES_AT + POINTS].copy_from_slice(&self.points_us);
             head
         };
         plan.bytes = self.regions.finish(&lanes, head)?;

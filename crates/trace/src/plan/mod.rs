@@ -4,41 +4,52 @@
 //! A plan is a file of 64-bit words, little-endian. Its head has [`HEAD_WORDS`]: the magic number,
 //! the number of threads, lanes and slots, the span in microseconds, the calls, the microseconds
 //! between two ticks, where the table of threads begins (a byte offset), and the peak of live bytes;
-//! from word 16 on, live bytes at each hundredth of the span. The table has four words for each
+//! from word 16 on, live bytes at a hundred points of the recorded time, and from word 128 on, the
+//! microseconds of these points. The table has four words for each
 //! thread: where its operations begin, how many words they are, its lane, and the time of its first
 //! event.
 //!
 //! An operation is a word: three bits for the kind ([`Op`]), one flag, 28 bits for the slot, 32 bits
 //! for an argument. Some have further words.
 //!
-//! - A **slot** holds the address of a block from its allocation to its free. It is used again only
-//!   by the thread that freed its last block, so the order within a thread forbids that a slot is
-//!   filled while another thread still reads it.
+//! - A **slot** holds the address of a block from its allocation to its free. The thread that freed
+//!   its last block uses it again, or another one, which then waits until it is empty ([`WAITS`]).
+//!   The blocks of a slot are numbered from 1, modulo 2^15 ([`NUMBER_AT`]): that is whose end an
+//!   allocation waits for.
 //! - The **flag** of an operation that takes a block says that another thread allocated it: the
-//!   replay waits until the slot is filled. The flag of an allocation says that another thread
-//!   waits. Those are the only edges between threads.
+//!   replay waits until the slot is filled by the block of that number. The
+//!   flag of an allocation says that another thread waits. Those are the only edges between
+//!   threads, and all of them lead from an earlier event to a later one.
 //! - A **lane** is a place for one thread at a time. A thread that has ended leaves it to a later
 //!   one.
 //! - **Ticks** tell the recorded time. The replay lets no thread run far ahead of the slowest.
 
 mod compile;
+mod inherited;
+mod slots;
 mod writer;
 
-pub(crate) use compile::inherited;
 pub use compile::{Options, Plan, compile};
+pub(crate) use inherited::inherited;
 
 /// Words of the head.
 pub const HEAD_WORDS: usize = 512;
 /// The first word.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"\0mplan\0\x01");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"\0mplan\0\x02");
 /// Where the curve begins, in words.
 pub const CURVE_AT: usize = 16;
+/// Where the times of its points begin.
+pub const TIMES_AT: usize = 128;
 /// The most microseconds between two ticks of a thread that is busy.
 pub const MOST_TICK_US: u64 = 250;
 /// A recording has at least this many ticks, however short it is.
 pub const TICKS: u64 = 2000;
 /// The most slots: 28 bits.
 pub const MOST_SLOTS: u32 = 1 << 28;
+/// Where the argument of an operation has the number of the block in its slot: 15 bits.
+pub const NUMBER_AT: u32 = 16;
+/// In the argument of an allocation: it waits until the block before it has left the slot.
+pub const WAITS: u64 = 1 << 31;
 
 /// The kinds of operations, and what their argument and further words are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,19 +57,20 @@ pub const MOST_SLOTS: u32 = 1 << 28;
 pub enum Op {
     /// The argument's lowest four bits are a [`Control`].
     Control = 0,
-    /// The size.
+    /// The size, below 64 KiB; the number; [`WAITS`].
     Malloc = 1,
     Calloc = 2,
-    /// The size's lower half. Second word: flag, new slot, upper 16 bits of the size (from bit 32),
-    /// touched share (from bit 48). Third word: the old size.
+    /// The size's lower half. Second word: whether it waits (bit 0), flag (bit 3), new slot, upper 16
+    /// bits of the size (from bit 32), touched share (from bit 48). Third word: the numbers of the
+    /// old block and, from bit 16, of the new one.
     Realloc = 3,
-    /// The size, or with the highest bit set a 65,536th of it.
+    /// The number.
     Free = 4,
     SizedFree = 5,
     /// 0 malloc, 1 calloc, 2 aligned; from bit 2 the logarithm of the alignment, from bit 8 the
-    /// touched share in 255ths. Second word: the size.
+    /// touched share in 255ths; the number; [`WAITS`]. Second word: the size.
     Long = 6,
-    /// The usable size is asked for.
+    /// The usable size is asked for. The number.
     Query = 7,
 }
 
