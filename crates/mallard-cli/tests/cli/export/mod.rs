@@ -2,6 +2,7 @@
 //! installed.
 
 mod agreement;
+mod contained;
 mod http;
 mod install;
 mod prometheus;
