@@ -11,8 +11,6 @@
 //! changes to what is described here, and to the records ([`Site`](super::sites::Site), and those of
 //! [`samples`](super::samples)).
 
-use super::samples::Entry;
-use super::sites::Site;
 use crate::arena::inspect::SLAB_RECORD_BYTES;
 use crate::sys::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use crate::upkeep::export::page::Page;
@@ -53,17 +51,17 @@ pub struct Root {
     lg_sample: AtomicU32,
     /// 1 while sampling is on.
     is_on: AtomicU32,
-    /// The bytes of a [`Site`] before its addresses.
+    /// The bytes of a site before its addresses.
     site_bytes: AtomicU32,
     /// The first site made; each leads to the next.
-    first_site: AtomicPtr<Site>,
+    first_site: AtomicPtr<()>,
     /// The epoch of the peak: see [`sites`](super::sites).
     epoch: AtomicU64,
     /// The number of live samples.
     samples: AtomicUsize,
     /// The last record of a sampled block made; each leads to the one before.
-    last_sample: AtomicPtr<Entry>,
-    /// The bytes of an [`Entry`].
+    last_sample: AtomicPtr<()>,
+    /// The bytes of such a record.
     sample_bytes: AtomicU32,
     /// The number of resets: samples with another one do not count any more.
     resets: AtomicU32,
@@ -105,13 +103,22 @@ global_asm!(
     root = sym ROOT,
 );
 
+/// The bytes of the records that the root leads to.
+#[derive(Clone, Copy)]
+pub struct RecordBytes {
+    /// Of a site, before its addresses.
+    pub site: usize,
+    /// Of a sampled block.
+    pub sample: usize,
+}
+
 /// Describes the profiler, before the first sample or page.
-pub fn begin(lg_sample: u32) {
+pub fn begin(lg_sample: u32, bytes: RecordBytes) {
     set_lg_sample(lg_sample);
     ROOT.layout.store(LAYOUT, Ordering::Relaxed);
     for (field, bytes) in [
-        (&ROOT.site_bytes, size_of::<Site>()),
-        (&ROOT.sample_bytes, size_of::<Entry>()),
+        (&ROOT.site_bytes, bytes.site),
+        (&ROOT.sample_bytes, bytes.sample),
         (&ROOT.slab_bytes, SLAB_RECORD_BYTES),
     ] {
         field.store(bytes as u32, Ordering::Relaxed);
@@ -132,13 +139,13 @@ pub fn set_on(on: bool) {
     ROOT.is_on.store(on.into(), Ordering::Relaxed);
 }
 
-pub fn set_first_site(site: &'static Site) {
-    let site = core::ptr::from_ref(site).cast_mut();
+pub fn set_first_site<Site>(site: &'static Site) {
+    let site = core::ptr::from_ref(site).cast_mut().cast();
     ROOT.first_site.store(site, Ordering::Release);
 }
 
-pub fn set_last_sample(entry: &'static Entry) {
-    let entry = core::ptr::from_ref(entry).cast_mut();
+pub fn set_last_sample<Entry>(entry: &'static Entry) {
+    let entry = core::ptr::from_ref(entry).cast_mut().cast();
     ROOT.last_sample.store(entry, Ordering::Release);
 }
 
@@ -157,7 +164,8 @@ pub fn set_samples(samples: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::prof::samples::Sample;
+    use crate::prof::samples::{Entry, Sample};
+    use crate::prof::sites::Site;
     use core::mem::offset_of;
 
     /// A reader of another build relies on this; a change needs another [`LAYOUT`].

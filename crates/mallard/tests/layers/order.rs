@@ -256,9 +256,6 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
 pub const UPWARDS: &[(&str, &str)] = &[
     // In builds that count contention, the atomics' operations do so.
     ("sys/atomic.rs", "sync"),
-    // The root tells readers outside the process how long the records are that it leads to.
-    ("prof/root.rs", "sites"),
-    ("prof/root.rs", "samples"),
 ];
 /// Layers that do not use a lower one, though the order allows it.
 pub const APART_FROM: &[(&str, &str)] = &[("heap", "class")];

@@ -39,6 +39,12 @@ pub use hidden::is_on;
 pub use pace::configure as set_most_a_second;
 pub use threads::{has_system_names, set_thread_name, thread_name};
 
+/// What readers outside the process need to know of the records.
+const RECORD_BYTES: root::RecordBytes = root::RecordBytes {
+    site: size_of::<sites::Site>(),
+    sample: size_of::<samples::Entry>(),
+};
+
 /// How the profiler works, from the options.
 pub struct Settings {
     pub lg_sample: u32,
@@ -104,7 +110,7 @@ pub fn switch(on: bool) {
     }
     if on {
         deferred::on_sampled(end::freed_after_fork);
-        root::begin(lg_sample());
+        root::begin(lg_sample(), RECORD_BYTES);
         capture::begin();
         countdown::begin_epoch();
         hidden::hide();
@@ -127,7 +133,7 @@ pub fn switch_for_tracers(on: bool) {
 
 /// Leads readers outside the process to the page of statistics.
 pub fn set_page(page: &'static Page) {
-    root::begin(lg_sample());
+    root::begin(lg_sample(), RECORD_BYTES);
     root::set_page(page);
 }
 
