@@ -25,8 +25,7 @@ pub enum Format {
     Ops,
     /// The output of `ltrace -f -e malloc+free+calloc+realloc`.
     Ltrace,
-    /// The text of heaptrack: what `heaptrack --raw` wrote, interpreted and not compressed, or
-    /// compressed by zstd.
+    /// The text of heaptrack: what it wrote, interpreted, as it is or compressed by zstd or gzip.
     Heaptrack,
 }
 
@@ -37,8 +36,9 @@ pub const FORMATS: [(&str, Format); 4] = [
     ("heaptrack", Format::Heaptrack),
 ];
 
-/// The first bytes of frames of zstd.
+/// The first bytes of frames of zstd, and of files of gzip.
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 /// Guesses a file's format by its name and its first bytes.
 pub fn guess(name: &str, head: &[u8]) -> Option<Format> {
@@ -47,7 +47,7 @@ pub fn guess(name: &str, head: &[u8]) -> Option<Format> {
     let first = first.unwrap_or("");
     if name.ends_with(".ops") {
         Some(Format::Ops)
-    } else if head.starts_with(&ZSTD) || name.contains("heaptrack") {
+    } else if head.starts_with(&ZSTD) || head.starts_with(&GZIP) || name.contains("heaptrack") {
         Some(Format::Heaptrack)
     } else if android::is_line(first) {
         Some(Format::Android)
@@ -88,8 +88,12 @@ pub fn import(
         Format::Ops => webkit::read(from, &mut sink)?,
         Format::Ltrace => ltrace::read(from, &mut sink)?,
         Format::Heaptrack => {
-            let packed = from.fill_buf()?.starts_with(&ZSTD);
-            if packed {
+            let head = from.fill_buf()?;
+            let (zstd, gzip) = (head.starts_with(&ZSTD), head.starts_with(&GZIP));
+            if gzip {
+                let unpacked = flate2::bufread::MultiGzDecoder::new(from);
+                heaptrack::read(std::io::BufReader::new(unpacked), &mut sink)?;
+            } else if zstd {
                 let unpacked = zstd::stream::read::Decoder::with_buffer(from)?;
                 heaptrack::read(std::io::BufReader::new(unpacked), &mut sink)?;
             } else {

@@ -105,6 +105,13 @@ fn heaptrack_s_text_plain_and_compressed() {
     let packed = zstd::bulk::compress(text.as_bytes(), 3).unwrap();
     assert_eq!(imported(Format::Heaptrack, &packed).unwrap(), p);
     assert_eq!(guess("heaptrack.x.1.zst", &packed), Some(Format::Heaptrack));
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut packed, text.as_bytes()).unwrap();
+    let packed = packed.finish().unwrap();
+    assert_eq!(imported(Format::Heaptrack, &packed).unwrap(), p);
+    assert_eq!(guess("x.gz", &packed), Some(Format::Heaptrack));
+    let half = &packed[..packed.len() / 2];
+    assert!(imported(Format::Heaptrack, half).is_err());
     for text in ["+ 0\n", "a 10 1\n- 0\n", "a zz 1\n", "nothing\n"] {
         assert!(
             imported(Format::Heaptrack, text.as_bytes()).is_err(),
