@@ -43,7 +43,7 @@ pub fn facts(load_at_start: &str) -> Vec<(String, String)> {
             line(&format!("{cpu}/intel_pstate/no_turbo")),
         ),
         ("frequency boost", line(&format!("{cpu}/cpufreq/boost"))),
-        ("NUMA nodes", line("/sys/devices/system/node/online")),
+        ("NUMA nodes", numa_nodes()),
         (
             "address randomisation",
             line("/proc/sys/kernel/randomize_va_space"),
@@ -60,6 +60,12 @@ pub fn facts(load_at_start: &str) -> Vec<(String, String)> {
     known
         .map(|(name, value)| (name.to_owned(), value))
         .collect()
+}
+
+/// The number of nodes, which the kernel lists as it lists CPUs.
+fn numa_nodes() -> Option<String> {
+    let online: Cpus = line("/sys/devices/system/node/online")?.parse().ok()?;
+    Some(online.count().to_string())
 }
 
 /// The load averages over 1, 5 and 15 minutes.

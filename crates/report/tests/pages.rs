@@ -75,7 +75,7 @@ fn tuned() -> Tuning {
         memory: 1.2 - f64::from(i % 17) / 50.0,
         runs: 8,
         recommended: i == 3,
-        front: i % 20 == 0,
+        front: i.is_multiple_of(20),
     };
     Tuning {
         title: "the service web".to_owned(),
