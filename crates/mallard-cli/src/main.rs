@@ -7,9 +7,10 @@
 //! [`service`] (servers as subjects), [`tune`] (options), [`baseline`] (limits for changes),
 //! [`report`] (results, shown again) and [`list`] (`mallard allocators`). Each takes its allocators
 //! by [`choice`], options that are not typed from a project's file ([`defaults`]), and ends with a
-//! code of [`exit`]. `bench` and `compare` share the [`race`], the [`folder`] and the [`session`]. In a
-//! race, the allocators take turns on a row of measurements; [`runs`] decides how often. The folder
-//! receives the results. The session prepares allocators, shows progress and stops on a signal.
+//! code of [`exit`]. `bench` and `compare` share the [`race`], the [`folder`] and the [`session`].
+//! In a race, the allocators take turns on a row of measurements; [`runs`] decides how often. The
+//! folder receives the results. The session prepares allocators, shows progress and stops on a
+//! signal.
 //! `mallard_measure` runs and measures a process, `mallard_allocators` finds and builds allocators,
 //! and `mallard_report` shows the results.
 

@@ -1,5 +1,5 @@
-//! What `baseline` and `tune` measure: a program, a service or a recording, run once on one variant of the
-//! allocator, with its figures by their names.
+//! What `baseline` and `tune` measure: a program, a service or a recording, run once on one variant
+//! of the allocator, with its figures by their names.
 //!
 //! Both need blocks of their own choosing rather than a race of fixed length, so a subject has one
 //! operation: [`Subject::once`]. It warms the machine's memory, runs, and returns every figure.

@@ -4,8 +4,8 @@
 //! and keeps every block in a [`file`]. `check` runs both again and compares the ratios of subject
 //! to anchor, so that another day or a slower machine cancels. `ab` compares two variants in one
 //! sitting and needs no file. A [`gate`] fails only where the whole interval of the change is
-//! beyond its limit, and [`looks`] says when the blocks are enough; [`verdicts`] says so in every form, and [`blocks`] runs the subject and the
-//! anchor in turns.
+//! beyond its limit. [`blocks`] runs the subject and the anchor in turns, [`looks`] says when the
+//! blocks are enough, and [`verdicts`] shows the result in every form.
 
 mod blocks;
 mod file;

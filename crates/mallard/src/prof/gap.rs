@@ -85,8 +85,8 @@ impl Weight {
         Weight((one / (before + (1.0 - before) * added)) as u64)
     }
 
-    /// The mean distance with which a request of `size` bytes has this weight, and how much of what the
-    /// sample stands for depends on chance; `None` if that is nothing.
+    /// The mean distance with which a request of `size` bytes has this weight, and how much of what
+    /// the sample stands for depends on chance; `None` if that is nothing.
     #[inline(never)]
     pub fn distance(self, size: usize) -> Option<(f64, f64)> {
         let others = self.0.checked_sub(Weight::ONE.0).filter(|&n| n > 0)? as f64 / self.0 as f64;

@@ -1,11 +1,11 @@
 //! Where a reader outside the process finds the profiler's records, and the page of statistics.
 //!
 //! A note in the file (`.note.mallard`) says where the [`Root`] lies, relative to the note. The root
-//! leads to the page and to two lists: of sites, and of sampled blocks. A reader copies them with `process_vm_readv`, or from a core file, and so needs
-//! no help of the process, which may be stopped, hung or dead. Records of these lists are never
-//! freed, and their links never change, so that a reader can follow them while the process runs.
-//! Each record has a [`Version`], by which a reader knows whether it copied the record in the
-//! middle of a change.
+//! leads to the page and to two lists: of sites, and of sampled blocks. A reader copies them with
+//! `process_vm_readv`, or from a core file, and so needs no help of the process, which may be
+//! stopped, hung or dead. Records of these lists are never freed, and their links never change, so
+//! that a reader can follow them while the process runs. Each record has a [`Version`], by which a
+//! reader knows whether it copied the record in the middle of a change.
 //!
 //! The root is zero until sampling is first switched on or there is a page. [`LAYOUT`] counts the
 //! changes to what is described here, and to the records ([`Site`](super::sites::Site), and those of

@@ -2,12 +2,12 @@
 //!
 //! A thread uses the slots again that it has freed itself: nothing has to order that. The slots of
 //! blocks that came from another thread would gather at the thread that frees them, and the thread
-//! that allocates would take new ones for ever. So beyond a few they are for everybody, and who
-//! takes one waits until it is empty. That also keeps the one that allocates from running ahead of
-//! the one that frees: it takes the slot that was freed last, but for a few.
+//! that allocates would take new ones for ever. So beyond a few they are for every thread, and a
+//! thread that takes one waits until it is empty. That also keeps the thread that allocates from
+//! running ahead of the one that frees: it takes the slot that was freed last, but for a few.
 //!
-//! The blocks of a slot are numbered, so that who waits for one, or for its end, means that one and
-//! no other: the threads of a replay are not at the same point of the recorded time.
+//! The blocks of a slot are numbered. A thread waits for one block, or for its end, by its number:
+//! the threads of a replay are not at the same point of the recorded time.
 
 use std::collections::VecDeque;
 

@@ -125,8 +125,8 @@ impl Sink for File<'_> {
 
 impl Drop for File<'_> {
     fn drop(&mut self) {
-        // SAFETY: the descriptor is this file's, and the path is terminated; the buffer was taken with
-        // this size.
+        // SAFETY: the descriptor is this file's, and the path is terminated; the buffer was taken
+        // with this size.
         unsafe {
             // Nobody is to take a part of a profile for one. A file that was there may be a device.
             if !self.is_whole && self.is_new {

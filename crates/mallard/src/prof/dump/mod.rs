@@ -163,8 +163,8 @@ pub fn pass(pprof: bool, out: &mut dyn Sink) -> Result<(), i32> {
     Ok(())
 }
 
-/// Passes a profile in pprof's form that shows this at first; with a snapshot, what has changed since.
-/// `ENOMEM` when memory is out.
+/// Passes a profile in pprof's form that shows this at first; with a snapshot, what has changed
+/// since. `ENOMEM` when memory is out.
 #[cold]
 #[inline(never)]
 pub fn pass_shown(shown: Shown, since: Option<&Snapshot>, out: &mut dyn Sink) -> Result<(), i32> {
