@@ -148,16 +148,7 @@ fn experiment(title: String, label: String, description: String, cells: Vec<Cell
         claim: String::new(),
         parameters: Vec::new(),
         axis: "program".to_owned(),
-        rows: vec![Row {
-            label,
-            x: None,
-            threads: 1,
-            seconds_are: None,
-            about: None,
-            settings: Vec::new(),
-            metrics: Vec::new(),
-            cells,
-        }],
+        rows: vec![Row::plain(label, cells)],
     }
 }
 

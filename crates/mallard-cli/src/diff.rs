@@ -235,11 +235,11 @@ fn gate(lines: &[Line], limit: Option<f64>) -> Result<ExitCode> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use mallard_report::model::Run;
 
-    fn cell(allocator: &str, seconds: &[f64]) -> Cell {
+    pub(crate) fn cell(allocator: &str, seconds: &[f64]) -> Cell {
         let run = |seconds: &f64| Run {
             seconds: *seconds,
             ..Run::default()
@@ -252,16 +252,7 @@ mod tests {
     }
 
     fn row(cells: Vec<Cell>) -> Row {
-        Row {
-            label: "1".to_owned(),
-            x: None,
-            threads: 1,
-            seconds_are: None,
-            about: None,
-            settings: Vec::new(),
-            metrics: Vec::new(),
-            cells,
-        }
+        Row::plain("1".to_owned(), cells)
     }
 
     #[test]

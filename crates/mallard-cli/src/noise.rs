@@ -118,19 +118,8 @@ fn runs_for(spread: f64, difference: f64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mallard_report::model::{Row, Run};
-
-    fn cell(name: &str, seconds: &[f64]) -> Cell {
-        let run = |seconds: &f64| Run {
-            seconds: *seconds,
-            ..Run::default()
-        };
-        Cell {
-            allocator: name.to_owned(),
-            runs: seconds.iter().map(run).collect(),
-            failure: None,
-        }
-    }
+    use crate::diff::tests::cell;
+    use mallard_report::model::Row;
 
     #[test]
     fn the_number_of_runs_is_that_of_a_power_of_four_fifths() {
@@ -141,16 +130,7 @@ mod tests {
 
     #[test]
     fn the_twin_leaves_the_tables_and_tells_the_noise() {
-        let row = |cells| Row {
-            label: "x".to_owned(),
-            x: None,
-            threads: 1,
-            seconds_are: None,
-            about: None,
-            settings: Vec::new(),
-            metrics: Vec::new(),
-            cells,
-        };
+        let row = |cells| Row::plain("x".to_owned(), cells);
         let mut experiments = [Experiment {
             name: "e".to_owned(),
             title: String::new(),

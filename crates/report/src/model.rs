@@ -120,6 +120,22 @@ pub struct Row {
     pub cells: Vec<Cell>,
 }
 
+impl Row {
+    /// A row of one thread, without a number on the axis, settings or figures of its own.
+    pub fn plain(label: String, cells: Vec<Cell>) -> Row {
+        Row {
+            label,
+            x: None,
+            threads: 1,
+            seconds_are: None,
+            about: None,
+            settings: Vec::new(),
+            metrics: Vec::new(),
+            cells,
+        }
+    }
+}
+
 /// A figure of a service.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Metric {

@@ -16,6 +16,7 @@ pub mod options;
 mod show;
 mod verdicts;
 
+use std::ffi::OsString;
 use std::io::Write as _;
 use std::process::ExitCode;
 
@@ -53,11 +54,7 @@ fn save(options: &SaveOptions) -> Result<ExitCode> {
     file::path(&options.name)?;
     let mut baseline =
         Baseline::read(&options.name).unwrap_or_else(|_| Baseline::new(&options.name));
-    baseline.program = options
-        .program
-        .iter()
-        .map(|word| word.to_string_lossy().into_owned())
-        .collect();
+    baseline.program = written(&options.program);
     baseline.subject = options.subject.clone();
     baseline.choice = options.choice.clone();
     baseline.conf = options.conf.clone();
@@ -156,14 +153,18 @@ fn check(options: &Check) -> Result<ExitCode> {
     Ok(ExitCode::from(code))
 }
 
+/// A command as a baseline keeps it.
+fn written(program: &[OsString]) -> Vec<String> {
+    program
+        .iter()
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect()
+}
+
 /// What the command line says goes before what was saved.
 fn prefer_given(baseline: &mut Baseline, options: &Check) {
     if !options.program.is_empty() || options.subject.is_given() {
-        baseline.program = options
-            .program
-            .iter()
-            .map(|word| word.to_string_lossy().into_owned())
-            .collect();
+        baseline.program = written(&options.program);
         baseline.subject = options.subject.clone();
     }
     if options.choice.is_given() {

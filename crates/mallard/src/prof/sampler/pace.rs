@@ -11,24 +11,24 @@ use crate::prof::gap::lg_sample;
 use crate::sys::atomic::{AtomicU32, Ordering};
 use crate::sys::time;
 
-/// Milliseconds in which [`SAMPLES`] of a thread may be taken; 0 for as many as there are.
+/// Milliseconds in which [`WINDOW_SAMPLES`] of a thread may be taken; 0 for as many as there are.
 static LEAST_MS: AtomicU32 = AtomicU32::new(0);
 
 /// Samples after which the time is looked at: a heap that is built in a moment has as many at the
 /// distance asked for.
-const SAMPLES: u32 = 512;
+const WINDOW_SAMPLES: u32 = 512;
 /// Distances are doubled so often at most.
-const MOST: u8 = 8;
+const MOST_DOUBLINGS: u8 = 8;
 /// Shorter distances than this are asked for on purpose, and are never changed (base-2 logarithm).
-const LEAST_LG: u32 = 17;
+const LEAST_LG_BYTES: u32 = 17;
 /// A thread is far below with less than this part of the samples, in at least half of the time.
-const FAR: u32 = 4;
+const FAR_BELOW_DIVISOR: u32 = 4;
 
 /// Applies the option: the most samples of a thread in a second; 0 for no such limit.
 pub fn configure(most: u32) {
     let ms = match most {
         0 => 0,
-        most => (SAMPLES * 1000).div_ceil(most),
+        most => (WINDOW_SAMPLES * 1000).div_ceil(most),
     };
     LEAST_MS.store(ms, Ordering::Relaxed);
 }
@@ -49,7 +49,7 @@ pub fn is_thinned(countdown: &Countdown) -> bool {
 #[inline(never)]
 pub fn count(countdown: &Countdown, samples: u16) -> bool {
     let least = LEAST_MS.load(Ordering::Relaxed);
-    if least == 0 || lg_sample() < LEAST_LG {
+    if least == 0 || lg_sample() < LEAST_LG_BYTES {
         return false;
     }
     let now = (time::now_coarse_ns() / 1_000_000) as u32;
@@ -62,15 +62,15 @@ pub fn count(countdown: &Countdown, samples: u16) -> bool {
 fn next(old: Pace, samples: u16, now: u32, least: u32) -> Pace {
     let taken = old.taken.saturating_add(samples);
     let ms = now.wrapping_sub(old.since_ms);
-    let allowed = u64::from(SAMPLES) * u64::from(ms) / u64::from(least);
-    let is_far_below = ms >= least / 2 && u64::from(taken) * u64::from(FAR) < allowed;
-    if u32::from(taken) < SAMPLES && !is_far_below {
+    let allowed = u64::from(WINDOW_SAMPLES) * u64::from(ms) / u64::from(least);
+    let is_far_below = ms >= least / 2 && u64::from(taken) * u64::from(FAR_BELOW_DIVISOR) < allowed;
+    if u32::from(taken) < WINDOW_SAMPLES && !is_far_below {
         return Pace { taken, ..old };
     }
     Pace {
         thinned: match is_far_below {
             true => old.thinned.saturating_sub(1),
-            false if ms < least => (old.thinned + 1).min(MOST),
+            false if ms < least => (old.thinned + 1).min(MOST_DOUBLINGS),
             false => old.thinned,
         },
         taken: 0,
@@ -109,7 +109,7 @@ mod tests {
         let fast = run(begun, 600.0, 10, 10_000);
         let left = 600.0 / f64::from(1u32 << fast.thinned);
         assert!((1.2..5.0).contains(&left), "{left}");
-        assert_eq!(run(begun, 1e6, 10, 10_000).thinned, MOST);
+        assert_eq!(run(begun, 1e6, 10, 10_000).thinned, MOST_DOUBLINGS);
         // It slows down, though nothing is sampled meanwhile.
         assert_eq!(run(fast, 0.01, 20_000, 1000).thinned, 0);
     }
