@@ -163,7 +163,7 @@ fn alloc_past_cache(way: Way, size: usize, flags: Flags) -> *mut u8 {
     drop(inside);
     errands();
     match prof::is_on() {
-        true => counted_filled(block, size, flags.zeroes()),
+        true => counted_filled(block, size),
         false => block,
     }
 }

@@ -4,9 +4,9 @@
 //! A few buffers are kept for reuse: threads seldom sample at the same moment.
 
 use super::hooks;
-use super::unwind;
 use super::unwind::cache::RowCache;
 use super::unwind::modules::list::ModuleList;
+use super::unwind::{self, Registers};
 use crate::cache::{self, Countdown};
 use crate::space::meta;
 use crate::sys::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
@@ -72,13 +72,13 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// Captures at most `most` frames of the calling thread, without those of this library. `None`
-    /// when memory is out.
-    pub fn take(most: usize) -> Option<Stack> {
+    /// Captures at most `most` frames of the calling thread, without those of this library, from the
+    /// frame that has these registers. `None` when memory is out.
+    pub fn take(from: &Registers, most: usize) -> Option<Stack> {
         let mut stack = Stack::new()?;
         let countdown = cache::countdown();
         let mut pages = countdown.map_or([0; 2], Countdown::stack_pages);
-        stack.len = unwind::capture(stack.room(most), &mut pages).frames;
+        stack.len = unwind::capture(from, stack.room(most), &mut pages).frames;
         if let Some(countdown) = countdown {
             countdown.set_stack_pages(pages);
         }
@@ -127,6 +127,9 @@ impl Stack {
         };
         let is_own = |frame: &usize| (start..end).contains(frame);
         let own = frames.iter().take_while(|frame| is_own(frame)).count();
+        if own == 0 {
+            return;
+        }
         for i in own..self.len {
             // SAFETY: both are frames of this stack.
             unsafe { *frames.as_mut_ptr().add(i - own) = *frames.as_ptr().add(i) };

@@ -2,7 +2,7 @@
 //!
 //! They run outside all locks, and while the thread does not sample, so that they may allocate.
 
-use super::unwind;
+use super::unwind::{self, Registers};
 use crate::cache;
 use crate::sys::atomic::{AtomicUsize, Ordering};
 use core::ffi::{CStr, c_char, c_uint, c_void};
@@ -51,8 +51,9 @@ fn find(event: Event) -> Option<usize> {
 unsafe extern "C" fn own_backtrace(frames: *mut *mut c_void, len: *mut c_uint, most: c_uint) {
     // SAFETY: the caller has room for so many addresses.
     let room = unsafe { core::slice::from_raw_parts_mut(frames.cast::<usize>(), most as usize) };
+    let walk = unwind::capture(&Registers::here(), room, &mut [0; 2]);
     // SAFETY: the caller's number.
-    unsafe { *len = unwind::capture(room, &mut [0; 2]).frames as c_uint };
+    unsafe { *len = walk.frames as c_uint };
 }
 
 /// Whether the program takes call stacks.

@@ -101,8 +101,7 @@ fn pop(size: usize, place: Place) -> *mut u8 {
 #[inline(always)]
 fn pop_tabled(size: usize, place: Place) -> *mut u8 {
     match cache::stack_at(place).pop_to_write() {
-        Some(block) if prof::is_on() => prof::counted(block, size) as *mut u8,
-        Some(block) => block as *mut u8,
+        Some(block) => counted_if_on(block, size),
         None => alloc_slow(size, place),
     }
 }
@@ -153,7 +152,7 @@ fn pop_counted(size: usize, place: Place) -> *mut u8 {
     let (stack, countdown) = cache::stack_and_countdown(place);
     match stack.pop_to_write() {
         Some(block) if countdown.spend(size) => block as *mut u8,
-        Some(block) => prof::due(size, block),
+        Some(block) => prof::due(size, block as *mut u8),
         None => refill(size, place),
     }
 }
@@ -180,28 +179,18 @@ fn refill(size: usize, place: Place) -> *mut u8 {
 /// Counts a new block for the profiler that is cleared or filled already; null is allowed.
 #[cold]
 #[inline(never)]
-pub(in crate::api) fn counted_filled(block: *mut u8, size: usize, zeroed: bool) -> *mut u8 {
-    if block.is_null() {
-        return block;
+pub(in crate::api) fn counted_filled(block: *mut u8, size: usize) -> *mut u8 {
+    match block.is_null() {
+        true => block,
+        false => prof::counted(block, size),
     }
-    let counted = prof::counted(block.addr(), size) as *mut u8;
-    if counted == block {
-        return block;
-    }
-    let bytes = size_at(counted.addr());
-    if zeroed {
-        // SAFETY: the block is new, and this long.
-        unsafe { core::ptr::write_bytes(counted, 0, bytes) };
-        return counted;
-    }
-    prepared(counted, bytes)
 }
 
 /// Counts a new block for the profiler, if that samples.
 #[inline]
 fn counted_if_on(block: usize, size: usize) -> *mut u8 {
     match prof::is_on() {
-        true => prof::counted(block, size) as *mut u8,
+        true => prof::counted(block as *mut u8, size),
         false => block as *mut u8,
     }
 }

@@ -2,6 +2,7 @@
 
 mod in_place;
 mod single;
+mod stacks;
 
 use crate::api::extended::{self, Flags};
 use crate::api::{

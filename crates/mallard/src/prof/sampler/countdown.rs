@@ -6,7 +6,10 @@ use crate::arena::large;
 use crate::cache::{self, Countdown, inside, life, registry};
 use crate::prof::gap::{self, lg_sample};
 use crate::prof::samples;
+use crate::prof::unwind::Registers;
 use crate::sys::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::arch::naked_asm;
+use core::mem::offset_of;
 
 /// The number of times that distances became invalid, plus one: since another mean was set, samples
 /// were forgotten, or sampling was switched on. Threads then draw anew.
@@ -54,11 +57,10 @@ pub fn set_thread_on(on: bool) {
 }
 
 /// Counts a request of `size` bytes, which got this block, and takes a sample if one is due.
-/// Returns the block for the program. For paths that do not count by themselves, while sampling is
-/// on.
+/// Returns the block. For paths that do not count by themselves, while sampling is on.
 #[cold]
 #[inline(never)]
-pub fn counted(block: usize, size: usize) -> usize {
+pub fn counted(block: *mut u8, size: usize) -> *mut u8 {
     counted_part(block, size, size)
 }
 
@@ -72,10 +74,11 @@ pub fn grown(block: usize, more: usize, size: usize) {
         return;
     }
     // A large block stays where it is.
-    counted_part(block, more, size);
+    counted_part(block as *mut u8, more, size);
 }
 
-fn counted_part(block: usize, part: usize, size: usize) -> usize {
+#[inline(always)]
+fn counted_part(block: *mut u8, part: usize, size: usize) -> *mut u8 {
     match cache::countdown() {
         Some(countdown) if countdown.spend(part) => {
             if pace::is_thinned(countdown) && pace::count(countdown, 0) {
@@ -89,17 +92,61 @@ fn counted_part(block: usize, part: usize, size: usize) -> usize {
 }
 
 /// Takes a sample of a request, if the bytes before it were not drawn in another epoch. Returns the
-/// block for the program.
+/// block.
 #[cold]
 #[inline(never)]
-pub fn due(size: usize, block: usize) -> *mut u8 {
+pub fn due(size: usize, block: *mut u8) -> *mut u8 {
     match cache::countdown() {
-        Some(countdown) => due_part(countdown, block, size, size) as *mut u8,
-        None => block as *mut u8,
+        Some(countdown) => due_part(countdown, block, size, size),
+        None => block,
     }
 }
 
-fn due_part(countdown: &Countdown, block: usize, part: usize, size: usize) -> usize {
+/// Takes a sample from the frame that this returns to, like [`due_from`]. Callers call this last, so
+/// that their own frames are gone: the stack then begins with the frame of `malloc`'s caller.
+#[unsafe(naked)]
+extern "C" fn due_part(countdown: &Countdown, block: *mut u8, part: usize, size: usize) -> *mut u8 {
+    naked_asm!(
+        ".cfi_startproc",
+        // The caller's `Registers`, from the last to the first.
+        "lea rax, [rsp + 8]",
+        "push 0",
+        ".cfi_adjust_cfa_offset 8",
+        "push rbx",
+        ".cfi_adjust_cfa_offset 8",
+        "push rbp",
+        ".cfi_adjust_cfa_offset 8",
+        "push rax",
+        ".cfi_adjust_cfa_offset 8",
+        "push qword ptr [rsp + 32]",
+        ".cfi_adjust_cfa_offset 8",
+        "mov r8, rsp",
+        "call {due_from}",
+        "add rsp, 40",
+        ".cfi_adjust_cfa_offset -40",
+        "ret",
+        ".cfi_endproc",
+        due_from = sym due_from,
+    )
+}
+
+const _: () = assert!(
+    offset_of!(Registers, rip) == 0
+        && offset_of!(Registers, rsp) == 8
+        && offset_of!(Registers, rbp) == 16
+        && offset_of!(Registers, rbx) == 24
+        && size_of::<Registers>() == 40
+);
+
+/// Takes a sample of a request of a frame with these registers, if the bytes before it were not
+/// drawn in another epoch. Returns the block.
+extern "C" fn due_from(
+    countdown: &Countdown,
+    block: *mut u8,
+    part: usize,
+    size: usize,
+    from: &Registers,
+) -> *mut u8 {
     let epoch = EPOCH.load(Ordering::Relaxed);
     if !countdown.is_of(epoch) {
         countdown.enter(epoch, thread_number());
@@ -119,20 +166,22 @@ fn due_part(countdown: &Countdown, block: usize, part: usize, size: usize) -> us
     let lg = pace::lg_of(countdown);
     pace::count(countdown, 1);
     countdown.set(gap::draw(pace::lg_of(countdown)));
-    let sampled = take::sample(block, size, countdown.thread(), lg);
+    take::sample(block.addr(), size, countdown.thread(), lg, from);
     files::write_if_due();
-    sampled
+    block
 }
 
 /// Like [`counted`], in a thread without a cache: such threads count down together.
 #[cold]
 #[inline(never)]
-fn counted_without_cache(block: usize, part: usize, size: usize) -> usize {
+fn counted_without_cache(block: *mut u8, part: usize, size: usize) -> *mut u8 {
     let left = SHARED_LEFT.fetch_sub(part as u64 + 1, Ordering::Relaxed) as i64;
     if left > part as i64 {
         return block;
     }
     let gap = gap::draw(lg_sample());
     SHARED_LEFT.store(gap as u64, Ordering::Relaxed);
-    take::sample(block, size, thread_number(), lg_sample())
+    let from = Registers::here();
+    take::sample(block.addr(), size, thread_number(), lg_sample(), &from);
+    block
 }

@@ -185,7 +185,7 @@ pub fn put_down(lifted: Lifted, p: usize, size: Option<usize>) {
         None => old,
     };
     let is_known = old.resets == samples::resets();
-    let entered = mark(p, new).is_some();
+    let entered = mark(p, new);
     if entered {
         probes::alloc(p, new.requested, new.requested_bytes());
     }

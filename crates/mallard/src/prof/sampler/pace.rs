@@ -1,6 +1,6 @@
 //! How often a thread is sampled: a thread that requests memory very fast is sampled more rarely.
 //!
-//! A sample costs as much as a hundred pairs of `malloc` and `free` (3,600 instructions). A
+//! A sample costs as much as eighty pairs of `malloc` and `free` (3,000 instructions). A
 //! thread with more than `prof_rate_max` samples a second doubles the mean distance between its
 //! samples, again and again while that is so, and halves it when it is far below. Nothing is biased:
 //! what a sample stands for goes by the distance that it was drawn with, and that depends on the

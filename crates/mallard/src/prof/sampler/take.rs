@@ -1,4 +1,4 @@
-//! Takes a sample: the stack, the site, and the block that is exchanged or marked.
+//! Takes a sample: the stack, the site, and the mark of the block.
 
 use super::{files, threads};
 use crate::arena::{self, large};
@@ -6,6 +6,7 @@ use crate::cache::{self, inside};
 use crate::class::Class;
 use crate::prof::gap::{self, Weight};
 use crate::prof::samples::{self, Sample};
+use crate::prof::unwind::Registers;
 use crate::prof::{by_class, capture, history, hooks, root, sites};
 use crate::space::Segment;
 use crate::sys::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -47,31 +48,30 @@ pub fn forget_lost() {
 
 /// The calling thread's stack, as far as samples have it; `None` when memory is out.
 pub fn stack() -> Option<capture::Stack> {
-    capture::Stack::take(MOST_FRAMES.load(Ordering::Relaxed))
+    capture::Stack::take(&Registers::here(), MOST_FRAMES.load(Ordering::Relaxed))
 }
 
 /// Samples the block, which a request of `size` bytes got, where the mean distance between samples is
-/// 2^`lg` bytes. Returns the block for the program.
-pub fn sample(block: usize, size: usize, thread: u32, lg: u32) -> usize {
+/// 2^`lg` bytes, for a frame that has these registers.
+pub fn sample(block: usize, size: usize, thread: u32, lg: u32, from: &Registers) {
     let _keep = KeepErrno::new();
     let mut taken = None;
-    let sampled = sample_inside(block, size, thread, lg, &mut taken);
+    sample_inside(block, size, thread, lg, from, &mut taken);
     if let Some((stack, usable)) = taken {
-        hooks::sampled(sampled, size, stack.frames(), usable);
+        hooks::sampled(block, size, stack.frames(), usable);
         let _inside = inside::enter_or_wait();
         drop(stack);
     }
-    sampled
 }
 
 /// The stack of a thread that is inside; the program's own function runs outside.
-fn stack_of(inside: &mut Option<inside::Inside>) -> Option<capture::Stack> {
+fn stack_of(inside: &mut Option<inside::Inside>, from: &Registers) -> Option<capture::Stack> {
     let most = MOST_FRAMES.load(Ordering::Relaxed);
     if WITHOUT_STACKS.load(Ordering::Relaxed) {
         return None;
     }
     if !hooks::takes_stacks() || cache::countdown().is_none() {
-        return capture::Stack::take(most);
+        return capture::Stack::take(from, most);
     }
     let mut stack = capture::Stack::new()?;
     *inside = None;
@@ -87,26 +87,27 @@ fn sample_inside(
     size: usize,
     thread: u32,
     lg: u32,
+    from: &Registers,
     taken: &mut Option<(capture::Stack, usize)>,
-) -> usize {
+) {
     let Some(segment) = Segment::find(block) else {
         // A block of the fallback: a fork is under way.
-        return block;
+        return;
     };
     let mut inside = inside::enter();
     if inside.is_none() {
-        return block;
+        return;
     }
-    let stack = stack_of(&mut inside);
+    let stack = stack_of(&mut inside, from);
     if inside.is_none() {
-        return block;
+        return;
     }
     if threads::has_system_names() {
         threads::name_by_system(thread);
     }
     let Some(site) = site_of(stack.as_ref()) else {
         LOST.fetch_add(1, Ordering::Relaxed);
-        return block;
+        return;
     };
     let (class, slab) = match segment.record_of(block).slab() {
         Some(slab) => (arena::class_of_slab(slab), slab),
@@ -127,23 +128,22 @@ fn sample_inside(
         arena: arena::owner_of(block).unwrap_or(0),
         resets: samples::resets(),
     };
-    let Some(sampled) = mark(block, sample) else {
+    if !mark(block, sample) {
         LOST.fetch_add(1, Ordering::Relaxed);
-        return block;
-    };
+        return;
+    }
     let amount = sample.amount();
     sites::table().add(site, amount, sample.requested_bytes());
     root::set_samples(samples::count());
-    probes::alloc(sampled, size, sample.requested_bytes());
+    probes::alloc(block, size, sample.requested_bytes());
     by_class::count(&sample, true);
     if history::keeps() {
-        history::sampled(sampled, &sample);
+        history::sampled(block, &sample);
     }
     files::count_interval(amount.bytes());
     if hooks::want_samples() {
         *taken = stack.map(|stack| (stack, sample.usable));
     }
-    sampled
 }
 
 /// The site of a stack; `None` when memory is out.
@@ -168,13 +168,12 @@ pub fn now_ns() -> u64 {
     }
 }
 
-/// Marks a block as sampled. `None` when memory is out.
+/// Marks a block as sampled. Returns false when memory is out.
 #[inline(never)]
-pub fn mark(block: usize, sample: Sample) -> Option<usize> {
-    samples::enter(block, sample).then(|| {
-        if sample.slab == 0 {
-            large::set_sampled(block, true);
-        }
-        block
-    })
+pub fn mark(block: usize, sample: Sample) -> bool {
+    let entered = samples::enter(block, sample);
+    if entered && sample.slab == 0 {
+        large::set_sampled(block, true);
+    }
+    entered
 }

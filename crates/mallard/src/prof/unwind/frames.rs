@@ -60,7 +60,9 @@ impl<'a> Frames<'a> {
             }
             place = behind + (place - behind) % ring;
         }
-        self.out[place] = frame;
+        if let Some(place) = self.out.get_mut(place) {
+            *place = frame;
+        }
     }
 
     pub fn finish(self, end: End) -> Walk {

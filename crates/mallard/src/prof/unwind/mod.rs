@@ -35,7 +35,7 @@ pub use frames::{End, OMITTED, Walk};
 #[cfg(not(loom))]
 pub use registers::Registers;
 #[cfg(not(loom))]
-pub use walk::{capture, modules, set_cache, walk};
+pub use walk::{capture, modules, set_cache};
 
 #[cfg(all(test, not(loom)))]
 mod tests;

@@ -13,6 +13,7 @@ const WORD: usize = size_of::<usize>();
 /// The registers of one frame that are known. After a call, these are the ones by which functions
 /// say where their frame is; at an instruction that a signal interrupted, all are.
 #[derive(Clone, Copy)]
+#[repr(C)]
 pub struct Registers {
     pub rip: usize,
     pub rsp: usize,

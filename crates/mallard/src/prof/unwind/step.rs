@@ -36,6 +36,19 @@ const END_OF_CODE: usize = 1 << 47;
 /// What a signal handler returns to: `mov $15, %rax; syscall`, without its last byte.
 const RETURN_FROM_SIGNAL: [u8; 8] = [0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f];
 
+/// The module that a walk is in, and what its rows are filed under.
+struct Entered {
+    module: Module,
+    tag: u64,
+}
+
+impl Entered {
+    const NONE: Entered = Entered {
+        module: Module::NONE,
+        tag: 0,
+    };
+}
+
 /// A walk under way.
 pub struct Walker<'a> {
     registers: Registers,
@@ -47,9 +60,9 @@ pub struct Walker<'a> {
     /// What a chain of frame pointers or a search leads to, and code, of which this walk knows pages.
     strayed: Memory,
     code: Memory,
-    module: Module,
-    /// What rows of the module are filed under.
-    tag: u64,
+    entered: Entered,
+    /// The one before: callers often lead back to it.
+    before: Entered,
     cache: Option<&'a RowCache>,
     modules: &'a Modules,
 }
@@ -58,32 +71,31 @@ impl<'a> Walker<'a> {
     #[inline(always)]
     pub fn new(
         registers: Registers,
+        is_exact: bool,
         cache: Option<&'a RowCache>,
         modules: &'a Modules,
         stack: Memory,
     ) -> Walker<'a> {
         Walker {
             registers,
-            is_exact: true,
+            is_exact,
             signals: 0,
             stack,
             strayed: Memory::unknown(),
             code: Memory::unknown(),
-            module: Module::NONE,
-            tag: 0,
+            entered: Entered::NONE,
+            before: Entered::NONE,
             cache,
             modules,
         }
     }
 
-    /// Walks to the end; the frames that it meets go to `out`, but for the first if `skips_first`.
+    /// Walks to the end; the frames that it meets go to `out`.
     #[inline(always)]
-    pub fn run(&mut self, out: &mut Frames<'_>, skips_first: bool) -> End {
-        for i in 0..MOST_FRAMES {
-            if i > 0 || !skips_first {
-                // One less is within an instruction that has not run, as it is within a call.
-                out.push(self.registers.rip.wrapping_add(self.is_exact.into()));
-            }
+    pub fn run(&mut self, out: &mut Frames<'_>) -> End {
+        for _ in 0..MOST_FRAMES {
+            // One less is within an instruction that has not run, as it is within a call.
+            out.push(self.registers.rip.wrapping_add(self.is_exact.into()));
             if let Err(end) = self.step() {
                 return end;
             }
@@ -95,10 +107,10 @@ impl<'a> Walker<'a> {
     #[inline(always)]
     fn step(&mut self) -> Result<(), End> {
         let at = self.registers.rip.wrapping_sub(!self.is_exact as usize);
-        if !self.module.contains(at) {
+        if !self.entered.module.contains(at) {
             self.enter_module(at)?;
         }
-        let cached = self.cache.and_then(|cache| cache.get(at, self.tag));
+        let cached = self.cache.and_then(|cache| cache.get(at, self.entered.tag));
         let row = match cached {
             Some(bits) => Some(Row::from_bits(bits)),
             None => self.row_from_table(at)?,
@@ -164,8 +176,12 @@ impl<'a> Walker<'a> {
         if at >= END_OF_CODE {
             return Err(End::Astray);
         }
-        self.modules.find_into(at, &mut self.module);
-        self.tag = tag_of(&mut self.module, self.cache);
+        core::mem::swap(&mut self.entered, &mut self.before);
+        let Entered { module, tag } = &mut self.entered;
+        if !module.contains(at) {
+            self.modules.find_into(at, module);
+            *tag = tag_of(module, self.cache);
+        }
         Ok(())
     }
 
@@ -174,15 +190,15 @@ impl<'a> Walker<'a> {
     #[cold]
     #[inline(never)]
     fn row_from_table(&mut self, at: usize) -> Result<Option<Row>, End> {
-        let row = match &self.module.table() {
+        let row = match &self.entered.module.table() {
             None => Row::UNCOVERED,
             Some(table) => match self.row_of(table, at)? {
                 Some(row) => row,
                 None => return Ok(None),
             },
         };
-        if let Some(cache) = self.cache.filter(|_| self.module.unwind != 0) {
-            cache.put(at, self.tag, row.bits());
+        if let Some(cache) = self.cache.filter(|_| self.entered.module.unwind != 0) {
+            cache.put(at, self.entered.tag, row.bits());
         }
         Ok(Some(row))
     }
@@ -216,7 +232,7 @@ impl<'a> Walker<'a> {
     /// frame is a signal's.
     #[inline(never)]
     fn rules(&self, at: usize, rules: &mut Rules) -> Option<(Table<'static>, bool)> {
-        let table = self.module.table()?;
+        let table = self.entered.module.table()?;
         let mut entry = Entry::NONE;
         table.find(at, &mut entry).ok()?;
         program::run(table.entries, &entry, at, ASKED, rules)?;
@@ -303,7 +319,7 @@ impl<'a> Walker<'a> {
         if self.returns_from_signal() {
             return self.by_context();
         }
-        let is_made_at_run_time = self.module.start == self.module.end;
+        let is_made_at_run_time = self.entered.module.start == self.entered.module.end;
         match self.by_chain() {
             Err(end) if is_made_at_run_time => self.by_search().ok_or(end),
             outcome => outcome,

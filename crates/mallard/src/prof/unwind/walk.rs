@@ -1,4 +1,4 @@
-//! The two ways to begin a walk.
+//! How a walk begins.
 
 use super::cache::RowCache;
 use super::frames::{Frames, Walk};
@@ -31,53 +31,31 @@ pub fn modules() -> &'static Modules {
     &UNWINDER.modules
 }
 
-/// The stack of a thread that has these registers, the calling thread's or one that stands still.
-/// An entry minus one is an address within the instruction that the frame is at: the call, or the
-/// instruction that a signal interrupted. The first entry is for the registers' own frame.
+/// The stack of a frame of the calling thread that has these registers behind a call: the first
+/// entry is their rip. The kernel is not asked again for the thread's `pages` that an earlier walk
+/// has read.
 #[cold]
 #[inline(never)]
-pub fn walk(registers: &Registers, out: &mut [usize]) -> Walk {
-    UNWINDER.walk(*registers, out, false, &mut Memory::unknown())
-}
-
-/// The stack of the function that calls this; the first entry is the return address into it. The
-/// kernel is not asked again for the thread's `pages` that an earlier walk has read.
-#[cold]
-#[inline(never)]
-pub fn capture(out: &mut [usize], pages: &mut [usize; 2]) -> Walk {
-    let registers = Registers::here();
-    let mut stack = Memory::known(*pages, registers.rsp);
-    let walk = UNWINDER.walk(registers, out, true, &mut stack);
-    *pages = stack.pages();
+pub fn capture(registers: &Registers, out: &mut [usize], pages: &mut [usize; 2]) -> Walk {
+    // SAFETY: null, or a cache that lives for ever.
+    let cache = unsafe { UNWINDER.cache.load(Ordering::Acquire).as_ref() };
+    let stack = Memory::known(*pages, registers.rsp);
+    let mut walker = Walker::new(*registers, false, cache, &UNWINDER.modules, stack);
+    let walk = run(&mut walker, out);
+    *pages = walker.stack.pages();
     walk
 }
 
-impl Unwinder {
-    #[inline(always)]
-    fn walk(
-        &self,
-        registers: Registers,
-        out: &mut [usize],
-        skips_first: bool,
-        stack: &mut Memory,
-    ) -> Walk {
-        // SAFETY: null, or a cache that lives for ever.
-        let cache = unsafe { self.cache.load(Ordering::Acquire).as_ref() };
-        let mut walker = Walker::new(registers, cache, &self.modules, *stack);
-        let walk = run(&mut walker, out, skips_first);
-        *stack = walker.stack;
-        walk
-    }
-}
-
 #[inline(always)]
-fn run(walker: &mut Walker<'_>, out: &mut [usize], skips_first: bool) -> Walk {
+fn run(walker: &mut Walker<'_>, out: &mut [usize]) -> Walk {
     let mut frames = Frames::new(out);
-    let end = walker.run(&mut frames, skips_first);
+    let end = walker.run(&mut frames);
     frames.finish(end)
 }
 
-/// Walks with this cache and these modules; without the registers' own frame if `skips_first`.
+/// Walks from an instruction that has not run, with this cache and these modules. An entry minus one
+/// is an address within the instruction that the frame is at: the call, or the instruction that a
+/// signal interrupted. Without the registers' own frame if `skips_first`.
 #[cfg(test)]
 pub fn walk_by(
     registers: Registers,
@@ -86,6 +64,11 @@ pub fn walk_by(
     cache: Option<&RowCache>,
     modules: &Modules,
 ) -> Walk {
-    let mut walker = Walker::new(registers, cache, modules, Memory::unknown());
-    run(&mut walker, out, skips_first)
+    let mut walker = Walker::new(registers, true, cache, modules, Memory::unknown());
+    let mut walk = run(&mut walker, out);
+    if skips_first {
+        out.copy_within(1.., 0);
+        walk.frames -= 1;
+    }
+    walk
 }

@@ -69,7 +69,7 @@ std::thread_local! {
 /// Keeps the walk from here.
 extern "C" fn keep() {
     let mut out = vec![0; 256];
-    let walk = capture(&mut out, &mut [0; 2]);
+    let walk = capture(&Registers::here(), &mut out, &mut [0; 2]);
     out.truncate(walk.frames);
     SEEN.set((out, Some(walk)));
 }

@@ -5,7 +5,7 @@ use crate::prof::unwind::cache::RowCache;
 use crate::prof::unwind::modules::Modules;
 use crate::prof::unwind::modules::list::ModuleList;
 use crate::prof::unwind::walk::walk_by;
-use crate::prof::unwind::{End, OMITTED, Registers, Walk, capture, modules, set_cache, walk};
+use crate::prof::unwind::{End, OMITTED, Registers, Walk, capture, modules, set_cache};
 use crate::testing::{own_process, skipped};
 use std::boxed::Box;
 use std::cell::{Cell, RefCell};
@@ -77,7 +77,7 @@ extern "C" fn probe() {
         assert_eq!(ours[..walk.frames], expected[1..]);
         SEEN.with_borrow_mut(|seen| seen.push(walk));
     }
-    let walk = capture(&mut ours, &mut [0; 2]);
+    let walk = capture(&Registers::here(), &mut ours, &mut [0; 2]);
     assert_eq!((walk.end, walk.omitted), (End::Complete, 0));
     assert_eq!(ours[1..walk.frames], expected[1..]);
 }
@@ -125,13 +125,13 @@ fn of_a_stack_that_is_too_deep_both_ends_are_kept() {
     static ROOMS: [usize; 7] = [0, 1, 2, 3, 64, 65, 256];
     extern "C" fn probe() {
         let mut all = vec![0; 2000];
-        let whole = capture(&mut all, &mut [0; 2]);
+        let whole = capture(&Registers::here(), &mut all, &mut [0; 2]);
         assert_eq!((whole.end, whole.omitted), (End::Complete, 0));
         assert!(whole.frames > 1000);
         all.truncate(whole.frames);
         for room in ROOMS {
             let mut some = vec![0; room];
-            let walk = capture(&mut some, &mut [0; 2]);
+            let walk = capture(&Registers::here(), &mut some, &mut [0; 2]);
             assert_eq!((walk.frames, walk.end), (room, End::Complete));
             if room < 3 {
                 continue;
@@ -155,7 +155,7 @@ fn the_program_and_the_vdso_are_found_by_what_the_kernel_says() {
     let modules = Modules::new();
     // SAFETY: no preconditions.
     let vdso = unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) } as usize;
-    let here = walk as *const () as usize;
+    let here = capture as *const () as usize;
     for at in [here, vdso] {
         if at == 0 {
             skipped("the system has no vDSO");
@@ -206,16 +206,9 @@ fn a_process_s_own_cache_and_list_are_used_once_they_are_handed_over() {
         if let Some(cache) = cache {
             set_cache(cache);
         }
-        let here = walk(&Registers::here(), &mut out);
-        assert_eq!(here.end, End::Complete);
-        let first = out;
-        let captured = capture(&mut out, &mut [0; 2]);
-        assert_eq!(
-            (captured.frames, captured.end),
-            (here.frames, End::Complete)
-        );
-        assert_eq!(out[1..captured.frames], first[1..here.frames]);
-        first[1..here.frames].to_vec()
+        let walk = capture(&Registers::here(), &mut out, &mut [0; 2]);
+        assert_eq!(walk.end, End::Complete);
+        out[1..walk.frames].to_vec()
     });
     // The first frame of each is at another call.
     assert_eq!(stacks[0][1..], stacks[1][1..]);
