@@ -121,11 +121,7 @@ fn serve(options: &Options, service: &Service) -> Result<ExitCode> {
     if options.input.is_some() || options.way == Some(Way::Perf) {
         return Err(usage("--input and --how perf are for programs"));
     }
-    let seconds = match (options.duration, options.subject.seconds) {
-        (Some(_), Some(_)) => return Err(usage("--for and --seconds say the same of a load")),
-        (Some(duration), None) => duration.as_secs_f64().ceil().clamp(1.0, 86_400.0) as u32,
-        (None, _) => options.subject.seconds(),
-    };
+    let seconds = options.subject.seconds_within(options.duration)?;
     let started = SystemTime::now();
     let stop = session::stop_on_signals()?;
     let launcher = Launcher::new(stop.clone())?;

@@ -1,9 +1,12 @@
 //! `mallard record`: runs a program with the recorder, and writes what it allocates to a file.
 //!
 //! The program is a child of this process with its own input and output. A thread of this process
-//! empties the recorder's chunks ([`mallard_observe::recorder`]) until the program ends.
+//! empties the recorder's chunks ([`mallard_observe::recorder`]) until the program ends. [`served`]
+//! records a server while its load runs; [`tell`] says how a recording went.
 
 pub mod options;
+mod served;
+mod tell;
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -13,19 +16,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::{Context, Result, bail};
-use mallard_allocators::{environment, program};
+use anyhow::{Context, Result};
+use mallard_allocators::{Allocator, environment, program};
 use mallard_measure::{Cpus, Stop};
 use mallard_observe::folder::{Ask, Record};
 use mallard_observe::recorder::{Clock, Drain, Ended, Limits, Outcome};
 use mallard_observe::{Folder, PROBE, PROBE_NAME, layout};
-use mallard_report::units;
 use mallard_trace::cut::{self, Part};
 use mallard_trace::description::Start;
-use mallard_trace::{EXTENSION, Recording, Writer, summary};
+use mallard_trace::{EXTENSION, Recording, Writer};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::progress::Spinner;
 use crate::trace::cut::units_of;
 use crate::{choice, exit, machine, session};
 use options::Options;
@@ -35,51 +36,26 @@ const CHUNK_BYTES: u64 = mallard_observe::chunks::CHUNK_BYTES as u64;
 const ENDING: Duration = Duration::from_secs(5);
 
 pub fn run(options: &Options) -> Result<ExitCode> {
+    if let Some(service) = options.subject.service()? {
+        return served::run(options, &service);
+    }
     let [name, arguments @ ..] = &options.program[..] else {
         unreachable!("the command line asks for a program")
     };
     options.choice.resolve()?;
+    if options.no_cost {
+        return Err(exit::usage(
+            "--no-cost is for a service (--service, --start)",
+        ));
+    }
     let program = program::check(&name.to_string_lossy())?;
-    let allocator = match options.choice.is_given() {
-        true => Some(choice::one(&options.choice, "mallard")?),
-        false if options.conf.is_some() => {
-            return Err(exit::usage("--conf is for the allocator that -a names"));
-        }
-        false => None,
-    };
-    if let Some(allocator) = &allocator {
-        choice::check_options(std::slice::from_ref(allocator), options.conf.as_deref())?;
-    }
-    let label = Path::new(name)
-        .file_name()
-        .unwrap_or(name)
-        .to_string_lossy();
-    let output = match &options.output {
-        Some(output) => output.clone(),
-        None => PathBuf::from(format!("{label}.{EXTENSION}")),
-    };
-    let file = File::create(&output)
-        .with_context(|| format!("cannot write {}; choose another with -o", output.display()))?;
+    let allocator = allocator(options)?;
+    let label = Path::new(name).file_name().unwrap_or(name);
+    let label = label.to_string_lossy();
+    let file = Output::create(options, &label)?;
     let stop = session::stop_on_signals()?;
-    let clock = Clock::measured();
-    let buffer = options.buffer.0.div_ceil(CHUNK_BYTES);
-    let ask = Ask {
-        record: Some(Record {
-            chunks: u32::try_from(buffer).unwrap_or(u32::MAX),
-            lossy: options.lossy,
-            monotonic: clock.is_monotonic(),
-        }),
-        ..Ask::default()
-    };
-    let beside = std::path::absolute(&output)?;
-    let beside = beside.parent().unwrap_or(Path::new("."));
-    let folder = Folder::new(ask, beside).context("cannot make the folder of the recorder")?;
-    if let Some(reason) = &folder.elsewhere {
-        eprintln!("{reason}: the recorder's memory is in {}", beside.display());
-    }
-    let probe = mallard_allocators::install(PROBE_NAME, PROBE)
-        .map_err(|problem| anyhow::anyhow!("{problem}"))?;
-    let mut plain: Vec<(String, String)> = allocator
+    let recorder = Recorder::new(options, &file.path)?;
+    let plain: Vec<(String, String)> = allocator
         .as_ref()
         .map_or(Vec::new(), |on| environment(on, options.conf.as_deref()));
     let job = Job {
@@ -91,20 +67,119 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     if options.cost {
         without.push(job.cost(&plain)?);
     }
-    let plain_environment = plain.clone();
-    add_probe(&mut plain, &probe, folder.path());
-    let writer = Writer::new(file, &start(options, &label, clock))
-        .with_context(|| format!("cannot write {}", output.display()))?;
-    let drain = Drain::new(folder.path(), clock, writer);
-    let recorded = record(&job, &plain, drain, options, &stop)?;
+    let command: Vec<String> = (options.program.iter())
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    let start = start(options, &label, command, recorder.clock);
+    let Output { path, file } = file;
+    let writer =
+        Writer::new(file, &start).with_context(|| format!("cannot write {}", path.display()))?;
+    let drain = Drain::new(recorder.folder.path(), recorder.clock, writer);
+    let recorded = record(&job, &recorder.add_to(&plain), drain, options, &stop)?;
     if options.cost && !stop.requested() {
-        without.push(job.cost(&plain_environment)?);
+        without.push(job.cost(&plain)?);
     }
     if let Some(skip) = options.skip.filter(|_| recorded.file.is_some()) {
-        leave_out(&output, skip)?;
+        leave_out(&path, skip)?;
     }
-    report(options, &output, &recorded, &without)?;
+    let whole = recorded.file.is_some();
+    let cost = tell::time(recorded.wall, &without);
+    tell::recording(options, &path, &recorded.outcome, whole, cost)?;
+    tell::end_of_program(&recorded.outcome, recorded.status, recorded.ended_by_us);
+    tell::next(&path);
     Ok(code(&recorded))
+}
+
+/// The allocator that the user chose, if any.
+fn allocator(options: &Options) -> Result<Option<Allocator>> {
+    let conf = options.conf.as_deref();
+    if !options.choice.is_given() {
+        return match conf {
+            Some(_) => Err(exit::usage("--conf is for the allocator that -a names")),
+            None => Ok(None),
+        };
+    }
+    let allocator = choice::one(&options.choice, "mallard")?;
+    choice::check_options(std::slice::from_ref(&allocator), conf)?;
+    Ok(Some(allocator))
+}
+
+/// The file of a recording.
+struct Output {
+    path: PathBuf,
+    file: File,
+}
+
+impl Output {
+    fn create(options: &Options, label: &str) -> Result<Output> {
+        let path = path(options, label);
+        let file = File::create(&path)
+            .with_context(|| format!("cannot write {}; choose another with -o", path.display()))?;
+        Ok(Output { path, file })
+    }
+}
+
+fn path(options: &Options, label: &str) -> PathBuf {
+    match &options.output {
+        Some(output) => output.clone(),
+        None => PathBuf::from(format!("{label}.{EXTENSION}")),
+    }
+}
+
+/// What a process needs to be recorded.
+struct Recorder {
+    clock: Clock,
+    folder: Folder,
+    probe: PathBuf,
+}
+
+impl Recorder {
+    /// Makes the folder of the recorder's memory, in `/dev/shm` or beside the output.
+    fn new(options: &Options, output: &Path) -> Result<Recorder> {
+        let clock = Clock::measured();
+        let buffer = options.buffer.0.div_ceil(CHUNK_BYTES);
+        let ask = Ask {
+            record: Some(Record {
+                chunks: u32::try_from(buffer).unwrap_or(u32::MAX),
+                lossy: options.lossy,
+                monotonic: clock.is_monotonic(),
+            }),
+            ..Ask::default()
+        };
+        let beside = std::path::absolute(output)?;
+        let beside = beside.parent().unwrap_or(Path::new("."));
+        let folder = Folder::new(ask, beside).context("cannot make the folder of the recorder")?;
+        if let Some(reason) = &folder.elsewhere {
+            eprintln!("{reason}: the recorder's memory is in {}", beside.display());
+        }
+        let probe = mallard_allocators::install(PROBE_NAME, PROBE)
+            .map_err(|problem| anyhow::anyhow!("{problem}"))?;
+        Ok(Recorder {
+            clock,
+            folder,
+            probe,
+        })
+    }
+
+    /// The variables that put the recorder before the allocator.
+    fn add_to(&self, variables: &[(String, String)]) -> Vec<(String, String)> {
+        let mut variables = variables.to_vec();
+        let present = variables
+            .iter()
+            .position(|(name, _)| name == "LD_PRELOAD")
+            .map(|index| variables.remove(index).1)
+            .or_else(|| std::env::var("LD_PRELOAD").ok())
+            .filter(|present| !present.is_empty());
+        let probe = self.probe.display();
+        let preload = match present {
+            Some(present) => format!("{probe}:{present}"),
+            None => probe.to_string(),
+        };
+        variables.push(("LD_PRELOAD".to_owned(), preload));
+        let folder = self.folder.path().display().to_string();
+        variables.push((layout::VARIABLE.to_owned(), folder));
+        variables
+    }
 }
 
 /// Replaces a recording by the part after `skip`.
@@ -220,32 +295,14 @@ fn end(child: &mut Child) -> io::Result<()> {
     Ok(())
 }
 
-/// The variables that put the recorder before the allocator.
-fn add_probe(variables: &mut Vec<(String, String)>, probe: &Path, folder: &Path) {
-    let present = variables
-        .iter()
-        .position(|(name, _)| name == "LD_PRELOAD")
-        .map(|index| variables.remove(index).1)
-        .or_else(|| std::env::var("LD_PRELOAD").ok())
-        .filter(|present| !present.is_empty());
-    let preload = match present {
-        Some(present) => format!("{}:{present}", probe.display()),
-        None => probe.display().to_string(),
-    };
-    variables.push(("LD_PRELOAD".to_owned(), preload));
-    variables.push((layout::VARIABLE.to_owned(), folder.display().to_string()));
-}
-
-fn start(options: &Options, label: &str, clock: Clock) -> Start {
+/// How a recording begins; the command stays only where the user wants it.
+fn start(options: &Options, label: &str, command: Vec<String>, clock: Clock) -> Start {
     let machine = machine::describe(&Cpus::allowed());
-    let command = options.program.iter();
     Start {
         started: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
         program: label.to_owned(),
         command: match options.keep_command {
-            true => command
-                .map(|word| word.to_string_lossy().into_owned())
-                .collect(),
+            true => command,
             false => Vec::new(),
         },
         made_by: format!("mallard {}", env!("CARGO_PKG_VERSION")),
@@ -258,113 +315,6 @@ fn start(options: &Options, label: &str, clock: Clock) -> Start {
             true => vec!["recorded with --lossy: whole chunks may be missing".to_owned()],
             false => Vec::new(),
         },
-    }
-}
-
-fn report(
-    options: &Options,
-    output: &Path,
-    recorded: &Recorded,
-    without: &[Duration],
-) -> Result<()> {
-    let outcome = &recorded.outcome;
-    let end = &outcome.end;
-    if let Ended::Refused(problem) = &outcome.ended {
-        let whole = File::options().write(true).open(output);
-        // What lies behind the last whole chunk is of no use to anybody.
-        let _ = whole.and_then(|file| file.set_len(outcome.bytes));
-        eprintln!(
-            "{}: {problem}; recorded until then: {} events",
-            output.display(),
-            units::count(end.events as f64)
-        );
-    }
-    if outcome.processes == 0 {
-        bail!(
-            "nothing was recorded: the program never called malloc through the recorder (a static \
-             program, or one with a malloc of its own), or its memory for the recorder was refused \
-             (`ulimit -f`, a full /dev/shm)"
-        );
-    }
-    let events = end.events.max(1);
-    eprintln!(
-        "recorded {}: {}, {}, {} events, {} ({:.1} bytes each)",
-        units::seconds(end.seconds),
-        counted(u64::from(outcome.processes), "process", "processes"),
-        counted(outcome.threads, "thread", "threads"),
-        units::count(end.events as f64),
-        units::bytes(outcome.bytes as f64),
-        outcome.bytes as f64 / events as f64,
-    );
-    eprintln!(
-        "  {}",
-        facts(options, output, recorded, without)?.join(" · ")
-    );
-    for line in &end.not_recorded {
-        eprintln!("  not recorded: {line}");
-    }
-    match &outcome.ended {
-        Ended::Length => eprintln!("  recording ended at --limit; the program went on"),
-        Ended::Time => eprintln!("  the program was ended after --for"),
-        _ => {}
-    }
-    if let Some(signal) = recorded.status.signal().filter(|_| !recorded.ended_by_us) {
-        eprintln!(
-            "  the program was killed by {}; recorded until then",
-            units::exit(mallard_report::model::Exit::Signal(signal))
-        );
-    }
-    eprintln!("  next: mallard trace info {}", output.display());
-    Ok(())
-}
-
-/// What a reader of the recording should know of how it was made.
-fn facts(
-    options: &Options,
-    output: &Path,
-    recorded: &Recorded,
-    without: &[Duration],
-) -> Result<Vec<String>> {
-    let end = &recorded.outcome.end;
-    let mut facts = vec![format!("{} dropped", end.dropped)];
-    if !options.no_check && recorded.file.is_some() {
-        let spinner = Spinner::new();
-        spinner.show("checking the order".to_owned());
-        let mut recording = Recording::open(output)?;
-        let summary = summary::of(&mut recording)?;
-        let all = summary.processes.values().map(|process| process.lives);
-        let (mut mended, mut lost) = (0, 0);
-        for lives in all {
-            mended += lives.mended;
-            lost += lives.lost;
-        }
-        facts.push(format!("{lost} out of order"));
-        if mended > 0 {
-            facts.push(format!("{mended} less than 1 µs out of order, mended"));
-        }
-    }
-    if end.stalls > 0 {
-        let time = units::seconds(end.stalled_seconds);
-        facts.push(format!(
-            "threads waited {} times, {time} in all",
-            end.stalls
-        ));
-    }
-    if !without.is_empty() {
-        let mean = without.iter().sum::<Duration>().as_secs_f64() / without.len() as f64;
-        let slower = (recorded.wall.as_secs_f64() / mean.max(1e-9) - 1.0) * 100.0;
-        facts.push(format!(
-            "the run took {slower:+.1} % time ({} without the recorder)",
-            counted(without.len() as u64, "run", "runs")
-        ));
-    }
-    Ok(facts)
-}
-
-fn counted(number: u64, one: &str, more: &str) -> String {
-    match number {
-        1 => format!("1 {one}"),
-        _ => format!("{number} {more}"),
     }
 }
 

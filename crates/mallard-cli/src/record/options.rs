@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::amount::Bytes;
 use crate::args::duration;
 use crate::choice::Choice;
+use crate::service::Subject;
 
 /// Record what a program allocates, with its times
 ///
@@ -15,15 +16,18 @@ use crate::choice::Choice;
 /// time, its thread, its size and its address, in the program and in all processes that it starts;
 /// never what memory contains. Input and output are the program's own.
 ///
+/// With --service a server is recorded from its start to its end while its load runs. It runs once
+/// without the recorder before, to tell what recording costs.
+///
 /// The exit code is the program's own; 128 and the signal's number if a signal ended it.
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES, override_usage = "mallard record [OPTIONS] -- <PROGRAM> [ARGS]...")]
+#[command(after_help = EXAMPLES, override_usage = "mallard record [OPTIONS] -- <PROGRAM> [ARGS]...\n       mallard record [OPTIONS] --service <NAME|FILE>")]
 pub struct Options {
     /// The file to write [default: PROGRAM.mtrace]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 
-    /// How long to record; the program is ended then
+    /// How long to record; the program is ended then, and the load of a service takes as long
     #[arg(long = "for", value_name = "TIME", value_parser = duration)]
     pub time: Option<Duration>,
 
@@ -55,16 +59,24 @@ pub struct Options {
     #[arg(long)]
     pub keep_command: bool,
 
-    /// Run the program also without the recorder, before and after, to tell what recording costs
+    /// Run the program also without the recorder, before and after, to tell what recording costs; a
+    /// service always runs without it before
     #[arg(long)]
     pub cost: bool,
+
+    /// Do not run a service without the recorder
+    #[arg(long, conflicts_with = "cost")]
+    pub no_cost: bool,
 
     /// Do not read the file again to check its order
     #[arg(long)]
     pub no_check: bool,
 
+    #[command(flatten)]
+    pub subject: Subject,
+
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, value_names = ["PROGRAM", "ARGS"])]
+    #[arg(trailing_var_arg = true, value_names = ["PROGRAM", "ARGS"], required_unless_present_any = ["service", "start"])]
     pub program: Vec<OsString>,
 }
 
@@ -72,5 +84,6 @@ const EXAMPLES: &str = "\
 Examples:
   mallard record -- ./server --self-test          writes server.mtrace
   mallard record -o web.mtrace --for 60s -- nginx -g 'daemon off;'
+  mallard record --service redis                  a server under its load; see `mallard service`
   mallard record -a jemalloc -- python3 job.py    on another allocator than its own
   mallard trace info web.mtrace                   what the file holds";

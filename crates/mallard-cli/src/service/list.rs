@@ -16,7 +16,8 @@ use crate::session;
 /// List the presets of services, print one as a file to start from, or try one
 ///
 /// A service is a server with what starts it, when it is ready, what loads it, how it is stopped,
-/// and which figures its load reports. compare, diagnose, baseline and tune take one by --service.
+/// and which figures its load reports. compare, diagnose, record, baseline and tune take one by
+/// --service.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Options {

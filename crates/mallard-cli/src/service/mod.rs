@@ -116,6 +116,15 @@ impl Subject {
         self.seconds.unwrap_or(file::SECONDS)
     }
 
+    /// The seconds of a load that may take `time` (`--for`).
+    pub fn seconds_within(&self, time: Option<Duration>) -> Result<u32> {
+        match (time, self.seconds) {
+            (Some(_), Some(_)) => Err(usage("--for and --seconds say the same of a load")),
+            (Some(time), None) => Ok(time.as_secs_f64().ceil().clamp(1.0, 86_400.0) as u32),
+            (None, _) => Ok(self.seconds()),
+        }
+    }
+
     /// The options as a user would type them again.
     pub fn typed(&self, service: &Service) -> String {
         match &self.service {

@@ -117,6 +117,45 @@ fn a_server_under_its_load_is_diagnosed() {
     assert_eq!(counted, !syscalls.is_empty(), "{stdout}");
 }
 
+#[test]
+fn a_server_under_its_load_is_recorded() {
+    if lacks(
+        "a_server_under_its_load_is_recorded",
+        &["redis-server", "redis-benchmark", "redis-cli"],
+    ) {
+        return;
+    }
+    let place = Place::new();
+    let words = ["record", "--service", "redis", "--for", "1s", "--settle"];
+    let words = [&words[..], &["100ms", "-a", "glibc"]].concat();
+    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    for part in [
+        "recorded ",
+        " 0 dropped · 0 out of order",
+        "recording cost ",
+        "CPU time a request (1 run without it)",
+        "the load measured qps ",
+        "closed loop",
+        "next: mallard trace info redis.mtrace",
+    ] {
+        assert!(stderr.contains(part), "{part} is not in {stderr}");
+    }
+    let info = ["trace", "info", "--json", "redis.mtrace"];
+    let (code, stdout, stderr) = outcome(&mut place.mallard(&info));
+    assert_eq!(code, Some(0), "{stderr}");
+    let info: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    let processes = info["processes"].as_array().unwrap();
+    // The load is no part of it.
+    let is_load = |process: &serde_json::Value| {
+        let program = process["process"]["program"].as_str().unwrap();
+        !program.contains("redis") || program.contains("benchmark")
+    };
+    assert!(!processes.is_empty() && !processes.iter().any(is_load));
+    // The server has ended with its run.
+    assert_eq!(info["end"]["ended"], "with the program");
+}
+
 /// A description whose server is a shell script; `more` overrides keys.
 fn describe(place: &Place, start: &str, more: &str) {
     let ready = match more.contains("ready =") {
@@ -225,6 +264,40 @@ fn every_trouble_of_a_server_is_named_and_leaves_no_process() {
         describe(&place, start, more);
         fails(&place, &[reason, last], marker);
     }
+}
+
+#[test]
+fn a_server_that_fails_leaves_no_recording_and_no_process() {
+    let place = Place::new();
+    let record = |more: &[&str]| {
+        let words = ["record", "--service", "web.toml"];
+        outcome(&mut place.mallard(&[&words[..], more].concat()))
+    };
+    // Found by the run without the recorder, before a file is made.
+    let start = "echo starting; sleep 7654.4";
+    describe(
+        &place,
+        start,
+        "ready = { log = \"never\", within = \"200ms\" }",
+    );
+    let (code, _, stderr) = record(&[]);
+    assert_eq!(code, Some(1), "{stderr}");
+    assert!(stderr.contains("was not ready within 200ms"), "{stderr}");
+    assert!(!place.path().join("web.mtrace").exists());
+    // Under its load: what was recorded until then is kept.
+    let start = "echo ready; exec sleep 7654.4";
+    describe(&place, start, "load = \"echo broken; exit 7\"");
+    let (code, _, stderr) = record(&["--no-cost"]);
+    assert_eq!(code, Some(1), "{stderr}");
+    assert!(stderr.contains("broken"), "{stderr}");
+    assert!(place.path().join("web.mtrace").exists());
+    assert!(!runs("7654.4"), "a process is left");
+    // Options that mean nothing together.
+    let (code, _, stderr) = record(&["--for", "1s", "--seconds", "1"]);
+    assert_eq!(code, Some(2), "{stderr}");
+    let (code, _, stderr) = outcome(&mut place.mallard(&["record", "--no-cost", "--", "true"]));
+    assert_eq!(code, Some(2), "{stderr}");
+    assert!(stderr.contains("--no-cost is for a service"), "{stderr}");
 }
 
 #[test]
