@@ -5,10 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const C: [&str; 23] = [
+const C: [&str; 24] = [
     "pairs", "batch", "arenas", "tune", "larson", "handoff", "replace", "burst", "same", "mixed",
     "large", "grow", "calloc", "aligned", "threads", "sharing", "scan", "fragment", "idle", "many",
-    "latency", "start", "replay",
+    "latency", "start", "replay", "numa",
 ];
 const CPP: [&str; 3] = ["map", "containers", "strings"];
 

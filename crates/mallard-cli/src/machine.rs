@@ -43,7 +43,7 @@ pub fn facts(load_at_start: &str) -> Vec<(String, String)> {
             line(&format!("{cpu}/intel_pstate/no_turbo")),
         ),
         ("frequency boost", line(&format!("{cpu}/cpufreq/boost"))),
-        ("NUMA nodes", numa_nodes()),
+        ("NUMA nodes", Some(numa_nodes().to_string())),
         (
             "address randomisation",
             line("/proc/sys/kernel/randomize_va_space"),
@@ -62,10 +62,11 @@ pub fn facts(load_at_start: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// The number of nodes, which the kernel lists as it lists CPUs.
-fn numa_nodes() -> Option<String> {
-    let online: Cpus = line("/sys/devices/system/node/online")?.parse().ok()?;
-    Some(online.count().to_string())
+/// The number of NUMA nodes, which the kernel lists as it lists CPUs; one if it lists none.
+pub fn numa_nodes() -> usize {
+    let online = line("/sys/devices/system/node/online");
+    let online = online.and_then(|list| list.parse::<Cpus>().ok());
+    online.map_or(1, |online| online.count())
 }
 
 /// The load averages over 1, 5 and 15 minutes.

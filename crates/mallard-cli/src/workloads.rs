@@ -142,7 +142,12 @@ pub struct Answer {
     /// The peak of a child, for a program that measures starting processes.
     pub child_rss_bytes: Option<u64>,
     pub curve: Vec<(f64, u64)>,
+    /// The share of the blocks' pages that lie on another NUMA node than their thread.
+    pub remote_percent: Option<f64>,
 }
+
+/// The name of that share among a run's metrics.
+pub const REMOTE: &str = "remote";
 
 impl Answer {
     /// Reads the lines `name value` that a workload prints; none if one is missing.
@@ -178,6 +183,7 @@ impl Answer {
             huge_bytes: whole("huge_bytes"),
             child_rss_bytes: whole("child_rss_bytes"),
             curve: text.lines().filter_map(point).collect(),
+            remote_percent: number("remote_percent"),
         })
     }
 
@@ -229,6 +235,9 @@ pub fn judge(allocator: &Allocator, measured: &Measurement) -> Result<Run, Failu
         lazy_free_bytes: answer.lazy_free_bytes,
         huge_bytes: answer.huge_bytes,
         curve: answer.curve,
+        metrics: (answer.remote_percent.iter())
+            .map(|share| (REMOTE.to_owned(), *share))
+            .collect(),
         ..figures
     })
 }

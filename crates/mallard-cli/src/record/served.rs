@@ -127,7 +127,7 @@ fn record(
             let drain = Drain::new(recorder.folder.path(), recorder.clock, writer);
             // A load that ended well has stopped the server.
             let failed = || driver.is_finished() && proc::is_alive(pid as i32);
-            let ended = drain.until_end_of(pid, limits, failed, |_, _| {});
+            let ended = Box::new(drain.until_end_of(pid, limits, failed, |_, _| {}));
             match driver.join() {
                 Ok(Ok(())) => Ok(ended),
                 // The launcher kills what is left of the server.
@@ -140,7 +140,7 @@ fn record(
         Err(Error::Stopped) => return Err(Interrupted.into()),
         ran => ran?,
     };
-    let (outcome, file) = ended.unwrap_or_else(|ended| ended);
+    let (outcome, file) = *ended.unwrap_or_else(|ended| ended);
     Ok(Recorded {
         measured,
         outcome,

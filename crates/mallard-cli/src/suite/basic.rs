@@ -101,6 +101,7 @@ fn row(main: &Main) -> SuiteRow {
         threads: main.threads,
         seconds: main.seconds,
         setting: main.setting,
+        nodes: 1,
     }
 }
 

@@ -39,6 +39,19 @@ pub struct SuiteRow {
     /// The expected peak RSS, in full and with `--quick`.
     pub peak_bytes: [u64; 2],
     pub setting: Setting,
+    /// The fewest NUMA nodes of a machine on which it means anything.
+    pub nodes: usize,
+}
+
+impl SuiteRow {
+    /// Why the row is skipped on a machine with so many NUMA nodes, if it is.
+    pub fn skipped(&self, nodes: usize) -> Option<String> {
+        let known = match nodes {
+            0 | 1 => "one NUMA node".to_owned(),
+            several => format!("{several} NUMA nodes"),
+        };
+        (nodes < self.nodes).then(|| format!("skipped: {known}"))
+    }
 }
 
 /// Lists and tables show the rows of a group together.
@@ -246,6 +259,15 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn only_rows_about_nodes_are_skipped_where_there_is_one() {
+        let skipped: Vec<_> = rows()
+            .filter_map(|row| Some((row.name, row.skipped(1)?)))
+            .collect();
+        assert_eq!(skipped, [("numa", "skipped: one NUMA node".to_owned())]);
+        assert!(rows().all(|row| row.skipped(2).is_none()));
     }
 
     #[test]

@@ -10,14 +10,15 @@ use std::sync::Mutex;
 use anyhow::Result;
 use mallard_allocators::Allocator;
 use mallard_measure::{Cpus, End, Measurement, Purpose, Spec};
-use mallard_report::model::{About, Experiment, Failure, Kind, Row, Run};
+use mallard_report::model::{About, Cell, Experiment, Failure, Kind, Metric, Row, Run};
 use mallard_report::{stats, units};
 
 use super::{Command, Place, Program, Real, Reported, Running, SuiteRow, programs};
 use crate::args::Bench;
 use crate::bench;
 use crate::conditions::{self, LIBRARY_PATH, LIMIT_SECONDS};
-use crate::exit::usage;
+use crate::exit::{CANNOT_TELL, usage};
+use crate::machine;
 use crate::outlook::{self, Outlook};
 use crate::progress::Progress;
 use crate::race::{self, Beside, Entry, Failed, Race, Start};
@@ -54,12 +55,16 @@ pub fn list(names: &[String]) -> Result<ExitCode> {
             say!("\n{}", console::style(row.group.title()).bold())?;
         }
         say!("  {:<18} {}", row.name, row.title)?;
+        let skipped = row.skipped(machine::numa_nodes());
         let indent = " ".repeat(21);
         let width = usize::from(console::Term::stdout().size().1).clamp(60, 120);
         let wrapping = textwrap::Options::new(width)
             .initial_indent(&indent)
             .subsequent_indent(&indent);
-        say!("{}", textwrap::fill(row.description, wrapping))?;
+        say!("{}", textwrap::fill(row.description, &wrapping))?;
+        if let Some(reason) = skipped {
+            say!("{}", textwrap::fill(&format!("({reason})"), wrapping))?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -69,7 +74,19 @@ fn chosen(names: &[String]) -> Result<Vec<&'static SuiteRow>> {
 }
 
 pub fn run(options: &Bench, names: &[String]) -> Result<ExitCode> {
-    let rows = chosen(names)?;
+    let (skipped, rows): (Vec<_>, Vec<_>) = (chosen(names)?.into_iter())
+        .map(|row| (row, row.skipped(machine::numa_nodes())))
+        .partition(|(_, skipped)| skipped.is_some());
+    let rows: Vec<&SuiteRow> = rows.into_iter().map(|(row, _)| row).collect();
+    let skipped: Vec<String> = (skipped.into_iter())
+        .filter_map(|(row, reason)| Some(format!("{}: {}", row.name, reason?)))
+        .collect();
+    for line in &skipped {
+        eprintln!("{line}");
+    }
+    if rows.is_empty() {
+        return Ok(ExitCode::from(CANNOT_TELL));
+    }
     let runs = match (options.runs, options.min_runs) {
         (Some(runs), _) => Runs::Fixed(runs as usize),
         (None, Some(least)) => Runs::AtLeast(least as usize),
@@ -96,7 +113,10 @@ pub fn run(options: &Bench, names: &[String]) -> Result<ExitCode> {
         without: [&ignored[..], &[LIBRARY_PATH.to_owned()]].concat(),
     };
     let cpus = options.common.cpus.clone().unwrap_or_else(Cpus::allowed);
-    let settings = conditions::settings(&options.common, runs, &cpus, &ignored);
+    let mut settings = conditions::settings(&options.common, runs, &cpus, &ignored);
+    if !skipped.is_empty() {
+        settings.push(("skipped".to_owned(), skipped.join("; ")));
+    }
     let title = match options.work.quick {
         true => "The full suite, short version",
         false => "The full suite",
@@ -272,6 +292,7 @@ impl Suite<'_> {
             }
         });
         let mut described = self.described(row, &entries);
+        described.metrics = metrics_of(&cells);
         described.cells = cells;
         if work.as_ref().is_some_and(|work| work.real.same_output()) {
             require_same_output(&mut described);
@@ -454,6 +475,18 @@ impl Suite<'_> {
 fn environment_of(row: &SuiteRow, allocator: &Allocator) -> Vec<(String, String)> {
     let variables = row.setting.environment(allocator);
     variables.expect("every allocator supports the suite's settings")
+}
+
+/// What a workload reports beyond the figures that every row has.
+fn metrics_of(cells: &[Cell]) -> Vec<Metric> {
+    let runs = cells.iter().flat_map(|cell| &cell.runs);
+    let mut told = runs.filter(|run| run.metric(workloads::REMOTE).is_some());
+    let remote = told.next().map(|_| Metric {
+        name: workloads::REMOTE.to_owned(),
+        unit: "%".to_owned(),
+        higher_is_better: false,
+    });
+    remote.into_iter().collect()
 }
 
 /// Fails cells whose output differs from glibc's: they did not do the same work.

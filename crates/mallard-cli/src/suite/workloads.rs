@@ -22,6 +22,7 @@ macro_rules! row {
             seconds: $seconds,
             peak_bytes: [$mib[0] * MIB, $mib[1] * MIB],
             setting: row!(@setting $($settings)?),
+            nodes: 1,
         }
     };
     (@setting) => { Setting::Default };
@@ -135,6 +136,12 @@ pub const ROWS: &[SuiteRow] = &[
     row!("sharing-active", Threads, 2 threads, [0.6, 0.12], [4, 4], "cache lines shared actively",
         "Threads allocate small blocks, write to each many times and free it (Berger et al., ASPLOS 2000).",
         "sharing" ["mode=2"], quick ["mode=2", "rounds=4"]),
+    SuiteRow {
+        nodes: 2,
+        ..row!("numa", Threads, 4 threads, [1.0, 0.2], [200, 200], "two threads on each NUMA node",
+            "Threads pinned to their nodes replace blocks of their tables, fill them, and exchange one in eight with any other thread.",
+            "numa" [], quick ["count=80000"])
+    },
 
     row!("replace-fleet", Memory, 1 threads, [1.0, 0.3], [160, 160], "a large live set, object sizes of a server fleet",
         "One of 300,000 objects is replaced at each step, with published sizes and lifetimes (the program's head names the paper).",

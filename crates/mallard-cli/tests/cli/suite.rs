@@ -22,7 +22,8 @@ fn rows_run_on_every_allocator_and_every_figure_is_reported() {
         "-a",
         "glibc,mallard",
     ];
-    let words = [&words[..], &["pairs-4", "map-linked", "start", "latency"]].concat();
+    let rows = ["pairs-4", "map-linked", "start", "latency", "numa"];
+    let words = [&words[..], &rows].concat();
     let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
     assert_eq!(code, Some(0), "{stdout}{stderr}");
     assert!(
@@ -37,11 +38,19 @@ fn rows_run_on_every_allocator_and_every_figure_is_reported() {
     assert_eq!(results.kind, Kind::Suite);
     let rows = &results.experiments[0].rows;
     let names: Vec<&str> = rows.iter().map(|row| row.label.as_str()).collect();
-    assert_eq!(
-        names,
-        ["pairs-4", "map-linked", "start", "latency", "latency-16"]
-    );
+    // A row about NUMA nodes is skipped by name where there is one.
+    let several = !stderr.contains("numa: skipped: one NUMA node\n");
+    let mut expected = vec!["pairs-4", "map-linked", "start", "latency", "latency-16"];
+    if several {
+        expected.insert(3, "numa");
+    }
+    assert_eq!(names, expected);
+    let told = results.settings.iter().any(|(name, _)| name == "skipped");
+    assert_eq!(told, !several, "{:?}", results.settings);
     for row in rows {
+        // It tells how many pages are far away.
+        let remote = row.cells[0].runs[0].metric("remote");
+        assert_eq!(remote.is_some(), row.label == "numa");
         assert!(
             !row.about.as_ref().unwrap().command.contains("/tmp"),
             "{row:?}"

@@ -32,6 +32,7 @@ const ROW: SuiteRow = SuiteRow {
     seconds: [1.0, 0.3],
     peak_bytes: [0, 0],
     setting: Setting::Default,
+    nodes: 1,
 };
 
 pub const ROWS: &[SuiteRow] = &[
