@@ -10,7 +10,8 @@ use mallard_measure::{Launcher, Measurement, Spec, Stop};
 use mallard_trace::Recording;
 
 use super::options::{Speed, Touch};
-use super::{Base, arguments, base, chosen, compile, cpu};
+use super::processes::{self, Wanted};
+use super::{Base, arguments, base, compile, cpu};
 use crate::exit::Interrupted;
 use crate::workloads::{Answer, MAX_ANSWER_BYTES, Workloads};
 
@@ -32,7 +33,7 @@ impl Alone {
         let mut recording =
             Recording::open(file).with_context(|| format!("cannot read {shown}"))?;
         crate::trace::tell_state(file, &recording);
-        let process = chosen(None, file, &recording)?;
+        let process = processes::one(Wanted::Most, file, &recording)?;
         let program = Workloads::install(launcher.folder())?.plain("replay");
         let path = launcher.folder().join("plan");
         let plan = compile(false, &mut recording, process, &path)?;

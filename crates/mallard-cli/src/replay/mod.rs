@@ -7,13 +7,15 @@
 pub mod alone;
 mod fidelity;
 pub mod options;
+pub mod processes;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use mallard_allocators::{Allocator, environment, program};
+use mallard_allocators::program::{self, Program};
+use mallard_allocators::{Allocator, environment};
 use mallard_measure::{Cpus, End, Launcher, Measurement, Spec, Stop};
 use mallard_report::model::{Cell, Experiment, Kind, Row, Run};
 use mallard_report::units;
@@ -53,7 +55,13 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     let mut recording =
         Recording::open(path).with_context(|| format!("cannot read {}", path.display()))?;
     crate::trace::tell_state(path, &recording);
-    let process = chosen(options.process, path, &recording)?;
+    let wanted = options.process.unwrap_or_default();
+    let (replayed, left) = processes::chosen(wanted, path, &recording)?;
+    if options.check && replayed.len() > 1 {
+        return Err(usage(
+            "--check is for one process, --process all for several",
+        ));
+    }
     let label = path
         .file_stem()
         .unwrap_or(path.as_os_str())
@@ -61,37 +69,26 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         .into_owned();
     let session = Session::open("replay", &label, &options.common, options.conf.as_deref())?;
     let workloads = Workloads::install(session.launcher.folder())?;
-    let plan_path = session.launcher.folder().join("plan");
-    let plan = compile(options.serial, &mut recording, process, &plan_path)?;
-    let replay = Replay {
-        options,
-        session: &session,
-        program: workloads.plain("replay"),
-        plan_path,
-        plan: &plan,
-    };
     let mut rows = Vec::new();
-    let mut fidelity = Fidelity::default();
-    for speed in speeds(options, &plan) {
-        if !session.stop.requested() {
-            rows.push(replay.row(speed, &mut fidelity)?);
+    let mut told = Vec::new();
+    for process in &replayed {
+        if session.stop.requested() {
+            break;
         }
+        let plan_path = (session.launcher.folder()).join(format!("plan-{}", process.number));
+        let plan = compile(options.serial, &mut recording, process.number, &plan_path)?;
+        let replay = Replay {
+            options,
+            session: &session,
+            program: workloads.plain("replay"),
+            plan_path,
+            plan: &plan,
+            label: (replayed.len() > 1).then(|| process.label()),
+        };
+        told.push(replay.run(checked.as_ref(), &mut rows)?);
+        let _ = std::fs::remove_file(&replay.plan_path);
     }
-    let mut description = format!(
-        "{} calls by {}, {} at most at once, in {}; live at most {}.",
-        units::count(plan.calls as f64),
-        units::plural(plan.threads as usize, "thread"),
-        plan.lanes,
-        units::seconds(plan.span_us as f64 / 1e6),
-        units::bytes(plan.peak_bytes as f64),
-    );
-    description += &format!(" {}", fidelity.told(&plan));
-    if options.check && !session.stop.requested() {
-        let program = checked.as_ref().expect("clap asks for the program");
-        let pairs = replay.check(&program.path, rows.last())?;
-        description += &format!(" {}", fidelity::checked(&pairs));
-    }
-    description += &doubts(&plan);
+    let description = told.join(" ") + &processes::left_out(&replayed, &left);
     let experiment = Experiment {
         name: "replay".to_owned(),
         title: format!("replay of {label}"),
@@ -101,7 +98,8 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         axis: "speed".to_owned(),
         rows,
     };
-    let settings = replay.settings(process);
+    let numbers: Vec<String> = replayed.iter().map(|one| one.number.to_string()).collect();
+    let settings = settings(options, numbers.join(", "));
     let title = format!("replay {}", path.display());
     session.close(
         &options.common.exports,
@@ -110,35 +108,6 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         settings,
         vec![experiment],
     )
-}
-
-/// The number of the process to replay.
-pub fn chosen(wanted: Option<u32>, path: &Path, recording: &Recording<File>) -> Result<u32> {
-    let mut numbers: Vec<u32> = recording.threads.keys().map(|key| key.0).collect();
-    numbers.dedup();
-    let path = path.display();
-    match wanted {
-        Some(number) if numbers.contains(&number) => Ok(number),
-        Some(number) => Err(usage(format!(
-            "--process {number}: {path} has processes {}",
-            list(&numbers)
-        ))),
-        None => {
-            let calls = |number: &u32| {
-                let threads = recording.threads.range((*number, 0)..=(*number, u32::MAX));
-                threads.map(|(_, thread)| thread.events).sum::<u64>()
-            };
-            let most = numbers.iter().copied().max_by_key(calls);
-            most.with_context(|| format!("{path} holds no events"))
-        }
-    }
-}
-
-fn list(numbers: &[u32]) -> String {
-    const SHOWN: usize = 8;
-    let shown: Vec<String> = numbers.iter().take(SHOWN).map(u32::to_string).collect();
-    let rest = if numbers.len() > SHOWN { ", …" } else { "" };
-    format!("{}{rest}", shown.join(", "))
 }
 
 /// Compiles the plan into a file.
@@ -209,6 +178,8 @@ struct Replay<'a> {
     program: PathBuf,
     plan_path: PathBuf,
     plan: &'a Plan,
+    /// The process in the labels of rows, if there are several.
+    label: Option<String>,
 }
 
 /// What the replay itself costs.
@@ -278,6 +249,35 @@ fn base(launcher: &Launcher, stop: &Stop, spec: &dyn Fn() -> Spec) -> Result<Bas
 }
 
 impl Replay<'_> {
+    /// Adds a row for each speed, and returns what a reader should know of them.
+    fn run(&self, checked: Option<&Program>, rows: &mut Vec<Row>) -> Result<String> {
+        let (plan, stop) = (self.plan, &self.session.stop);
+        let mut fidelity = Fidelity::default();
+        for speed in speeds(self.options, plan) {
+            if !stop.requested() {
+                rows.push(self.row(speed, &mut fidelity)?);
+            }
+        }
+        let mut description = match &self.label {
+            Some(label) => format!("{label}: "),
+            None => String::new(),
+        };
+        description += &format!(
+            "{} calls by {}, {} at most at once, in {}; live at most {}. {}",
+            units::count(plan.calls as f64),
+            units::plural(plan.threads as usize, "thread"),
+            plan.lanes,
+            units::seconds(plan.span_us as f64 / 1e6),
+            units::bytes(plan.peak_bytes as f64),
+            fidelity.told(plan),
+        );
+        if let Some(program) = checked.filter(|_| self.options.check && !stop.requested()) {
+            let pairs = self.check(&program.path, rows.last())?;
+            description += &format!(" {}", fidelity::checked(&pairs));
+        }
+        Ok(description + &doubts(plan))
+    }
+
     fn spec(&self, speed: Speed, environment: Vec<(String, String)>, none: bool) -> Spec {
         let window = self
             .options
@@ -330,12 +330,15 @@ impl Replay<'_> {
             !self.options.common.no_warm,
         );
         race.progress = Progress::new(race.weight(1.0, &entries));
-        let label = speed.to_string();
+        let mut label = speed.to_string();
+        if let Some(process) = &self.label {
+            label = format!("{process}, {label}");
+        }
         race.progress.say(&format!(
             "replay at {} on {}, {}",
             match speed.0 {
                 None => "full speed".to_owned(),
-                Some(_) => format!("{label} the recorded speed"),
+                Some(_) => format!("{speed} the recorded speed"),
             },
             units::plural(entries.len(), "allocator"),
             race.runs.each()
@@ -434,40 +437,39 @@ impl Replay<'_> {
         }
         Ok(pairs)
     }
+}
 
-    fn settings(&self, process: u32) -> Vec<(String, String)> {
-        let options = self.options;
-        let cpus = options.common.cpus.clone().unwrap_or_else(Cpus::allowed);
-        let settings = [
-            ("recording", options.file.display().to_string()),
-            ("process", process.to_string()),
-            (
-                "threads",
-                match options.serial {
-                    true => "one, in the recorded order".to_owned(),
-                    false => "as recorded".to_owned(),
-                },
-            ),
-            (
-                "window",
-                options
-                    .window
-                    .map_or("as the recording".to_owned(), |window| {
-                        format!("{window:?}")
-                    }),
-            ),
-            ("touched", format!("{:?}", options.touch).to_lowercase()),
-            (
-                "taken off",
-                "time and memory of the same replay without an allocator".to_owned(),
-            ),
-            ("CPUs", cpus.to_string()),
-        ];
-        let owned = settings.into_iter();
-        owned
-            .map(|(name, value)| (name.to_owned(), value))
-            .collect()
-    }
+fn settings(options: &Options, processes: String) -> Vec<(String, String)> {
+    let cpus = options.common.cpus.clone().unwrap_or_else(Cpus::allowed);
+    let settings = [
+        ("recording", options.file.display().to_string()),
+        ("process", processes),
+        (
+            "threads",
+            match options.serial {
+                true => "one, in the recorded order".to_owned(),
+                false => "as recorded".to_owned(),
+            },
+        ),
+        (
+            "window",
+            options
+                .window
+                .map_or("as the recording".to_owned(), |window| {
+                    format!("{window:?}")
+                }),
+        ),
+        ("touched", format!("{:?}", options.touch).to_lowercase()),
+        (
+            "taken off",
+            "time and memory of the same replay without an allocator".to_owned(),
+        ),
+        ("CPUs", cpus.to_string()),
+    ];
+    let owned = settings.into_iter();
+    owned
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
 }
 
 /// The middle peak RSS and CPU time of a cell.

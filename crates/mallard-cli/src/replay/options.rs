@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use super::processes::Wanted;
 use crate::amount::Bytes;
 use crate::args::{Common, duration};
 
@@ -23,9 +24,10 @@ pub struct Options {
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 
-    /// The process to replay, by its number in the recording [default: the one with the most calls]
-    #[arg(long, value_name = "N")]
-    pub process: Option<u32>,
+    /// The processes to replay: `main`, `all` one after the other, or one by its number in the
+    /// recording or its id [default: the one with the most calls]
+    #[arg(long, value_name = "WHICH")]
+    pub process: Option<Wanted>,
 
     /// The speeds, a row for each: `max`, or a multiple of the recorded speed such as 1x or 4x
     /// [default: max, and 1x or for more than 20 s 4x]
@@ -76,6 +78,7 @@ Examples:
   mallard replay web.mtrace                              every allocator that is ready
   mallard replay web.mtrace -a glibc,mallard --speed max time alone
   mallard replay web.mtrace --variant lean=mallard:dirty_decay_ms:0
+  mallard replay web.mtrace --process all                each process of a tree, in rows of its own
   mallard replay web.mtrace --check -- ./server --self-test";
 
 /// What to write to in each block.

@@ -8,7 +8,7 @@ use mallard_report::units;
 use mallard_trace::plan;
 
 use super::{Input, open, tell_state};
-use crate::replay::chosen;
+use crate::replay::processes::{self, Wanted};
 use crate::say::say;
 
 /// Compile a process of a recording into the plan that a replay executes
@@ -23,9 +23,10 @@ pub struct Options {
     #[arg(short, long, value_name = "PLAN")]
     output: Option<PathBuf>,
 
-    /// The process, by its number in the recording [default: the one with the most calls]
-    #[arg(long, value_name = "N")]
-    process: Option<u32>,
+    /// The process: `main`, or one by its number in the recording or its id [default: the one with
+    /// the most calls]
+    #[arg(long, value_name = "WHICH")]
+    process: Option<Wanted>,
 
     /// One thread, in the recorded order
     #[arg(long)]
@@ -36,7 +37,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     let path = &options.input.file;
     let mut recording = open(path)?;
     tell_state(path, &recording);
-    let process = chosen(options.process, path, &recording)?;
+    let process = processes::one(options.process.unwrap_or_default(), path, &recording)?;
     let output = options.output.clone().unwrap_or_else(|| {
         let mut name = path.clone().into_os_string();
         name.push(".plan");

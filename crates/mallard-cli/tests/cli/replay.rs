@@ -60,6 +60,34 @@ fn threads_replay_on_two_allocators_and_tell_their_fidelity() {
 }
 
 #[test]
+fn processes_of_a_tree_are_chosen_and_what_is_left_out_is_said() {
+    let place = Place::new();
+    record(&place, "fork");
+    let flat = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let labels = |results: &Value| -> Vec<String> {
+        let rows = results["experiments"][0]["rows"].as_array().unwrap().iter();
+        rows.map(|row| row["label"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    let fast = ["-a", "glibc", "--speed", "max", "--process"];
+    let (text, results) = replayed(&place, &[&fast[..], &["main"]].concat());
+    assert_eq!(labels(&results), ["max"]);
+    assert!(flat(&text).contains("Not replayed: "), "{text}");
+    assert!(flat(&text).contains("--process all replays each"), "{text}");
+    // Each process has a row, and a forked one begins with the blocks of its parent.
+    let (text, results) = replayed(&place, &[&fast[..], &["all"]].concat());
+    let labels = labels(&results);
+    assert!(labels.len() > 1, "{labels:?}");
+    for (label, number) in labels.iter().zip(1..) {
+        assert!(label.starts_with(&format!("process {number} ")), "{label}");
+    }
+    assert!(!text.contains("Not replayed"), "{text}");
+    for row in results["experiments"][0]["rows"].as_array().unwrap() {
+        assert_eq!(row["cells"][0]["failure"], Value::Null, "{row:#}");
+    }
+}
+
+#[test]
 fn ten_thousand_short_threads_and_serial_replays_end() {
     let place = Place::new();
     record(&place, "brief");
@@ -129,6 +157,16 @@ fn what_cannot_be_replayed_is_refused_with_the_reason() {
             vec!["replay", "r.mtrace", "--process", "9"],
             2,
             "has processes 1",
+        ),
+        (
+            vec!["replay", "r.mtrace", "--process", "first"],
+            2,
+            "expected `main`, `all`",
+        ),
+        (
+            vec!["trace", "compile", "r.mtrace", "--process", "all"],
+            2,
+            "a plan is of one process",
         ),
         (
             vec!["replay", "r.mtrace", "--speed", "fast"],
