@@ -6,8 +6,8 @@
 #   scripts/instructions.sh --record     and record the new counts
 #   scripts/instructions.sh --listing    and print the compiled fast paths of malloc and free
 #
-# MALLARD_LIBRARY=/path/lib.so counts another allocator's library. Needs valgrind (and objdump for the
-# listing); scripts/setup-tests.sh installs it.
+# MALLARD_LIBRARY=/path/lib.so counts another allocator's library. Needs valgrind (and objdump for
+# the listing); scripts/setup-tests.sh installs it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -3,11 +3,11 @@
 #
 #     scripts/recording.sh [FOLDER]
 #
-# Recorder: the program runs RUNS times with and without it, in turns; the difference of CPU time (of
-# the threads and of the drain together) by
-# the number of events is the cost of one, and the difference of wall time the slowdown. Replay: the
-# plan without an allocator (`none=1`), by event. Bytes: the file by event. A program that is not
-# installed is left out by name. The recordings stay in FOLDER (default: a temporary one).
+# Recorder: the program runs RUNS times with and without it, in turns; the difference of CPU time
+# (of the threads and of the drain together) by the number of events is the cost of one, and the
+# difference of wall time the slowdown. Replay: the plan without an allocator (`none=1`), by
+# event. Bytes: the file by event. A program that is not installed is left out by name. The
+# recordings stay in FOLDER (default: a temporary one).
 set -eu
 
 RUNS=${RUNS:-5}

@@ -1,13 +1,14 @@
 #!/bin/bash
-# Repeats what four published articles claim about glibc's, jemalloc's and tcmalloc's allocators, and
-# prints a table for each group of claims (docs/seeds.md has the claims and what came of them).
+# Repeats what four published articles claim about glibc's, jemalloc's and tcmalloc's allocators,
+# and prints a table for each group of claims (docs/claims.md has the claims and what came of
+# them).
 #
 #     scripts/seeds.sh facts               # defaults, sizes, arenas, memory that stays: any machine
 #     scripts/seeds.sh times [FOLDER]      # the experiments: a quiet machine, about an hour
 #     scripts/seeds.sh all [FOLDER]
 #
-# RUNS (5) and QUICK=1 (small work, three runs: a trial of the script, no measurement) may be set, and
-# MALLARD to the command. Results of the lab stay in FOLDER (default: a new temporary one).
+# RUNS (5) and QUICK=1 (small work, three runs: a trial of the script, no measurement) may be set,
+# and MALLARD to the command. Results of the lab stay in FOLDER (default: a new temporary one).
 set -eu
 
 what=${1:-all}

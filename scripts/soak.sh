@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# A soak of the heap profiler: eight threads load and unload a library, throw, fork, end, take signals
-# and change stacks while a few of their allocations are sampled, and one switches sampling, resets
-# it and writes profiles. A deadlock, a fault or a damaged profile is a failure. `cargo test` does
-# 20 seconds of it.
+# A soak of the heap profiler: eight threads load and unload a library, throw, fork, end, take
+# signals and change stacks while a few of their allocations are sampled, and one switches
+# sampling, resets it and writes profiles. A deadlock, a fault or a damaged profile is a failure.
+# `cargo test` does 20 seconds of it.
 #
 #   scripts/soak.sh             ten minutes: half on the build that users get, half on the one with all
 #                               internal checks

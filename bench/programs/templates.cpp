@@ -36,7 +36,8 @@ struct Join<List<A...>, List<B...>> {
 template <int From, int To>
 struct Keys {
     static constexpr int middle = (From + To) / 2;
-    using type = typename Join<typename Keys<From, middle>::type, typename Keys<middle, To>::type>::type;
+    using type =
+        typename Join<typename Keys<From, middle>::type, typename Keys<middle, To>::type>::type;
 };
 template <int From>
 struct Keys<From, From + 1> {
@@ -85,9 +86,11 @@ long family(const std::vector<int> &input) {
     }
     long sum = 0;
     for (auto &[key, group] : groups) {
-        std::sort(group.begin(), group.end(), [](const auto &a, const auto &b) { return a.first < b.first; });
+        std::sort(group.begin(), group.end(),
+                  [](const auto &a, const auto &b) { return a.first < b.first; });
         for (const auto &entry : group)
-            sum += std::visit([&key](const auto &held) { return held.value + key.value; }, entry.second);
+            sum += std::visit([&key](const auto &held) { return held.value + key.value; },
+                              entry.second);
     }
     std::function<long(long)> steps[] = {
         [sum](long x) { return x + sum; },
@@ -103,4 +106,6 @@ long all(const std::vector<int> &input, std::integer_sequence<int, N...>) {
     return (family<N>(input) + ... + 0);
 }
 
-long run(const std::vector<int> &input) { return all(input, std::make_integer_sequence<int, WIDTH>()); }
+long run(const std::vector<int> &input) {
+    return all(input, std::make_integer_sequence<int, WIDTH>());
+}

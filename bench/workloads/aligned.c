@@ -25,7 +25,8 @@ static void *aligned(size_t alignment, size_t size) {
     if (error)
         fail("posix_memalign", strerror(error));
     if ((uintptr_t)block & (alignment - 1))
-        fail("posix_memalign returned a misaligned block", "its address is not a multiple of the alignment");
+        fail("posix_memalign returned a misaligned block",
+             "its address is not a multiple of the alignment");
     stamp(block, size);
     return block;
 }
@@ -33,7 +34,8 @@ static void *aligned(size_t alignment, size_t size) {
 static void work(uint64_t thread) {
     const uint64_t count = params[COUNT].value, ring = params[RING].value;
     const uint64_t low = params[MIN].value, high = params[MAX].value, least = params[LEAST].value;
-    const uint64_t doublings = (uint64_t)(__builtin_ctzll(params[MOST].value) - __builtin_ctzll(least));
+    const uint64_t doublings =
+        (uint64_t)(__builtin_ctzll(params[MOST].value) - __builtin_ctzll(least));
     uint64_t state = random_seed(thread);
     void *block[4096] = {NULL};
     for (uint64_t i = 0; i < count; i++) {

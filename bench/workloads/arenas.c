@@ -21,7 +21,8 @@ static void work(uint64_t thread) {
     (void)thread;
     const uint64_t count = params[COUNT].value;
     const size_t size = params[SIZE].value, bytes = count * sizeof(void *);
-    void **list = (void **)mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void **list =
+        (void **)mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (list == MAP_FAILED)
         fail("mmap", strerror(errno));
     for (uint64_t i = 0; i < count; i++) {

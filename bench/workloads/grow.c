@@ -100,6 +100,7 @@ int main(int argc, char **argv) {
     const uint64_t threads = params[THREADS].value;
     const double seconds = run_threads(threads, 1, work);
     /* From 1 MiB to 1 GiB there are eleven calls of realloc and a free. */
-    print_all(seconds, threads * (params[MODE].value == 1 ? params[COUNT].value : params[ROUNDS].value * 12));
+    print_all(seconds, threads * (params[MODE].value == 1 ? params[COUNT].value
+                                                          : params[ROUNDS].value * 12));
     return 0;
 }

@@ -130,7 +130,8 @@ int main(int argc, char **argv) {
         queue->writers = i == 0 ? params[PRODUCERS].value : 1;
         queue->slot = (void ***)(queues + count) + i * depth;
     }
-    const uint64_t threads = params[PRODUCERS].value + params[STAGES].value - 2 + params[CONSUMERS].value;
+    const uint64_t threads =
+        params[PRODUCERS].value + params[STAGES].value - 2 + params[CONSUMERS].value;
     const double seconds = run_threads(threads, 1, work);
     note_end();
     unmap_memory(queues, bytes);

@@ -32,7 +32,8 @@ typedef struct {
 } Entry;
 
 static void *work(void *argument) {
-    const uint64_t thread = (uint64_t)(uintptr_t)argument, low = params[MIN].value, high = params[MAX].value;
+    const uint64_t thread = (uint64_t)(uintptr_t)argument, low = params[MIN].value,
+                   high = params[MAX].value;
     const uint64_t share = params[TOTAL].value * (UINT64_C(1) << 20) / params[THREADS].value;
     uint64_t state = random_seed(thread), count = 0, kept = 0, bytes = 0;
     const size_t table_bytes = (share / low + 1) * sizeof(Entry);

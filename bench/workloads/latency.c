@@ -57,7 +57,8 @@ static void work(uint64_t thread) {
         if (i % LOOK_CALLS == 0)
             latency_refresh(latency);
         if (old && i % 4 == 0)
-            old = __atomic_exchange_n(&common[random_size(&state, 0, shared - 1)], old, __ATOMIC_ACQ_REL);
+            old = __atomic_exchange_n(&common[random_size(&state, 0, shared - 1)], old,
+                                      __ATOMIC_ACQ_REL);
         if (old)
             timed_free(latency, old);
         *slot = timed_make(latency, random_log(&state, low, high));

@@ -28,7 +28,8 @@ static void work(uint64_t thread) {
         void **slot = &table[random_size(&state, 0, slots - 1)];
         void *old = *slot;
         if (old && i % 8 == 0)
-            old = __atomic_exchange_n(&common[random_size(&state, 0, shared - 1)], old, __ATOMIC_ACQ_REL);
+            old = __atomic_exchange_n(&common[random_size(&state, 0, shared - 1)], old,
+                                      __ATOMIC_ACQ_REL);
         if (old)
             drop(old);
         *slot = make(random_log(&state, low, high));

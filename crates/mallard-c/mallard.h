@@ -129,14 +129,17 @@ MALLARD_BOTH(smallocx_return_t, smallocx, (size_t size, int flags), MALLARD_PLAI
  *   EFAULT  the operation failed
  *   EAGAIN  memory ran out
  * errno does not change. */
-MALLARD_BOTH(int, mallctl, (const char *name, void *oldp, size_t *oldlenp, void *newp, size_t newlen),
+MALLARD_BOTH(int, mallctl,
+             (const char *name, void *oldp, size_t *oldlenp, void *newp, size_t newlen),
              MALLARD_PLAIN);
 /* Translates the name to numbers, for repeated look-ups of names that differ in one number: replace
  * that number in mibp. *miblenp is the length of mibp, and on return the length of the result. */
-MALLARD_BOTH(int, mallctlnametomib, (const char *name, size_t *mibp, size_t *miblenp), MALLARD_PLAIN);
+MALLARD_BOTH(int, mallctlnametomib, (const char *name, size_t *mibp, size_t *miblenp),
+             MALLARD_PLAIN);
 /* Like mallctl, but takes the numbers of a name. */
 MALLARD_BOTH(int, mallctlbymib,
-             (const size_t *mib, size_t miblen, void *oldp, size_t *oldlenp, void *newp, size_t newlen),
+             (const size_t *mib, size_t miblen, void *oldp, size_t *oldlenp, void *newp,
+              size_t newlen),
              MALLARD_PLAIN);
 /* Writes a report through the function or, if that is NULL, as messages. The letters in options
  * omit parts of the report; J selects JSON. P selects metrics for Prometheus (OpenMetrics 1.0). */
@@ -162,7 +165,8 @@ static inline int mallard_profile_stop(void) {
 /* Writes a profile to the file or, if that is NULL, to one whose name begins with the option
  * prof_prefix. EFAULT if that fails, after a line on standard error that says why. */
 static inline int mallard_profile_dump(const char *file) {
-    return mallctl("prof.dump", NULL, NULL, file == NULL ? NULL : &file, file == NULL ? 0 : sizeof file);
+    return mallctl("prof.dump", NULL, NULL, file == NULL ? NULL : &file,
+                   file == NULL ? 0 : sizeof file);
 }
 
 /* ---- Hooks ----
@@ -174,26 +178,28 @@ typedef struct extent_hooks_s extent_hooks_t;
 
 /* Returns memory of size bytes at a multiple of alignment, at address if that is not NULL. *zero
  * and *commit say whether it must be zero and committed, and on return whether it is. */
-typedef void *(extent_alloc_t)(extent_hooks_t *hooks, void *address, size_t size, size_t alignment, bool *zero,
-                               bool *commit, unsigned arena);
+typedef void *(extent_alloc_t)(extent_hooks_t *hooks, void *address, size_t size, size_t alignment,
+                               bool *zero, bool *commit, unsigned arena);
 /* The memory may be returned to its source. */
-typedef bool(extent_dalloc_t)(extent_hooks_t *hooks, void *address, size_t size, bool committed, unsigned arena);
-/* The memory must be returned, because the arena is being destroyed. */
-typedef void(extent_destroy_t)(extent_hooks_t *hooks, void *address, size_t size, bool committed, unsigned arena);
-/* Commits or decommits the part of length bytes at offset. */
-typedef bool(extent_commit_t)(extent_hooks_t *hooks, void *address, size_t size, size_t offset, size_t length,
+typedef bool(extent_dalloc_t)(extent_hooks_t *hooks, void *address, size_t size, bool committed,
                               unsigned arena);
-typedef bool(extent_decommit_t)(extent_hooks_t *hooks, void *address, size_t size, size_t offset, size_t length,
-                                unsigned arena);
+/* The memory must be returned, because the arena is being destroyed. */
+typedef void(extent_destroy_t)(extent_hooks_t *hooks, void *address, size_t size, bool committed,
+                               unsigned arena);
+/* Commits or decommits the part of length bytes at offset. */
+typedef bool(extent_commit_t)(extent_hooks_t *hooks, void *address, size_t size, size_t offset,
+                              size_t length, unsigned arena);
+typedef bool(extent_decommit_t)(extent_hooks_t *hooks, void *address, size_t size, size_t offset,
+                                size_t length, unsigned arena);
 /* Discards the part's contents: lazily, when the system needs memory, or at once, so that the part
  * reads as zeros. */
-typedef bool(extent_purge_t)(extent_hooks_t *hooks, void *address, size_t size, size_t offset, size_t length,
-                             unsigned arena);
+typedef bool(extent_purge_t)(extent_hooks_t *hooks, void *address, size_t size, size_t offset,
+                             size_t length, unsigned arena);
 /* Splits an extent into two, of size_a and size_b bytes, or merges two adjacent extents. */
-typedef bool(extent_split_t)(extent_hooks_t *hooks, void *address, size_t size, size_t size_a, size_t size_b,
-                             bool committed, unsigned arena);
-typedef bool(extent_merge_t)(extent_hooks_t *hooks, void *address_a, size_t size_a, void *address_b, size_t size_b,
-                             bool committed, unsigned arena);
+typedef bool(extent_split_t)(extent_hooks_t *hooks, void *address, size_t size, size_t size_a,
+                             size_t size_b, bool committed, unsigned arena);
+typedef bool(extent_merge_t)(extent_hooks_t *hooks, void *address_a, size_t size_a, void *address_b,
+                             size_t size_b, bool committed, unsigned arena);
 
 struct extent_hooks_s {
     extent_alloc_t *alloc;
@@ -222,7 +228,8 @@ extern void *je_reallocarray(void *block, size_t count, size_t size) MALLARD_STA
     MALLARD_ATTRIBUTE((nothrow, warn_unused_result, alloc_size(2, 3)));
 extern void je_free(void *block) MALLARD_STANDARD MALLARD_PLAIN;
 extern void je_free_sized(void *block, size_t size) MALLARD_STANDARD MALLARD_PLAIN;
-extern void je_free_aligned_sized(void *block, size_t alignment, size_t size) MALLARD_STANDARD MALLARD_PLAIN;
+extern void je_free_aligned_sized(void *block, size_t alignment,
+                                  size_t size) MALLARD_STANDARD MALLARD_PLAIN;
 extern int je_posix_memalign(void **block, size_t alignment, size_t size) MALLARD_STANDARD
     MALLARD_ATTRIBUTE((nothrow, nonnull(1)));
 extern void *je_aligned_alloc(size_t alignment, size_t size) MALLARD_STANDARD MALLARD_NEW(2);

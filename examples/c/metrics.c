@@ -29,8 +29,9 @@ static void answer(int client) {
         return;
     }
     /* Without a length, the text ends with the connection. */
-    dprintf(client, "HTTP/1.1 200 OK\r\nConnection: close\r\n"
-                    "Content-Type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n\r\n");
+    dprintf(client,
+            "HTTP/1.1 200 OK\r\nConnection: close\r\n"
+            "Content-Type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n\r\n");
     malloc_stats_print(pass_on, &client, "P");
 }
 
@@ -58,7 +59,8 @@ int main(int argc, char **argv) {
         int client = accept4(server, NULL, NULL, SOCK_CLOEXEC);
         if (client < 0) continue;
         /* A client that says nothing is not waited for. */
-        setsockopt(client, SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){.tv_sec = 2}, sizeof(struct timeval));
+        setsockopt(client, SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){.tv_sec = 2},
+                   sizeof(struct timeval));
         answer(client);
         close(client);
     }

@@ -42,7 +42,8 @@ int main(void) {
     report("before");
     for (int i = 0; i < BLOCKS; i++) {
         blocks[i] = mallocx(SIZE, MALLOCX_ALIGN(4096) | MALLOCX_ZERO);
-        if (blocks[i] == NULL || (uintptr_t)blocks[i] % 4096 != 0 || blocks[i][SIZE - 1] != 0) return 1;
+        if (blocks[i] == NULL || (uintptr_t)blocks[i] % 4096 != 0 || blocks[i][SIZE - 1] != 0)
+            return 1;
         memset(blocks[i], 'x', SIZE);
     }
     report("during");

@@ -48,7 +48,8 @@ public:
 private:
     int flags() const { return MALLOCX_ARENA(number_) | MALLOCX_TCACHE_NONE; }
     void control(const char *what) {
-        mallctl(("arena." + std::to_string(number_) + "." + what).c_str(), nullptr, nullptr, nullptr, 0);
+        mallctl(("arena." + std::to_string(number_) + "." + what).c_str(), nullptr, nullptr,
+                nullptr, 0);
     }
     unsigned number_ = 0;
 };
@@ -59,10 +60,16 @@ template <class T> struct Allocator {
     Arena *arena;
     explicit Allocator(Arena &from) : arena(&from) {}
     template <class U> Allocator(const Allocator<U> &other) : arena(other.arena) {}
-    T *allocate(size_t count) { return static_cast<T *>(arena->take(count * sizeof(T), alignof(T))); }
+    T *allocate(size_t count) {
+        return static_cast<T *>(arena->take(count * sizeof(T), alignof(T)));
+    }
     void deallocate(T *block, size_t) { arena->give(block); }
-    template <class U> bool operator==(const Allocator<U> &other) const { return arena == other.arena; }
-    template <class U> bool operator!=(const Allocator<U> &other) const { return arena != other.arena; }
+    template <class U> bool operator==(const Allocator<U> &other) const {
+        return arena == other.arena;
+    }
+    template <class U> bool operator!=(const Allocator<U> &other) const {
+        return arena != other.arena;
+    }
 };
 
 int main() {

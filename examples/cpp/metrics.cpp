@@ -21,7 +21,8 @@ namespace {
 std::string allocator_metrics() {
     std::string text;
     malloc_stats_print(
-        [](void *opaque, const char *piece) { *static_cast<std::string *>(opaque) += piece; }, &text, "P");
+        [](void *opaque, const char *piece) { *static_cast<std::string *>(opaque) += piece; },
+        &text, "P");
     return text;
 }
 
@@ -29,10 +30,13 @@ std::string response(std::string_view request, std::size_t answered) {
     if (request.substr(0, 13) != "GET /metrics ") {
         return "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
     }
-    std::string body = "# TYPE server_requests counter\nserver_requests_total " + std::to_string(answered) + "\n";
+    std::string body =
+        "# TYPE server_requests counter\nserver_requests_total " + std::to_string(answered) + "\n";
     body += allocator_metrics();
-    return "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: " + std::to_string(body.size()) +
-           "\r\nContent-Type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n\r\n" + body;
+    return "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: " +
+           std::to_string(body.size()) +
+           "\r\nContent-Type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n\r\n" +
+           body;
 }
 
 // A request, up to its empty line.
@@ -66,7 +70,8 @@ int main(int argc, char **argv) {
     const int server = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
     setsockopt(server, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     auto *generic = reinterpret_cast<sockaddr *>(&address);
-    if (bind(server, generic, length) != 0 || listen(server, 16) != 0 || getsockname(server, generic, &length) != 0) {
+    if (bind(server, generic, length) != 0 || listen(server, 16) != 0 ||
+        getsockname(server, generic, &length) != 0) {
         std::perror("127.0.0.1");
         return 1;
     }

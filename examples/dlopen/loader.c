@@ -69,7 +69,8 @@ int main(int argc, char **argv) {
     dallocx_(mallocx_(5000, 0), 0);
 
     printf("%zu bytes in %d threads\n", bytes[0] + bytes[1] + bytes[2] + bytes[3], THREADS);
-    printf("malloc is %s\n", dlsym(RTLD_DEFAULT, "malloc") == malloc_before ? "untouched" : "replaced");
+    printf("malloc is %s\n",
+           dlsym(RTLD_DEFAULT, "malloc") == malloc_before ? "untouched" : "replaced");
     printf("%s\n", kept);
     dallocx_(kept, 0);
     return 0;

@@ -56,7 +56,8 @@ static void tell_versions(void) {
     size_t length = sizeof text;
     if (peer_version != NULL) {
         printf("library=%s\n", peer_version());
-    } else if (mallctl != NULL && mallctl("version", &text, &length, NULL, 0) == 0 && text != NULL) {
+    } else if (mallctl != NULL && mallctl("version", &text, &length, NULL, 0) == 0 &&
+               text != NULL) {
         printf("library=%s\n", text);
     } else if (mi_version != NULL) {
         /* Up to 2.2, minor and patch have one digit each, later two. */

@@ -27,7 +27,8 @@ static size_t status(const char *name) {
     setvbuf(file, NULL, _IONBF, 0);
     size_t kib = 0;
     while (fgets(text, sizeof text, file) != NULL)
-        if (strncmp(text, name, strlen(name)) == 0) kib = strtoul(text + strlen(name) + 1, NULL, 10);
+        if (strncmp(text, name, strlen(name)) == 0)
+            kib = strtoul(text + strlen(name) + 1, NULL, 10);
     fclose(file);
     return kib;
 }
@@ -168,7 +169,8 @@ static void in_any_layout(void) {
     CHECK(waitpid(child, &how, 0) == child && WIFEXITED(how) && WEXITSTATUS(how) == 7);
     /* The program wants the first 4 GiB for itself. */
     for (int i = 0; i < 100; i++)
-        CHECK(mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT, -1, 0) != MAP_FAILED);
+        CHECK(mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT,
+                   -1, 0) != MAP_FAILED);
     drop(list, 3000), drop(large, 5 << 20);
     printf("works\n");
 }

@@ -120,7 +120,8 @@ int main(int count, char **arguments) {
         enum { THREADS = 4, TURNS = 1000000 };
         int turns = TURNS;
         pthread_t threads[THREADS];
-        for (int i = 0; i < THREADS; i++) CHECK(pthread_create(&threads[i], NULL, meet, &turns) == 0);
+        for (int i = 0; i < THREADS; i++)
+            CHECK(pthread_create(&threads[i], NULL, meet, &turns) == 0);
         for (int i = 0; i < THREADS; i++) CHECK(pthread_join(threads[i], NULL) == 0);
         printf("%u\n", waits);
     } else if (strcmp(arguments[1], "nothing") == 0) {

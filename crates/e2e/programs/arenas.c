@@ -16,17 +16,21 @@
 static unsigned created(extent_hooks_t *hooks) {
     unsigned arena = ~0u;
     size_t len = sizeof arena;
-    CHECK(mallctl("arenas.create", &arena, &len, hooks ? &hooks : NULL, hooks ? sizeof hooks : 0) == 0);
+    CHECK(mallctl("arenas.create", &arena, &len, hooks ? &hooks : NULL, hooks ? sizeof hooks : 0) ==
+          0);
     return arena;
 }
 
-static int named(unsigned arena, const char *what, void *old, size_t *len, void *new, size_t new_len) {
+static int named(unsigned arena, const char *what, void *old, size_t *len, void *new,
+                 size_t new_len) {
     char name[64];
     snprintf(name, sizeof name, "arena.%u.%s", arena, what);
     return mallctl(name, old, len, new, new_len);
 }
 
-static int done(unsigned arena, const char *what) { return named(arena, what, NULL, NULL, NULL, 0); }
+static int done(unsigned arena, const char *what) {
+    return named(arena, what, NULL, NULL, NULL, 0);
+}
 
 static unsigned looked_up(void *p) {
     unsigned arena = ~0u;
@@ -49,7 +53,9 @@ static extent_hooks_t *set_hooks(unsigned arena, extent_hooks_t *hooks) {
     return before;
 }
 
-static void *in(unsigned arena, size_t size) { return mallocx(size, MALLOCX_ARENA(arena) | MALLOCX_TCACHE_NONE); }
+static void *in(unsigned arena, size_t size) {
+    return mallocx(size, MALLOCX_ARENA(arena) | MALLOCX_TCACHE_NONE);
+}
 
 /* A field of /proc/self/status in KiB. */
 static long status(const char *field) {
@@ -58,7 +64,8 @@ static long status(const char *field) {
     FILE *file = fopen("/proc/self/status", "r");
     CHECK(file != NULL);
     while (fgets(line, sizeof line, file)) {
-        if (strncmp(line, field, strlen(field)) == 0) value = strtol(line + strlen(field) + 1, NULL, 10);
+        if (strncmp(line, field, strlen(field)) == 0)
+            value = strtol(line + strlen(field) + 1, NULL, 10);
     }
     fclose(file);
     return value;
@@ -128,10 +135,11 @@ static int is_lent(void *p) {
     return 0;
 }
 
-static void *log_alloc(extent_hooks_t *h, void *new_addr, size_t size, size_t alignment, bool *zero, bool *commit,
-                       unsigned arena) {
+static void *log_alloc(extent_hooks_t *h, void *new_addr, size_t size, size_t alignment, bool *zero,
+                       bool *commit, unsigned arena) {
     enter(ALLOC, h, arena);
-    CHECK(new_addr == NULL && size % 4096 == 0 && alignment >= 4096 && (alignment & (alignment - 1)) == 0);
+    CHECK(new_addr == NULL && size % 4096 == 0 && alignment >= 4096 &&
+          (alignment & (alignment - 1)) == 0);
     void *p = NULL;
     if (!book.failing) {
         p = book.original->alloc(book.original, new_addr, size, alignment, zero, commit, arena);
@@ -161,21 +169,23 @@ static void log_destroy(extent_hooks_t *h, void *at, size_t size, bool committed
     leave();
 }
 
-#define PART(name, kind, hook)                                                                               \
-    static bool name(extent_hooks_t *h, void *at, size_t size, size_t offset, size_t length, unsigned arena) { \
-        enter(kind, h, arena);                                                                               \
-        found(at, size);                                                                                     \
-        CHECK(offset % 4096 == 0 && length % 4096 == 0 && offset + length <= size);                          \
-        bool refused = book.original->hook(book.original, at, size, offset, length, arena);                  \
-        leave();                                                                                             \
-        return refused;                                                                                      \
+#define PART(name, kind, hook)                                                                     \
+    static bool name(extent_hooks_t *h, void *at, size_t size, size_t offset, size_t length,       \
+                     unsigned arena) {                                                             \
+        enter(kind, h, arena);                                                                     \
+        found(at, size);                                                                           \
+        CHECK(offset % 4096 == 0 && length % 4096 == 0 && offset + length <= size);                \
+        bool refused = book.original->hook(book.original, at, size, offset, length, arena);        \
+        leave();                                                                                   \
+        return refused;                                                                            \
     }
 PART(log_commit, COMMIT, commit)
 PART(log_decommit, DECOMMIT, decommit)
 PART(log_lazy, LAZY, purge_lazy)
 PART(log_forced, FORCED, purge_forced)
 
-static bool log_split(extent_hooks_t *h, void *at, size_t size, size_t a, size_t b, bool committed, unsigned arena) {
+static bool log_split(extent_hooks_t *h, void *at, size_t size, size_t a, size_t b, bool committed,
+                      unsigned arena) {
     enter(SPLIT, h, arena);
     book.extents[found(at, size)].size = a;
     add((char *)at + a, b);
@@ -185,8 +195,8 @@ static bool log_split(extent_hooks_t *h, void *at, size_t size, size_t a, size_t
     return refused;
 }
 
-static bool log_merge(extent_hooks_t *h, void *a, size_t size_a, void *b, size_t size_b, bool committed,
-                      unsigned arena) {
+static bool log_merge(extent_hooks_t *h, void *a, size_t size_a, void *b, size_t size_b,
+                      bool committed, unsigned arena) {
     enter(MERGE, h, arena);
     CHECK((char *)a + size_a == b);
     book.extents[found(b, size_b)].at = NULL;
@@ -314,8 +324,8 @@ static void test_failing(void) {
 static extent_hooks_t nodump_table;
 static extent_alloc_t *original_alloc;
 
-static void *nodump_alloc(extent_hooks_t *h, void *new_addr, size_t size, size_t alignment, bool *zero, bool *commit,
-                          unsigned arena) {
+static void *nodump_alloc(extent_hooks_t *h, void *new_addr, size_t size, size_t alignment,
+                          bool *zero, bool *commit, unsigned arena) {
     void *p = original_alloc(h, new_addr, size, alignment, zero, commit, arena);
     if (p != NULL) CHECK(madvise(p, size, MADV_DONTDUMP) == 0);
     return p;
@@ -330,7 +340,8 @@ static int mapped_with(void *p, const char *flag) {
     CHECK(file != NULL);
     while (fgets(line, sizeof line, file)) {
         uintptr_t from, to;
-        if (sscanf(line, "%lx-%lx ", &from, &to) == 2) inside = (uintptr_t)p >= from && (uintptr_t)p < to;
+        if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
+            inside = (uintptr_t)p >= from && (uintptr_t)p < to;
         if (inside && strncmp(line, "VmFlags:", 8) == 0) has = strstr(line, spaced) != NULL;
     }
     fclose(file);
@@ -466,7 +477,8 @@ static void begin_threads(pthread_t threads[4]) {
     for (int i = 0; i < 2; i++) shared[i] = created(NULL);
     shared[2] = logged_arena();
     stop = 0;
-    for (uintptr_t i = 0; i < 4; i++) CHECK(pthread_create(&threads[i], NULL, churn, (void *)(i + 1)) == 0);
+    for (uintptr_t i = 0; i < 4; i++)
+        CHECK(pthread_create(&threads[i], NULL, churn, (void *)(i + 1)) == 0);
 }
 
 static void end_threads(pthread_t threads[4]) {
@@ -518,8 +530,8 @@ static void test_fork(void) {
 
 static char *pool;
 
-static void *same_alloc(extent_hooks_t *h, void *new_addr, size_t size, size_t alignment, bool *zero, bool *commit,
-                        unsigned arena) {
+static void *same_alloc(extent_hooks_t *h, void *new_addr, size_t size, size_t alignment,
+                        bool *zero, bool *commit, unsigned arena) {
     (void)h, (void)new_addr, (void)size, (void)alignment, (void)arena;
     *zero = *commit = true;
     return pool;
@@ -527,7 +539,8 @@ static void *same_alloc(extent_hooks_t *h, void *new_addr, size_t size, size_t a
 
 static void test_lies(int kind) {
     static extent_hooks_t table;
-    pool = mmap(NULL, 512 * MB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    pool = mmap(NULL, 512 * MB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                -1, 0);
     CHECK(pool != MAP_FAILED);
     pool = (char *)(((uintptr_t)pool + 2 * MB) & ~(2 * MB - 1));
     table.alloc = same_alloc;

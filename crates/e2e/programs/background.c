@@ -41,15 +41,16 @@ static long resident_kib(void) {
 }
 
 /* Whether a thread of the process is gone, or in the kernel's code for its end, where it executes
- * nothing of the program's any more. A thread enters that before whoever joins it goes on, but leaves
- * it, and the list of threads, only when it gets a CPU. */
+ * nothing of the program's any more. A thread enters that before whoever joins it goes on, but
+ * leaves it, and the list of threads, only when it gets a CPU. */
 static int has_ended(long id) {
     enum { EXITING = 4 }; /* The kernel's PF_EXITING. */
     char path[64];
     unsigned flags;
     snprintf(path, sizeof path, "/proc/self/task/%ld/stat", id);
     const char *at = strrchr(text_of(path), ')');
-    return at == NULL || sscanf(at, ") %*c %*d %*d %*d %*d %*d %u", &flags) != 1 || (flags & EXITING);
+    return at == NULL || sscanf(at, ") %*c %*d %*d %*d %*d %*d %u", &flags) != 1 ||
+           (flags & EXITING);
 }
 
 /* The number of the process's threads, and the id of the background thread or 0. */
@@ -161,7 +162,8 @@ static void print_curve(long before) {
     struct timespec start, now;
     long peak_kib = resident_kib();
     clock_gettime(CLOCK_MONOTONIC, &start);
-    dprintf(1, "%ld KiB before, %ld at the peak, %ld expected\n", before, peak_kib, expected_kib(before));
+    dprintf(1, "%ld KiB before, %ld at the peak, %ld expected\n", before, peak_kib,
+            expected_kib(before));
     for (int step = 0; step < 30; step++) {
         clock_gettime(CLOCK_MONOTONIC, &now);
         dprintf(1, "%5.2f s %8ld KiB\n",
@@ -430,7 +432,9 @@ static int pinned_in_time(long all) {
         CHECK(block);
         free(block);
     }
-    if (in_time) CHECK(cpus_of(background()) == all && sched_getscheduler((pid_t)background()) == SCHED_OTHER);
+    if (in_time)
+        CHECK(cpus_of(background()) == all &&
+              sched_getscheduler((pid_t)background()) == SCHED_OTHER);
     pthread_barrier_wait(&over);
     CHECK(pthread_join(thread, NULL) == 0);
     alone_at_once();

@@ -28,10 +28,11 @@ static int one_in(unsigned n) { return atomic_fetch_add(&calls, 1) % n == n - 1;
 static int now(void) { return one_in(500); }
 
 void *malloc(size_t n) {
-    if (fault_is("fork") && one_in(50)) { /* a lock that stays taken in the child of a badly timed fork */
+    if (fault_is("fork") &&
+        one_in(50)) { /* a lock that stays taken in the child of a badly timed fork */
         while (atomic_flag_test_and_set(&lock)) sched_yield();
-        /* The other calls go on meanwhile, so that a thread forks while the lock is taken, on a busy
-         * machine as on an idle one. */
+        /* The other calls go on meanwhile, so that a thread forks while the lock is taken, on a
+         * busy machine as on an idle one. */
         usleep(100);
         atomic_flag_clear(&lock);
     }

@@ -25,8 +25,12 @@ static unsigned get_unsigned(const char *name) {
     return value;
 }
 
-static int set_unsigned(const char *name, unsigned value) { return mallctl(name, NULL, NULL, &value, sizeof value); }
-static int set_bool(const char *name, bool value) { return mallctl(name, NULL, NULL, &value, sizeof value); }
+static int set_unsigned(const char *name, unsigned value) {
+    return mallctl(name, NULL, NULL, &value, sizeof value);
+}
+static int set_bool(const char *name, bool value) {
+    return mallctl(name, NULL, NULL, &value, sizeof value);
+}
 static int act(const char *name) { return mallctl(name, NULL, NULL, NULL, 0); }
 
 static bool get_bool(const char *name) {
@@ -58,14 +62,16 @@ static void *gone(void *block) {
 /* Makes each kind of call with various sizes, and compares the live counters after each. */
 static void count_everything(void) {
     allocated = get_u64("thread.allocated"), freed = get_u64("thread.deallocated");
-    const uint64_t *live_allocated = get_pointer("thread.allocatedp"), *live_freed = get_pointer("thread.deallocatedp");
+    const uint64_t *live_allocated = get_pointer("thread.allocatedp"),
+                   *live_freed = get_pointer("thread.deallocatedp");
     const size_t sizes[] = {1, 8, 100, 1000, 5000, 14336, 20000, 40000, 200000, 300000, 5000000};
 #define SAME() CHECK(*live_allocated == allocated && *live_freed == freed)
     SAME();
     for (int round = 0; round < 3; round++) {
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
             const size_t n = sizes[i];
-            void *p = got(malloc(n)), *q = got(calloc(1, n)), *r = got(aligned_alloc(8192, n)), *s = NULL;
+            void *p = got(malloc(n)), *q = got(calloc(1, n)), *r = got(aligned_alloc(8192, n)),
+                 *s = NULL;
             CHECK(posix_memalign(&s, 64, n) == 0);
             got(s);
             SAME();
@@ -88,7 +94,8 @@ static void count_everything(void) {
             SAME();
             free(gone(p)), free(gone(q)), free(gone(r)), free_sized(gone(s), n);
             SAME();
-            dallocx(gone(x), MALLOCX_TCACHE_NONE), dallocx(gone(y), 0), sdallocx(gone(z), n, MALLOCX_ALIGN(4096));
+            dallocx(gone(x), MALLOCX_TCACHE_NONE), dallocx(gone(y), 0),
+                sdallocx(gone(z), n, MALLOCX_ALIGN(4096));
             SAME();
         }
     }
@@ -113,7 +120,8 @@ static void *counting_thread(void *argument) {
 static void test_counted_threads(void) {
     for (int round = 0; round < 20; round++) {
         pthread_t threads[4];
-        for (int i = 0; i < 4; i++) CHECK(pthread_create(&threads[i], NULL, counting_thread, NULL) == 0);
+        for (int i = 0; i < 4; i++)
+            CHECK(pthread_create(&threads[i], NULL, counting_thread, NULL) == 0);
         for (int i = 0; i < 4; i++) {
             void *block = NULL;
             CHECK(pthread_join(threads[i], &block) == 0);
@@ -133,7 +141,8 @@ static void test_counted_fork(void) {
             CHECK(get_u64("thread.allocated") == before);
             count_everything();
             pthread_t thread;
-            CHECK(pthread_create(&thread, NULL, counting_thread, NULL) == 0 && pthread_join(thread, NULL) == 0);
+            CHECK(pthread_create(&thread, NULL, counting_thread, NULL) == 0 &&
+                  pthread_join(thread, NULL) == 0);
             _exit(0);
         }
         int status = -1;
@@ -170,9 +179,11 @@ static void test_caches_by_hand(void) {
     cache_number = second;
     for (size_t n = 1; n < 3000000; n = n * 5 / 4 + 1) {
         for (int zero = 0; zero < 2; zero++) {
-            const int flags = MALLOCX_TCACHE(first) | (zero ? MALLOCX_ZERO | MALLOCX_ALIGN(16384) : 0);
+            const int flags =
+                MALLOCX_TCACHE(first) | (zero ? MALLOCX_ZERO | MALLOCX_ALIGN(16384) : 0);
             unsigned char *p = mallocx(n, flags);
-            CHECK(p != NULL && sallocx(p, 0) == nallocx(n, flags) && (!zero || ((uintptr_t)p & 16383) == 0));
+            CHECK(p != NULL && sallocx(p, 0) == nallocx(n, flags) &&
+                  (!zero || ((uintptr_t)p & 16383) == 0));
             for (size_t i = 0; zero && i < n; i++) CHECK(p[i] == 0);
             memset(p, 0x55, n);
             p = rallocx(p, n + 3000, flags);
@@ -184,13 +195,17 @@ static void test_caches_by_hand(void) {
     dallocx(shared_block, MALLOCX_TCACHE(second));
     for (int i = 0; i < 3; i++) {
         pthread_t thread;
-        CHECK(pthread_create(&thread, NULL, use_cache, NULL) == 0 && pthread_join(thread, NULL) == 0);
+        CHECK(pthread_create(&thread, NULL, use_cache, NULL) == 0 &&
+              pthread_join(thread, NULL) == 0);
     }
-    CHECK(set_unsigned("tcache.flush", second) == 0 && set_unsigned("tcache.flush", 4000) == EFAULT);
-    CHECK(set_unsigned("tcache.destroy", first) == 0 && set_unsigned("tcache.destroy", first) == EFAULT);
+    CHECK(set_unsigned("tcache.flush", second) == 0 &&
+          set_unsigned("tcache.flush", 4000) == EFAULT);
+    CHECK(set_unsigned("tcache.destroy", first) == 0 &&
+          set_unsigned("tcache.destroy", first) == EFAULT);
     CHECK(get_unsigned("tcache.create") == first && set_unsigned("tcache.destroy", first) == 0);
     CHECK(set_unsigned("tcache.destroy", second) == 0);
-    CHECK(mallctl("tcache.create", NULL, NULL, NULL, 0) == EINVAL && mallctl("tcache.flush", NULL, NULL, NULL, 0) == EINVAL);
+    CHECK(mallctl("tcache.create", NULL, NULL, NULL, 0) == EINVAL &&
+          mallctl("tcache.flush", NULL, NULL, NULL, 0) == EINVAL);
 }
 
 /* An explicit cache survives a fork, whatever another thread was doing with it. */
@@ -219,7 +234,8 @@ static void test_cache_fork(void) {
                 dallocx(mallocx((size_t)n, MALLOCX_TCACHE(busy)), MALLOCX_TCACHE(busy));
                 dallocx(mallocx((size_t)n, MALLOCX_TCACHE(still)), MALLOCX_TCACHE(still));
             }
-            CHECK(set_unsigned("tcache.destroy", busy) == 0 && set_unsigned("tcache.destroy", still) == 0);
+            CHECK(set_unsigned("tcache.destroy", busy) == 0 &&
+                  set_unsigned("tcache.destroy", still) == 0);
             _exit(0);
         }
         int status = -1;
@@ -265,7 +281,8 @@ static void test_thread_arena(void) {
         free(p), free(q), free(r);
     }
     pthread_t thread;
-    CHECK(pthread_create(&thread, NULL, inherit_nothing, (void *)(uintptr_t)made) == 0 && pthread_join(thread, NULL) == 0);
+    CHECK(pthread_create(&thread, NULL, inherit_nothing, (void *)(uintptr_t)made) == 0 &&
+          pthread_join(thread, NULL) == 0);
     /* Not while a thread uses it. */
     snprintf(name, sizeof name, "arena.%u.destroy", made);
     CHECK(act(name) == EFAULT);

@@ -7,12 +7,12 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define CHECK(condition)                                                                              \
-    do {                                                                                              \
-        if (!(condition)) {                                                                           \
-            dprintf(STDERR_FILENO, "CHECK failed: %s:%d: %s\n", __FILE__, __LINE__, #condition);      \
-            _exit(99);                                                                                \
-        }                                                                                             \
+#define CHECK(condition)                                                                           \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            dprintf(STDERR_FILENO, "CHECK failed: %s:%d: %s\n", __FILE__, __LINE__, #condition);   \
+            _exit(99);                                                                             \
+        }                                                                                          \
     } while (0)
 
 #endif

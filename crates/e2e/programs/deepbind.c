@@ -64,14 +64,18 @@ static void cross(const struct module *module) {
 static void show_c_library(void) {
   void *libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
   if (libc == NULL) fail("the C library");
-  const char *names[] = { "malloc", "calloc", "realloc", "free", "memalign", "posix_memalign", "aligned_alloc",
-    "valloc", "pvalloc", "malloc_usable_size", "reallocarray", "mallinfo2", "malloc_trim", "malloc_info" };
+  const char *names[] = {
+      "malloc",         "calloc",        "realloc",     "free",       "memalign",
+      "posix_memalign", "aligned_alloc", "valloc",      "pvalloc",    "malloc_usable_size",
+      "reallocarray",   "mallinfo2",     "malloc_trim", "malloc_info"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-    printf("%s %s\n", names[i], dlsym(libc, names[i]) == dlsym(RTLD_DEFAULT, names[i]) ? "same" : "other");
+      printf("%s %s\n", names[i],
+             dlsym(libc, names[i]) == dlsym(RTLD_DEFAULT, names[i]) ? "same" : "other");
   void *(*raw)(size_t) = dlsym(libc, "malloc");
   free(raw(100));
   Dl_info info;
-  printf("getpid in %s\n", dladdr(dlsym(libc, "getpid"), &info) ? strrchr(info.dli_fname, '/') : "nothing");
+  printf("getpid in %s\n",
+         dladdr(dlsym(libc, "getpid"), &info) ? strrchr(info.dli_fname, '/') : "nothing");
 }
 
 static pthread_barrier_t barrier;
@@ -102,12 +106,14 @@ static void forbid(void) {
     BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
   };
   struct sock_fprog program = { sizeof filter / sizeof *filter, filter };
-  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)) {
-    perror("seccomp");
-    exit(77);
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+      prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)) {
+      perror("seccomp");
+      exit(77);
   }
   void *page = (void *)(base & -4096);
-  if (mprotect(page, 4096, PROT_READ | PROT_WRITE) != -1 || errno != EPERM) fail("the filter lets it pass");
+  if (mprotect(page, 4096, PROT_READ | PROT_WRITE) != -1 || errno != EPERM)
+      fail("the filter lets it pass");
 }
 
 static void say(const char *what, void *handle) {
@@ -116,35 +122,40 @@ static void say(const char *what, void *handle) {
 }
 
 static void meaning(const char *file, const char *caller_file) {
-  const int flags[] = { RTLD_NOW, RTLD_LAZY, RTLD_NOW | RTLD_DEEPBIND, RTLD_LAZY | RTLD_GLOBAL | RTLD_DEEPBIND };
-  void *caller = dlopen(caller_file, RTLD_NOW);
-  if (caller == NULL) fail("caller");
-  void *(*dlopen_there)(const char *, int) = dlsym(caller, "dlopen_there");
-  void *(*dlmopen_there)(const char *, int) = dlsym(caller, "dlmopen_there");
-  for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
-    printf("flags %#x\n", flags[i]);
-    say("not loaded", dlopen(file, flags[i] | RTLD_NOLOAD));
-    say("beside the caller, from here", dlopen("only-there.so", flags[i]));
-    void *there = dlopen_there("only-there.so", flags[i]);
-    say("beside the caller", there);
-    say("again", dlmopen_there("only-there.so", flags[i]));
-    if (there == NULL || dlmopen_there("only-there.so", flags[i]) != there) fail("another handle");
-    for (int times = 0; times < 3; times++) dlclose(there);
-    say("not loaded any more", dlopen_there("only-there.so", flags[i] | RTLD_NOLOAD));
-    say("no such file", dlopen("/nowhere/at-all.so", flags[i]));
-    say("the same", dlmopen(LM_ID_BASE, "/nowhere/at-all.so", flags[i]));
-    say("no library", dlopen("./deepbind-line", flags[i]));
-    void *self = dlopen(NULL, flags[i]);
-    say("the program", self);
-    printf("main is %s\n", dlsym(self, "main") ? "there" : "hidden");
-    say("no such symbol", dlsym(self, "there is no such symbol"));
-    say("no such mode", dlopen(file, flags[i] & ~(RTLD_NOW | RTLD_LAZY)));
-    void *handle = dlopen(file, flags[i]);
-    say("a module", handle);
-    if (dlopen(file, flags[i] | RTLD_NOLOAD) != handle) fail("another handle");
-    printf("its work: %d\n", look(handle)->own());
-    dlclose(handle);
-    printf("closed: %d\n", dlclose(handle));
+    const int flags[] = {RTLD_NOW, RTLD_LAZY, RTLD_NOW | RTLD_DEEPBIND,
+                         RTLD_LAZY | RTLD_GLOBAL | RTLD_DEEPBIND};
+    void *caller = dlopen(caller_file, RTLD_NOW);
+    if (caller == NULL)
+        fail("caller");
+    void *(*dlopen_there)(const char *, int) = dlsym(caller, "dlopen_there");
+    void *(*dlmopen_there)(const char *, int) = dlsym(caller, "dlmopen_there");
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+        printf("flags %#x\n", flags[i]);
+        say("not loaded", dlopen(file, flags[i] | RTLD_NOLOAD));
+        say("beside the caller, from here", dlopen("only-there.so", flags[i]));
+        void *there = dlopen_there("only-there.so", flags[i]);
+        say("beside the caller", there);
+        say("again", dlmopen_there("only-there.so", flags[i]));
+        if (there == NULL || dlmopen_there("only-there.so", flags[i]) != there)
+            fail("another handle");
+        for (int times = 0; times < 3; times++)
+            dlclose(there);
+        say("not loaded any more", dlopen_there("only-there.so", flags[i] | RTLD_NOLOAD));
+        say("no such file", dlopen("/nowhere/at-all.so", flags[i]));
+        say("the same", dlmopen(LM_ID_BASE, "/nowhere/at-all.so", flags[i]));
+        say("no library", dlopen("./deepbind-line", flags[i]));
+        void *self = dlopen(NULL, flags[i]);
+        say("the program", self);
+        printf("main is %s\n", dlsym(self, "main") ? "there" : "hidden");
+        say("no such symbol", dlsym(self, "there is no such symbol"));
+        say("no such mode", dlopen(file, flags[i] & ~(RTLD_NOW | RTLD_LAZY)));
+        void *handle = dlopen(file, flags[i]);
+        say("a module", handle);
+        if (dlopen(file, flags[i] | RTLD_NOLOAD) != handle)
+            fail("another handle");
+        printf("its work: %d\n", look(handle)->own());
+        dlclose(handle);
+        printf("closed: %d\n", dlclose(handle));
   }
   /* Another namespace has its own C library. */
   void *apart = dlmopen(LM_ID_NEWLM, file, RTLD_NOW | RTLD_DEEPBIND);
@@ -168,7 +179,8 @@ int main(int argc, char **argv) {
   } else if (strcmp(what, "threads") == 0) {
     pthread_t threads[8];
     pthread_barrier_init(&barrier, NULL, 8);
-    for (int i = 0; i < 8; i++) pthread_create(&threads[i], NULL, cross_in_thread, argv[2 + i % (argc - 2)]);
+    for (int i = 0; i < 8; i++)
+        pthread_create(&threads[i], NULL, cross_in_thread, argv[2 + i % (argc - 2)]);
     for (int i = 0; i < 8; i++) pthread_join(threads[i], NULL);
   } else if (strcmp(what, "refused") == 0) {
     forbid();

@@ -4,7 +4,19 @@
 #include <stddef.h>
 
 /* Ways to get a block. */
-enum way { MALLOC, CALLOC, REALLOC, REALLOCARRAY, POSIX_MEMALIGN, ALIGNED_ALLOC, MEMALIGN, STRDUP, GETLINE, ASPRINTF, WAYS };
+enum way {
+    MALLOC,
+    CALLOC,
+    REALLOC,
+    REALLOCARRAY,
+    POSIX_MEMALIGN,
+    ALIGNED_ALLOC,
+    MEMALIGN,
+    STRDUP,
+    GETLINE,
+    ASPRINTF,
+    WAYS
+};
 
 #define LINE "a line that is long enough for a block of its own"
 

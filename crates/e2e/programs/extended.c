@@ -18,7 +18,9 @@
 /* The program's options, under either name. */
 const char *F(malloc_conf) = "narenas:3";
 
-static int is_aligned(const void *p, size_t alignment) { return ((uintptr_t)p & (alignment - 1)) == 0; }
+static int is_aligned(const void *p, size_t alignment) {
+    return ((uintptr_t)p & (alignment - 1)) == 0;
+}
 
 static int all_are(const void *block, size_t from, size_t to, unsigned char value) {
     const unsigned char *p = (const unsigned char *)block;
@@ -30,17 +32,20 @@ static int all_are(const void *block, size_t from, size_t to, unsigned char valu
 
 /* Every size with every combination of alignment, zeroing, no cache and the first arena. */
 static void test_combinations(void) {
-    const size_t sizes[] = {1, 8, 9, 100, 128, 1000, 4096, 5000, 14336, 14337, 100000, 262144, 262145, 3000000};
+    const size_t sizes[] = {1,    8,     9,     100,    128,    1000,   4096,
+                            5000, 14336, 14337, 100000, 262144, 262145, 3000000};
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
         for (int la = 0; la <= 22; la++) {
             for (int rest = 0; rest < 8; rest++) {
                 const int flags = MALLOCX_LG_ALIGN(la) | (rest & 1 ? MALLOCX_ZERO : 0) |
-                                  (rest & 2 ? MALLOCX_TCACHE_NONE : 0) | (rest & 4 ? MALLOCX_ARENA(0) : 0);
+                                  (rest & 2 ? MALLOCX_TCACHE_NONE : 0) |
+                                  (rest & 4 ? MALLOCX_ARENA(0) : 0);
                 const size_t told = F(nallocx)(sizes[s], flags);
                 for (int round = 0; round < 2; round++) {
                     void *p = F(mallocx)(sizes[s], flags);
                     CHECK(p != NULL && is_aligned(p, (size_t)1 << la));
-                    CHECK(F(sallocx)(p, 0) == told && told >= sizes[s] && F(malloc_usable_size)(p) == told);
+                    CHECK(F(sallocx)(p, 0) == told && told >= sizes[s] &&
+                          F(malloc_usable_size)(p) == told);
                     if (flags & MALLOCX_ZERO) CHECK(all_are(p, 0, told, 0));
                     memset(p, 0x77, told);
                     if (round == 0) F(sdallocx)(p, sizes[s], flags);
@@ -49,7 +54,8 @@ static void test_combinations(void) {
             }
         }
     }
-    CHECK(MALLOCX_ALIGN(4096) == MALLOCX_LG_ALIGN(12) && MALLOCX_ALIGN((size_t)1 << 40) == MALLOCX_LG_ALIGN(40));
+    CHECK(MALLOCX_ALIGN(4096) == MALLOCX_LG_ALIGN(12) &&
+          MALLOCX_ALIGN((size_t)1 << 40) == MALLOCX_LG_ALIGN(40));
 }
 
 static void test_rallocx(void) {
@@ -62,7 +68,8 @@ static void test_rallocx(void) {
         for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
             p = (unsigned char *)F(rallocx)(p, steps[i], flags);
             const size_t now = F(sallocx)(p, 0);
-            CHECK(p != NULL && is_aligned(p, (size_t)1 << la) && now == F(nallocx)(steps[i], flags));
+            CHECK(p != NULL && is_aligned(p, (size_t)1 << la) &&
+                  now == F(nallocx)(steps[i], flags));
             CHECK(all_are(p, 0, old < now ? old : now, (unsigned char)(i + 1)));
             if (now > old) CHECK(all_are(p, old, now, 0));
             memset(p, (int)i + 2, now);
@@ -86,7 +93,8 @@ static void test_growth_of_zeroed(void) {
         for (size_t i = 0; i < 300; i++) F(free)(used[i]);
         for (size_t n = 1; n < 2000000; n = n * 9 / 8 + 1) {
             const int flags = MALLOCX_ZERO | (round & 1 ? MALLOCX_ALIGN(64) : 0);
-            unsigned char *p = (unsigned char *)(round & 2 ? F(calloc)(1, n) : F(mallocx)(n, flags));
+            unsigned char *p =
+                (unsigned char *)(round & 2 ? F(calloc)(1, n) : F(mallocx)(n, flags));
             CHECK(p != NULL);
             memset(p, 0x11, n);
             size_t written = n;
@@ -106,7 +114,8 @@ static void test_growth_of_zeroed(void) {
 
 static void test_xallocx(void) {
     void *small = F(mallocx)(100, 0);
-    CHECK(F(xallocx)(small, 100, 0, 0) == 112 && F(xallocx)(small, 200, 0, 0) == 112 && F(xallocx)(small, 1, 0, 0) == 112);
+    CHECK(F(xallocx)(small, 100, 0, 0) == 112 && F(xallocx)(small, 200, 0, 0) == 112 &&
+          F(xallocx)(small, 1, 0, 0) == 112);
     F(dallocx)(small, 0);
     unsigned char *p = (unsigned char *)F(mallocx)(8 << 20, 0);
     memset(p, 1, 8 << 20);
@@ -124,7 +133,8 @@ static void test_refusals(void) {
     static volatile size_t huge = SIZE_MAX;
     void *p = F(mallocx)(100, 0);
     CHECK(F(mallocx)(huge, 0) == NULL && F(mallocx)(huge / 2 + 1, MALLOCX_ZERO) == NULL);
-    CHECK(F(mallocx)(100, MALLOCX_LG_ALIGN(63)) == NULL && F(mallocx)(100, MALLOCX_ARENA(4000)) == NULL);
+    CHECK(F(mallocx)(100, MALLOCX_LG_ALIGN(63)) == NULL &&
+          F(mallocx)(100, MALLOCX_ARENA(4000)) == NULL);
     CHECK(F(nallocx)(huge, 0) == 0 && F(nallocx)(1, MALLOCX_LG_ALIGN(63)) == 0);
     CHECK(F(smallocx)(huge, 0).ptr == NULL && F(smallocx)(huge, 0).size == 0);
     void *moved = F(rallocx)(p, huge, 0);
@@ -142,15 +152,19 @@ static void test_smallocx(void) {
 
 /* The C library's functions under their prefixed names. */
 static void test_prefixed(void) {
-    char *p = (char *)je_malloc(100), *q = (char *)je_calloc(10, 10), *r = (char *)je_aligned_alloc(64, 64);
+    char *p = (char *)je_malloc(100), *q = (char *)je_calloc(10, 10),
+         *r = (char *)je_aligned_alloc(64, 64);
     void *s = NULL;
     CHECK(p != NULL && all_are(q, 0, 100, 0) && is_aligned(r, 64));
-    CHECK(je_posix_memalign(&s, 4096, 10) == 0 && is_aligned(s, 4096) && je_posix_memalign(&s, 3, 10) == EINVAL);
+    CHECK(je_posix_memalign(&s, 4096, 10) == 0 && is_aligned(s, 4096) &&
+          je_posix_memalign(&s, 3, 10) == EINVAL);
     strcpy(p, "kept");
     p = (char *)je_realloc(p, 100000);
     CHECK(strcmp(p, "kept") == 0 && je_malloc_usable_size(p) == malloc_usable_size(p));
-    free(p), je_free(q), je_free_sized(je_malloc(30), 30), je_free_aligned_sized(r, 64, 64), je_free(s);
-    free(je_memalign(256, 1)), free(je_valloc(1)), free(je_pvalloc(1)), free(je_reallocarray(NULL, 3, 5));
+    free(p), je_free(q), je_free_sized(je_malloc(30), 30), je_free_aligned_sized(r, 64, 64),
+        je_free(s);
+    free(je_memalign(256, 1)), free(je_valloc(1)), free(je_pvalloc(1)),
+        free(je_reallocarray(NULL, 3, 5));
 }
 
 static char messages[4096];
@@ -190,11 +204,16 @@ int main(int count, char **arguments) {
         const char *name;
         void (*test)(void);
     } tests[] = {
-        {"combinations", test_combinations}, {"rallocx", test_rallocx},
+        {"combinations", test_combinations},
+        {"rallocx", test_rallocx},
         {"growth_of_zeroed", test_growth_of_zeroed},
-    {"growth_of_zeroed", test_growth_of_zeroed},   {"xallocx", test_xallocx},
-        {"refusals", test_refusals},         {"smallocx", test_smallocx}, {"prefixed", test_prefixed},
-        {"message", test_message},           {"options", test_options},
+        {"growth_of_zeroed", test_growth_of_zeroed},
+        {"xallocx", test_xallocx},
+        {"refusals", test_refusals},
+        {"smallocx", test_smallocx},
+        {"prefixed", test_prefixed},
+        {"message", test_message},
+        {"options", test_options},
     };
     for (size_t i = 0; count > 1 && i < sizeof tests / sizeof *tests; i++) {
         if (strcmp(arguments[1], tests[i].name) != 0) continue;

@@ -28,7 +28,9 @@ static void *volatile sink;
 static volatile size_t huge = SIZE_MAX;
 static const size_t MEBIBYTE = 1024 * 1024;
 
-static bool is_aligned(const void *p, size_t alignment) { return ((uintptr_t)p & (alignment - 1)) == 0; }
+static bool is_aligned(const void *p, size_t alignment) {
+    return ((uintptr_t)p & (alignment - 1)) == 0;
+}
 
 static bool all_are(const unsigned char *p, size_t n, unsigned char value) {
     for (size_t i = 0; i < n; i++) {
@@ -42,7 +44,9 @@ static size_t sizes(size_t *out) {
     size_t count = 0;
     for (size_t n = 0; n <= 1100; n++) out[count++] = n;
     for (size_t power = 2048; power <= 8 * MEBIBYTE; power *= 2) {
-        const size_t around[] = {power - 1, power, power + 1, power + power / 4, power + power / 2 - 1, power + power / 2};
+        const size_t around[] = {
+            power - 1,        power, power + 1, power + power / 4, power + power / 2 - 1,
+            power + power / 2};
         for (size_t i = 0; i < 6; i++) out[count++] = around[i];
     }
     return count;
@@ -63,14 +67,16 @@ static void test_malloc(void) {
             /* The program may write to all bytes reported as usable. */
             memset(blocks[i], (int)(i * 7 + 1), usable);
         }
-        for (size_t i = 0; i < count; i++) CHECK(all_are(blocks[i], malloc_usable_size(blocks[i]), (unsigned char)(i * 7 + 1)));
+        for (size_t i = 0; i < count; i++)
+            CHECK(all_are(blocks[i], malloc_usable_size(blocks[i]), (unsigned char)(i * 7 + 1)));
         for (size_t i = 0; i < count; i++) free(blocks[(i * 769) % count]);
         CHECK(count % 769 != 0);
     }
 }
 
 static void test_zero_size(void) {
-    void *a = malloc(0), *b = malloc(0), *c = calloc(0, 100), *d = calloc(100, 0), *e = realloc(NULL, 0), *f = NULL;
+    void *a = malloc(0), *b = malloc(0), *c = calloc(0, 100), *d = calloc(100, 0),
+         *e = realloc(NULL, 0), *f = NULL;
     CHECK(a != NULL && b != NULL && c != NULL && d != NULL && e != NULL);
     CHECK(a != b && a != c && b != c && c != d && d != e);
     CHECK(posix_memalign(&f, 64, 0) == 0);
@@ -102,7 +108,8 @@ static void test_calloc(void) {
 static void test_calloc_usable(void) {
     for (int round = 0; round < 3; round++) {
         size_t count = 0;
-        for (size_t n = 1; n < 9000000 && count < sizeof blocks / sizeof *blocks; n += n < 2000 ? 7 : n / 9 + 1) {
+        for (size_t n = 1; n < 9000000 && count < sizeof blocks / sizeof *blocks;
+             n += n < 2000 ? 7 : n / 9 + 1) {
             unsigned char *p = calloc(round + 1, (n + (size_t)round) / ((size_t)round + 1));
             CHECK(p != NULL);
             size_t usable = malloc_usable_size(p);
@@ -131,12 +138,14 @@ static void test_overflow(void) {
     CHECK(sink == NULL && errno == ENOMEM);
     CHECK(all_are((unsigned char *)kept, 100, 'k'));
     kept = reallocarray(kept, 70, 10);
-    CHECK(kept != NULL && all_are((unsigned char *)kept, 100, 'k') && malloc_usable_size(kept) >= 700);
+    CHECK(kept != NULL && all_are((unsigned char *)kept, 100, 'k') &&
+          malloc_usable_size(kept) >= 700);
     free(kept);
 }
 
 static void test_exhaustion(void) {
-    const size_t impossible[] = {huge, huge - 1, huge - 4096, huge / 2 + 1, huge / 2 - 100, (size_t)1 << 56};
+    const size_t impossible[] = {huge,         huge - 1,       huge - 4096,
+                                 huge / 2 + 1, huge / 2 - 100, (size_t)1 << 56};
     char *kept = malloc(5000);
     memset(kept, 'k', 5000);
     for (size_t i = 0; i < sizeof impossible / sizeof *impossible; i++) {
@@ -271,7 +280,9 @@ static void test_sized_frees(void) {
     size_t count = sizes(size_list);
     for (int round = 0; round < 3; round++) {
         for (size_t i = 0; i < count; i++) {
-            void *p = malloc(size_list[i]), *q = aligned_alloc(256, (size_list[i] + 255) & ~(size_t)255), *r = malloc(size_list[i]);
+            void *p = malloc(size_list[i]),
+                 *q = aligned_alloc(256, (size_list[i] + 255) & ~(size_t)255),
+                 *r = malloc(size_list[i]);
             CHECK(p != NULL && q != NULL && r != NULL && p != q && q != r);
             memset(p, 1, size_list[i]), memset(q, 2, size_list[i]), memset(r, 3, size_list[i]);
             free_sized(p, size_list[i]);
@@ -305,7 +316,8 @@ static void test_mallinfo(void) {
     CHECK(large != NULL);
     memset(large, 1, 50 * MEBIBYTE);
     struct mallinfo2 during = mallinfo2();
-    size_t live_before = before.uordblks + before.hblkhd, live_during = during.uordblks + during.hblkhd;
+    size_t live_before = before.uordblks + before.hblkhd,
+           live_during = during.uordblks + during.hblkhd;
     CHECK(live_during >= live_before + COUNT * 50000 + 50 * MEBIBYTE);
     CHECK(live_during <= live_before + (COUNT * 50000 + 50 * MEBIBYTE) / 10 * 13);
     CHECK(during.arena + during.hblkhd >= live_during);
@@ -381,7 +393,8 @@ static void *one_thread(void *argument) {
 
 static void test_threads(void) {
     pthread_t threads[40];
-    for (size_t i = 0; i < 40; i++) CHECK(pthread_create(&threads[i], NULL, one_thread, (void *)i) == 0);
+    for (size_t i = 0; i < 40; i++)
+        CHECK(pthread_create(&threads[i], NULL, one_thread, (void *)i) == 0);
     for (size_t i = 0; i < 40; i++) {
         void *p;
         CHECK(pthread_join(threads[i], &p) == 0);
@@ -411,7 +424,8 @@ static void test_limited(void) {
         CHECK(calloc(1, 40 * MEBIBYTE) == NULL && errno == ENOMEM);
         while (list != NULL) {
             void **next = *list;
-            if (n > sizeof *list) CHECK(all_are((unsigned char *)(list + 1), n - sizeof *list, 0x11));
+            if (n > sizeof *list)
+                CHECK(all_are((unsigned char *)(list + 1), n - sizeof *list, 0x11));
             free(list);
             list = next;
         }

@@ -11,8 +11,8 @@
 static bool armed, in_child;
 static pthread_barrier_t begun;
 
-static void *alloc(extent_hooks_t *hooks, void *wanted, size_t size, size_t align, bool *zero, bool *commit,
-                   unsigned arena) {
+static void *alloc(extent_hooks_t *hooks, void *wanted, size_t size, size_t align, bool *zero,
+                   bool *commit, unsigned arena) {
     (void)hooks, (void)arena;
     if (wanted)
         return 0;
@@ -46,7 +46,8 @@ static void check_cache(void) {
         memset(blocks[i], i, 16);
     }
     for (int i = 0; i < N; i++)
-        CHECK(((unsigned char *)blocks[i])[0] == (unsigned char)i && ((unsigned char *)blocks[i])[15] == (unsigned char)i);
+        CHECK(((unsigned char *)blocks[i])[0] == (unsigned char)i &&
+              ((unsigned char *)blocks[i])[15] == (unsigned char)i);
     for (int i = 0; i < N; i++)
         free(blocks[i]);
 }

@@ -135,7 +135,8 @@ void plugins(const char *path) {
 
 void fork_handlers() {
     // The handlers allocate while the allocator itself prepares for the fork.
-    CHECK(pthread_atfork([] { free(malloc(100)), prepared++; }, [] { free(malloc(200)); }, [] { free(malloc(300)); }) == 0);
+    CHECK(pthread_atfork([] { free(malloc(100)), prepared++; }, [] { free(malloc(200)); },
+                         [] { free(malloc(300)); }) == 0);
     std::atomic<bool> stop{false};
     std::vector<std::thread> noise;
     for (int t = 0; t < 4; t++) {
@@ -176,7 +177,8 @@ void children() {
     }
     const char *const arguments[] = {"sh", "-c", "exit 5", nullptr};
     pid_t spawned;
-    CHECK(posix_spawnp(&spawned, "sh", nullptr, nullptr, const_cast<char *const *>(arguments), environ) == 0);
+    CHECK(posix_spawnp(&spawned, "sh", nullptr, nullptr, const_cast<char *const *>(arguments),
+                       environ) == 0);
     int status;
     CHECK(waitpid(spawned, &status, 0) == spawned);
     std::printf("spawned: %d\n", WEXITSTATUS(status));
@@ -199,15 +201,18 @@ void c_library() {
     free(names);
     regex_t pattern;
     CHECK(regcomp(&pattern, "^(a|b)*c{2,40}[[:alpha:]]+(x|y|z)$", REG_EXTENDED) == 0);
-    std::printf("regex: %d %d\n", regexec(&pattern, "ababccccqqqz", 0, nullptr, 0), regexec(&pattern, "abq", 0, nullptr, 0));
+    std::printf("regex: %d %d\n", regexec(&pattern, "ababccccqqqz", 0, nullptr, 0),
+                regexec(&pattern, "abq", 0, nullptr, 0));
     regfree(&pattern);
     std::vector<int> numbers(300000);
-    for (std::size_t i = 0; i < numbers.size(); i++) numbers[i] = static_cast<int>(i * 7919 % 300007);
+    for (std::size_t i = 0; i < numbers.size(); i++)
+        numbers[i] = static_cast<int>(i * 7919 % 300007);
     qsort(numbers.data(), numbers.size(), sizeof(int), [](const void *a, const void *b) {
         return *static_cast<const int *>(a) - *static_cast<const int *>(b);
     });
     std::printf("qsort: %d %d\n", numbers.front(), numbers.back());
-    std::printf("locale: %s\n", setlocale(LC_ALL, "C.UTF-8") != nullptr ? nl_langinfo(CODESET) : "none");
+    std::printf("locale: %s\n",
+                setlocale(LC_ALL, "C.UTF-8") != nullptr ? nl_langinfo(CODESET) : "none");
 }
 
 } // namespace

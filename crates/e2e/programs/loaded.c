@@ -39,11 +39,13 @@ int main(int count, char **arguments) {
     its_malloc = (void *(*)(size_t))dlsym(library, "malloc");
     its_realloc = (void *(*)(void *, size_t))dlsym(library, "realloc");
     its_free = (void (*)(void *))dlsym(library, "free");
-    CHECK(its_malloc != NULL && its_realloc != NULL && its_free != NULL && (void *)its_malloc != (void *)malloc);
+    CHECK(its_malloc != NULL && its_realloc != NULL && its_free != NULL &&
+          (void *)its_malloc != (void *)malloc);
     its_free(work(NULL));
     for (int round = 0; round < 3; round++) {
         pthread_t threads[8];
-        for (size_t i = 0; i < 8; i++) CHECK(pthread_create(&threads[i], NULL, work, (void *)i) == 0);
+        for (size_t i = 0; i < 8; i++)
+            CHECK(pthread_create(&threads[i], NULL, work, (void *)i) == 0);
         for (size_t i = 0; i < 8; i++) {
             void *block;
             CHECK(pthread_join(threads[i], &block) == 0);

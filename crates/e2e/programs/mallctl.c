@@ -35,13 +35,23 @@ static void test_version(void) {
     const char *version = GET(const char *, "version");
     unsigned major, minor, bugfix, commits;
     char hash[64];
-    CHECK(sscanf(version, "%u.%u.%u-%u-g%63[0-9a-f]", &major, &minor, &bugfix, &commits, hash) == 5);
+    CHECK(sscanf(version, "%u.%u.%u-%u-g%63[0-9a-f]", &major, &minor, &bugfix, &commits, hash) ==
+          5);
     CHECK(major == 5 && minor >= 3);
 }
 
 static void test_config(void) {
-    const char *names[] = {"cache_oblivious", "debug", "fill", "lazy_lock", "opt_safety_checks", "prof",
-                           "prof_libgcc", "prof_libunwind", "stats", "utrace", "xmalloc"};
+    const char *names[] = {"cache_oblivious",
+                           "debug",
+                           "fill",
+                           "lazy_lock",
+                           "opt_safety_checks",
+                           "prof",
+                           "prof_libgcc",
+                           "prof_libunwind",
+                           "stats",
+                           "utrace",
+                           "xmalloc"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char name[64];
         snprintf(name, sizeof name, "config.%s", names[i]);
@@ -97,7 +107,8 @@ static void test_bins(void) {
         uint32_t regions = GET(uint32_t, name);
         snprintf(name, sizeof name, "arenas.bin.%u.slab_size", i);
         size_t slab = GET(size_t, name);
-        CHECK(slab % page == 0 && regions * bin_size <= slab && (regions + 1) * bin_size > slab - page);
+        CHECK(slab % page == 0 && regions * bin_size <= slab &&
+              (regions + 1) * bin_size > slab - page);
         snprintf(name, sizeof name, "arenas.bin.%u.nshards", i);
         CHECK(GET(uint32_t, name) >= 1);
         before = bin_size;
@@ -156,12 +167,33 @@ static void test_lengths(void) {
 
 static void test_unknown(void) {
     static char endless[1 << 16];
-    const char *names[] = {"", ".", "arenas", "arenas.", ".arenas", "arenas..page", "arenas.page.", "arenas.pag",
-                           "arenas.pages", "arenas.page.size", "arenas.bin", "arenas.bin.0", "arenas.bin.x.size",
-                           "arenas.bin..size", "arenas.bin.-1.size", "arenas.bin.999.size",
-                           "arenas.bin.18446744073709551616.size", "arenas.bin.99999999999999999999999.size",
-                           "arenas.bin.size", "ARENAS.page", "arenas page", "stats", "opt", "prof", "epoch.epoch",
-                           "\xff\xfe", endless};
+    const char *names[] = {"",
+                           ".",
+                           "arenas",
+                           "arenas.",
+                           ".arenas",
+                           "arenas..page",
+                           "arenas.page.",
+                           "arenas.pag",
+                           "arenas.pages",
+                           "arenas.page.size",
+                           "arenas.bin",
+                           "arenas.bin.0",
+                           "arenas.bin.x.size",
+                           "arenas.bin..size",
+                           "arenas.bin.-1.size",
+                           "arenas.bin.999.size",
+                           "arenas.bin.18446744073709551616.size",
+                           "arenas.bin.99999999999999999999999.size",
+                           "arenas.bin.size",
+                           "ARENAS.page",
+                           "arenas page",
+                           "stats",
+                           "opt",
+                           "prof",
+                           "epoch.epoch",
+                           "\xff\xfe",
+                           endless};
     size_t mib[8];
     memset(endless, 'a', sizeof endless - 1);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -221,13 +253,15 @@ static void test_decay(void) {
     CHECK(SET(ssize_t, "arenas.dirty_decay_ms", -2) == EFAULT);
     CHECK(SET(ssize_t, "arenas.dirty_decay_ms", SSIZE_MAX) == EFAULT);
     CHECK(GET(ssize_t, "arenas.dirty_decay_ms") == 500);
-    CHECK(SET(ssize_t, "arenas.muzzy_decay_ms", -1) == 0 && GET(ssize_t, "arenas.muzzy_decay_ms") == -1);
+    CHECK(SET(ssize_t, "arenas.muzzy_decay_ms", -1) == 0 &&
+          GET(ssize_t, "arenas.muzzy_decay_ms") == -1);
     CHECK(GET(ssize_t, "opt.dirty_decay_ms") == first);
 }
 
 static void test_prof(void) {
     CHECK(!GET(bool, "opt.prof") && GET(bool, "config.prof") && !GET(bool, "prof.active"));
-    CHECK(!GET(bool, "prof.gdump") && GET(uint64_t, "prof.interval") == 0 && GET(size_t, "prof.lg_sample") == 19);
+    CHECK(!GET(bool, "prof.gdump") && GET(uint64_t, "prof.interval") == 0 &&
+          GET(size_t, "prof.lg_sample") == 19);
     // Sampling starts in a process that was not told of it.
     CHECK(SET(size_t, "prof.reset", 0) == 0 && GET(size_t, "prof.lg_sample") == 0);
     CHECK(SET(bool, "prof.active", true) == 0 && GET(bool, "prof.active"));
@@ -239,7 +273,8 @@ static void test_prof(void) {
     CHECK(GET(size_t, "prof.samples") == before + 2);
     free(sampled), free(large), free(unsampled);
     CHECK(GET(size_t, "prof.samples") == before);
-    CHECK(SET(bool, "prof.thread_active_init", false) == 0 && !GET(bool, "prof.thread_active_init"));
+    CHECK(SET(bool, "prof.thread_active_init", false) == 0 &&
+          !GET(bool, "prof.thread_active_init"));
     CHECK(SET(bool, "prof.gdump", true) == 0 && GET(bool, "prof.gdump"));
     CHECK(SET(size_t, "prof.reset", 64) == EINVAL && SET(size_t, "prof.reset", 19) == 0);
     CHECK(SET(const char *, "prof.prefix", "/nowhere/x") == 0);
@@ -286,14 +321,16 @@ static void test_background(void) {
     CHECK(GET(size_t, "max_background_threads") == most);
     CHECK(SET(size_t, "max_background_threads", 0) == EINVAL);
     CHECK(SET(size_t, "max_background_threads", most + 1) == EINVAL);
-    CHECK(SET(size_t, "max_background_threads", 1) == 0 && GET(size_t, "max_background_threads") == 1);
+    CHECK(SET(size_t, "max_background_threads", 1) == 0 &&
+          GET(size_t, "max_background_threads") == 1);
     CHECK(SET(bool, "background_thread", true) == 0);
     wait_for_threads(2);
     /* The child has no background thread, and can start one. */
     pid_t child = fork();
     if (child == 0) {
         CHECK(count_threads() == 1);
-        CHECK(SET(bool, "background_thread", false) == 0 && SET(bool, "background_thread", true) == 0);
+        CHECK(SET(bool, "background_thread", false) == 0 &&
+              SET(bool, "background_thread", true) == 0);
         wait_for_threads(2);
         _exit(0);
     }
@@ -358,7 +395,8 @@ static void test_own_nulls(void) {
     size_t mib[8], length = 8;
     CHECK(mallctl(NULL, NULL, NULL, NULL, 0) == EINVAL);
     CHECK(mallctlnametomib(NULL, mib, &length) == EINVAL);
-    CHECK(mallctlnametomib("epoch", NULL, &length) == EINVAL && mallctlnametomib("epoch", mib, NULL) == EINVAL);
+    CHECK(mallctlnametomib("epoch", NULL, &length) == EINVAL &&
+          mallctlnametomib("epoch", mib, NULL) == EINVAL);
     CHECK(mallctlbymib(NULL, 1, NULL, NULL, NULL, 0) == EINVAL);
     CHECK(mallctlbymib(mib, 1000, NULL, NULL, NULL, 0) == ENOENT);
     CHECK(mallctl("arenas.bin.0x.size", NULL, NULL, NULL, 0) == ENOENT);
@@ -369,10 +407,12 @@ static void test_own_nulls(void) {
 
 static void test_own_prefix(void) {
     size_t page, size = sizeof page, mib[2], length = 2;
-    CHECK(je_mallctl("arenas.page", &page, &size, NULL, 0) == 0 && page == GET(size_t, "arenas.page"));
+    CHECK(je_mallctl("arenas.page", &page, &size, NULL, 0) == 0 &&
+          page == GET(size_t, "arenas.page"));
     CHECK(je_mallctlnametomib("arenas.page", mib, &length) == 0 && length == 2);
     page = 0;
-    CHECK(je_mallctlbymib(mib, length, &page, &size, NULL, 0) == 0 && page == GET(size_t, "arenas.page"));
+    CHECK(je_mallctlbymib(mib, length, &page, &size, NULL, 0) == 0 &&
+          page == GET(size_t, "arenas.page"));
 }
 
 /* Started with dirty_max:20%,reserve:1g,narenas:2,background_thread:auto */

@@ -70,7 +70,8 @@ static void others(void)
     void *maps[200];
     for (int i = 0; i < 200; i++) {
         /* Alternate protections keep the kernel from merging them. */
-        maps[i] = mmap(NULL, 4096, i % 2 ? PROT_READ : PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        maps[i] =
+            mmap(NULL, 4096, i % 2 ? PROT_READ : PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         CHECK(maps[i] != MAP_FAILED);
     }
     for (int i = 0; i < 200; i++)

@@ -1,5 +1,5 @@
-/* Holds blocks of several sizes, is at rest, and prints the allocator's figures by each way that a program has. Its
- * metrics come last. */
+/* Holds blocks of several sizes, is at rest, and prints the allocator's figures by each way that a
+ * program has. Its metrics come last. */
 #include <malloc.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -32,7 +32,8 @@ int main(void) {
     for (int i = 0; i < SOME; i += 3) free(blocks[i]);
     free(large[0]);
 
-    /* Gathered before anything is printed, which allocates, and once before, so that each finds its records. */
+    /* Gathered before anything is printed, which allocates, and once before, so that each finds its
+     * records. */
     CHECK(SET(uint64_t, "epoch", 1) == 0);
     malloc_stats_print(keep, text, "P");
     length = 0;
@@ -43,7 +44,8 @@ int main(void) {
     size_t resident = GET(size_t, "stats.resident"), metadata = GET(size_t, "stats.metadata");
 
     printf("mallinfo2 %zu\n", info.uordblks);
-    printf("allocated %zu\nactive %zu\nresident %zu\nmetadata %zu\n", allocated, active, resident, metadata);
+    printf("allocated %zu\nactive %zu\nresident %zu\nmetadata %zu\n", allocated, active, resident,
+           metadata);
     fwrite(text, 1, length, stdout);
     return 0;
 }

@@ -40,7 +40,9 @@ static void test_walk(void) {
             }
         } else {
             /* The name exists but cannot be read. */
-            answer = mallctl(name, room, &size, NULL, 0) == EPERM ? 0 : mallctl(name, room, &size, NULL, 0);
+            answer = mallctl(name, room, &size, NULL, 0) == EPERM
+                         ? 0
+                         : mallctl(name, room, &size, NULL, 0);
         }
         printf("%s %d %zu\n", name, answer, size);
     }
@@ -50,9 +52,11 @@ static void test_walk(void) {
  * MALLOC_CONF=dirty_decay_ms:70,muzzy_decay_ms:700. */
 static void test_sources(void) {
     CHECK(strcmp(GET(const char *, "opt.malloc_conf.global_var"), malloc_conf) == 0);
-    CHECK(strcmp(GET(const char *, "opt.malloc_conf.global_var_2_conf_harder"), malloc_conf_2_conf_harder) == 0);
+    CHECK(strcmp(GET(const char *, "opt.malloc_conf.global_var_2_conf_harder"),
+                 malloc_conf_2_conf_harder) == 0);
     setenv("MALLOC_CONF", "narenas:1", 1);
-    CHECK(strcmp(GET(const char *, "opt.malloc_conf.env_var"), "dirty_decay_ms:70,muzzy_decay_ms:700") == 0);
+    CHECK(strcmp(GET(const char *, "opt.malloc_conf.env_var"),
+                 "dirty_decay_ms:70,muzzy_decay_ms:700") == 0);
     const char *link;
     size_t size = sizeof link;
     CHECK(mallctl("opt.malloc_conf.symlink", &link, &size, NULL, 0) == ENOENT);
@@ -80,7 +84,8 @@ static void test_tcache(void) {
 
 static size_t most_cached(size_t size) {
     size_t most, room = sizeof most;
-    CHECK(mallctl("thread.tcache.ncached_max.read_sizeclass", &most, &room, &size, sizeof size) == 0);
+    CHECK(mallctl("thread.tcache.ncached_max.read_sizeclass", &most, &room, &size, sizeof size) ==
+          0);
     return most;
 }
 
@@ -114,14 +119,17 @@ static void test_own_cached_blocks(void) {
 static void test_ncached_max(void) {
     CHECK(most_cached(64) > 1 && most_cached(1 << 20 >> 4) <= 4095);
     size_t size = (size_t)1 << 40, most, room = sizeof most;
-    CHECK(mallctl("thread.tcache.ncached_max.read_sizeclass", &most, &room, &size, sizeof size) == EINVAL);
+    CHECK(mallctl("thread.tcache.ncached_max.read_sizeclass", &most, &room, &size, sizeof size) ==
+          EINVAL);
     CHECK(mallctl("thread.tcache.ncached_max.read_sizeclass", &most, &room, NULL, 0) == EINVAL);
     CHECK(SET(const char *, "thread.tcache.ncached_max.write", "8-32:12|64-64:1|128-128:0") == 0);
-    CHECK(most_cached(8) == 12 && most_cached(32) == 12 && most_cached(64) == 1 && most_cached(128) == 0);
+    CHECK(most_cached(8) == 12 && most_cached(32) == 12 && most_cached(64) == 1 &&
+          most_cached(128) == 0);
     size_t other = most_cached(256);
     CHECK(other > 1);
     /* A list with an invalid part changes nothing. */
-    CHECK(SET(const char *, "thread.tcache.ncached_max.write", "64-64:9|x") == EINVAL && most_cached(64) == 1);
+    CHECK(SET(const char *, "thread.tcache.ncached_max.write", "64-64:9|x") == EINVAL &&
+          most_cached(64) == 1);
     CHECK(SET(const char *, "thread.tcache.ncached_max.write", "") == 0);
     CHECK(SET(const char *, "thread.tcache.ncached_max.write", NULL) == EINVAL);
     /* Blocks can still be allocated and freed. */
@@ -163,7 +171,8 @@ static void test_utilization(void) {
     struct utilization one = query(first);
     CHECK(one.regions > 1 && one.free == one.regions - 1 && one.bytes >= one.regions * 112);
     CHECK(one.bin_regions == one.regions && one.bin_free == one.free && one.next_slab != NULL);
-    CHECK((char *)first >= (char *)one.next_slab && (char *)first < (char *)one.next_slab + one.bytes);
+    CHECK((char *)first >= (char *)one.next_slab &&
+          (char *)first < (char *)one.next_slab + one.bytes);
     for (int i = 0; i < 10; i++) {
         CHECK(mallocx(100, flags) != NULL);
     }
@@ -180,7 +189,8 @@ static void test_utilization(void) {
 
     void *large = mallocx(1 << 20, flags);
     struct utilization whole = query(large);
-    CHECK(whole.next_slab == NULL && whole.free == 0 && whole.regions == 1 && whole.bytes >= 1 << 20);
+    CHECK(whole.next_slab == NULL && whole.free == 0 && whole.regions == 1 &&
+          whole.bytes >= 1 << 20);
     CHECK(whole.bin_free == 0 && whole.bin_regions == 0);
     int local;
     struct utilization none = query(&local);
@@ -188,14 +198,17 @@ static void test_utilization(void) {
 
     void *several[3] = {first, large, &local};
     size_t told[3][3], size = sizeof told;
-    CHECK(mallctl("experimental.utilization.batch_query", told, &size, several, sizeof several) == 0);
+    CHECK(mallctl("experimental.utilization.batch_query", told, &size, several, sizeof several) ==
+          0);
     CHECK(told[0][0] == 0 && told[0][1] == one.regions && told[0][2] == one.bytes);
     CHECK(told[1][0] == 0 && told[1][1] == 1 && told[1][2] == whole.bytes && told[2][1] == 0);
     size = sizeof told - 1;
     told[0][1] = 7;
-    CHECK(mallctl("experimental.utilization.batch_query", told, &size, several, sizeof several) == EINVAL);
+    CHECK(mallctl("experimental.utilization.batch_query", told, &size, several, sizeof several) ==
+          EINVAL);
     size = sizeof told;
-    CHECK(mallctl("experimental.utilization.batch_query", told, &size, several, 0) == EINVAL && told[0][1] == 7);
+    CHECK(mallctl("experimental.utilization.batch_query", told, &size, several, 0) == EINVAL &&
+          told[0][1] == 7);
     size = sizeof one - 8;
     CHECK(mallctl("experimental.utilization.query", &one, &size, &first, sizeof first) == EINVAL);
 }
@@ -209,7 +222,8 @@ static void test_batch_alloc(void) {
         int flags;
     } batch = {blocks, BLOCKS, 40, 6 /* 64 bytes */};
     size_t made, size = sizeof made;
-    CHECK(mallctl("experimental.batch_alloc", &made, &size, &batch, sizeof batch) == 0 && made == BLOCKS);
+    CHECK(mallctl("experimental.batch_alloc", &made, &size, &batch, sizeof batch) == 0 &&
+          made == BLOCKS);
     for (int i = 0; i < BLOCKS; i++) {
         CHECK((uintptr_t)blocks[i] % 64 == 0 && sallocx(blocks[i], 0) >= 40);
         memset(blocks[i], i, 40);
@@ -219,7 +233,8 @@ static void test_batch_alloc(void) {
         dallocx(blocks[i], 0);
     }
     batch.size = (size_t)1 << 62;
-    CHECK(mallctl("experimental.batch_alloc", &made, &size, &batch, sizeof batch) == 0 && made == 0);
+    CHECK(mallctl("experimental.batch_alloc", &made, &size, &batch, sizeof batch) == 0 &&
+          made == 0);
     CHECK(mallctl("experimental.batch_alloc", &made, &size, &batch, 8) == EINVAL);
     CHECK(mallctl("experimental.batch_alloc", NULL, NULL, &batch, sizeof batch) == EINVAL);
 }
@@ -240,18 +255,19 @@ static void test_pactivep(void) {
     dallocx(block, NO_CACHE);
 }
 
-static void *hook_alloc(void *hooks, void *address, size_t size, size_t alignment, bool *zero, bool *commit,
-                        unsigned arena);
+static void *hook_alloc(void *hooks, void *address, size_t size, size_t alignment, bool *zero,
+                        bool *commit, unsigned arena);
 static unsigned hooked;
 static struct {
     void *alloc, *dalloc, *destroy, *commit, *decommit, *lazy, *forced, *split, *merge;
 } hooks = {.alloc = hook_alloc};
 
-static void *hook_alloc(void *table, void *address, size_t size, size_t alignment, bool *zero, bool *commit,
-                        unsigned arena) {
+static void *hook_alloc(void *table, void *address, size_t size, size_t alignment, bool *zero,
+                        bool *commit, unsigned arena) {
     (void)table, (void)arena;
     hooked++;
-    char *memory = mmap(NULL, size + alignment, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *memory =
+        mmap(NULL, size + alignment, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (address != NULL || memory == MAP_FAILED) {
         return NULL;
     }
@@ -295,7 +311,8 @@ static void test_thread_event(void) {
         void (*function)(bool, uint64_t, uint64_t);
         uint64_t bytes;
         bool alloc_only;
-    } event = {on_event, 1 << 20, false}, none = {NULL, 1 << 20, false}, zero = {on_event, 0, false};
+    } event = {on_event, 1 << 20, false}, none = {NULL, 1 << 20, false},
+      zero = {on_event, 0, false};
     const char *name = "experimental.hooks.thread_event";
     CHECK(mallctl(name, NULL, NULL, &none, sizeof none) == EINVAL);
     CHECK(mallctl(name, NULL, NULL, &zero, sizeof zero) == EINVAL);

@@ -16,7 +16,9 @@ namespace {
 
 volatile std::size_t impossible = SIZE_MAX / 4;
 
-bool is_aligned(const void *p, std::size_t alignment) { return (reinterpret_cast<std::uintptr_t>(p) & (alignment - 1)) == 0; }
+bool is_aligned(const void *p, std::size_t alignment) {
+    return (reinterpret_cast<std::uintptr_t>(p) & (alignment - 1)) == 0;
+}
 
 void *fill(void *p, std::size_t n, std::size_t alignment = 8) {
     CHECK(p != nullptr);
@@ -39,10 +41,12 @@ void forms() {
             const auto align = static_cast<std::align_val_t>(a);
             ::operator delete(fill(::operator new(n, align), n, a), align);
             ::operator delete(fill(::operator new(n, align), n, a), n, align);
-            ::operator delete(fill(::operator new(n, align, std::nothrow), n, a), align, std::nothrow);
+            ::operator delete(fill(::operator new(n, align, std::nothrow), n, a), align,
+                              std::nothrow);
             ::operator delete[](fill(::operator new[](n, align), n, a), align);
             ::operator delete[](fill(::operator new[](n, align), n, a), n, align);
-            ::operator delete[](fill(::operator new[](n, align, std::nothrow), n, a), align, std::nothrow);
+            ::operator delete[](fill(::operator new[](n, align, std::nothrow), n, a), align,
+                                std::nothrow);
         }
     }
     void *none = nullptr;
@@ -113,16 +117,23 @@ template <class Take> void expect_calls(std::new_handler handler, int expected, 
 void new_handler() {
     const std::size_t n = impossible;
     const auto align = std::align_val_t(4096);
-    expect_calls(give_up_after_three, 3, [&] { CHECK(throws_bad_alloc([&] { (void)::operator new(n); })); });
-    expect_calls(give_up_after_three, 3, [&] { CHECK(throws_bad_alloc([&] { (void)::operator new[](n); })); });
-    expect_calls(give_up_after_three, 3, [&] { CHECK(throws_bad_alloc([&] { (void)::operator new(n, align); })); });
-    expect_calls(give_up_after_three, 3, [&] { CHECK(throws_bad_alloc([&] { (void)::operator new[](n, align); })); });
-    expect_calls(throw_at_second, 2, [&] { CHECK(throws_bad_alloc([&] { (void)::operator new(n); })); });
+    expect_calls(give_up_after_three, 3,
+                 [&] { CHECK(throws_bad_alloc([&] { (void)::operator new(n); })); });
+    expect_calls(give_up_after_three, 3,
+                 [&] { CHECK(throws_bad_alloc([&] { (void)::operator new[](n); })); });
+    expect_calls(give_up_after_three, 3,
+                 [&] { CHECK(throws_bad_alloc([&] { (void)::operator new(n, align); })); });
+    expect_calls(give_up_after_three, 3,
+                 [&] { CHECK(throws_bad_alloc([&] { (void)::operator new[](n, align); })); });
+    expect_calls(throw_at_second, 2,
+                 [&] { CHECK(throws_bad_alloc([&] { (void)::operator new(n); })); });
     // The nothrow forms also run the handler, and return nullptr if it throws.
     expect_calls(throw_at_second, 2, [&] { CHECK(::operator new(n, std::nothrow) == nullptr); });
     expect_calls(throw_at_second, 2, [&] { CHECK(::operator new[](n, std::nothrow) == nullptr); });
-    expect_calls(throw_at_second, 2, [&] { CHECK(::operator new(n, align, std::nothrow) == nullptr); });
-    expect_calls(throw_at_second, 2, [&] { CHECK(::operator new[](n, align, std::nothrow) == nullptr); });
+    expect_calls(throw_at_second, 2,
+                 [&] { CHECK(::operator new(n, align, std::nothrow) == nullptr); });
+    expect_calls(throw_at_second, 2,
+                 [&] { CHECK(::operator new[](n, align, std::nothrow) == nullptr); });
     expect_calls(give_up_after_three, 0, [] { ::operator delete(::operator new(100)); });
 }
 

@@ -76,7 +76,8 @@ static const char *asked_at(void *address) {
     const char *asked = "gone";
     while (fgets(line, sizeof line, file) != NULL) {
         size_t from, to;
-        if (sscanf(line, "%zx-%zx ", &from, &to) == 2) inside = from <= (size_t)address && (size_t)address < to;
+        if (sscanf(line, "%zx-%zx ", &from, &to) == 2)
+            inside = from <= (size_t)address && (size_t)address < to;
         if (inside && strncmp(line, "VmFlags:", 8) == 0)
             asked = strstr(line, " hg") != NULL ? "hg" : strstr(line, " nh") != NULL ? "nh" : "--";
     }
@@ -111,7 +112,8 @@ static void *thread_work(void *argument) {
     unsigned char *blocks[200];
     for (int round = 0; round < 30; round++) {
         for (unsigned i = 0; i < 200; i++) {
-            size_t n = (i * 7919u * (unsigned)(round + 1) + (unsigned)(uintptr_t)argument) % 50000 + 1;
+            size_t n =
+                (i * 7919u * (unsigned)(round + 1) + (unsigned)(uintptr_t)argument) % 50000 + 1;
             blocks[i] = malloc(n);
             CHECK(blocks[i] != NULL);
             blocks[i][0] = (unsigned char)i, blocks[i][n - 1] = (unsigned char)i;
@@ -282,7 +284,8 @@ int main(int count, char **arguments) {
         _exit(0);
     } else if (strcmp(name, "threads") == 0) {
         pthread_t threads[24];
-        for (size_t i = 0; i < 24; i++) CHECK(pthread_create(&threads[i], NULL, thread_work, (void *)i) == 0);
+        for (size_t i = 0; i < 24; i++)
+            CHECK(pthread_create(&threads[i], NULL, thread_work, (void *)i) == 0);
         for (size_t i = 0; i < 24; i++) CHECK(pthread_join(threads[i], NULL) == 0);
         printf("threads ok\n");
     } else if (strcmp(name, "arenas") == 0) {
@@ -290,7 +293,8 @@ int main(int count, char **arguments) {
         pthread_t threads[24];
         pthread_barrier_t together;
         CHECK(pthread_barrier_init(&together, NULL, 24) == 0);
-        for (size_t i = 0; i < 24; i++) CHECK(pthread_create(&threads[i], NULL, live_together, &together) == 0);
+        for (size_t i = 0; i < 24; i++)
+            CHECK(pthread_create(&threads[i], NULL, live_together, &together) == 0);
         for (size_t i = 0; i < 24; i++) CHECK(pthread_join(threads[i], NULL) == 0);
         malloc_stats();
     } else {

@@ -50,7 +50,8 @@ static void print_among_threads(void (*write)(void *, const char *), const char 
     pthread_t threads[THREADS];
     pthread_barrier_init(&arrived, NULL, THREADS + 1);
     pthread_barrier_init(&leave, NULL, THREADS + 1);
-    for (size_t i = 0; i < THREADS; i++) CHECK(pthread_create(&threads[i], NULL, fill, (void *)i) == 0);
+    for (size_t i = 0; i < THREADS; i++)
+        CHECK(pthread_create(&threads[i], NULL, fill, (void *)i) == 0);
     pthread_barrier_wait(&arrived);
     malloc_stats_print(write, &to_stdout, letters);
     pthread_barrier_wait(&leave);

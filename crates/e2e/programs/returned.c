@@ -4,11 +4,10 @@
  *                                percentage of the requested size
  *     torn-down SIZE TIMES       300 MiB of blocks, allocated and freed TIMES times by one thread,
  *                                without a call afterwards: their resident part, in MiB
- *     sleepers THREADS KIB MIB   threads that allocate blocks of mixed sizes one after another, free
- *                                all of them and sleep: the resident memory, in MiB, once it is no
- *                                more than MIB, or three minutes later
- *     untouched SLOTS ROUNDS     blocks of up to 2 MiB, each with one written word, freed by another
- *                                thread: the maximum resident memory, in MiB */
+ *     sleepers THREADS KIB MIB   threads that allocate blocks of mixed sizes one after another,
+ * free all of them and sleep: the resident memory, in MiB, once it is no more than MIB, or three
+ * minutes later untouched SLOTS ROUNDS     blocks of up to 2 MiB, each with one written word, freed
+ * by another thread: the maximum resident memory, in MiB */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdatomic.h>
@@ -57,7 +56,8 @@ static void aligned(size_t align, size_t size, size_t count) {
             exit(4);
         memset(block, 1, size);
     }
-    printf("%.0f\n", (double)(resident_kib() - before) * 1024 * 100 / ((double)size * (double)count));
+    printf("%.0f\n",
+           (double)(resident_kib() - before) * 1024 * 100 / ((double)size * (double)count));
 }
 
 /* ---- torn-down ------------------------------------------------------------------------------- */

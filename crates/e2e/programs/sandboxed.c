@@ -21,22 +21,23 @@
 
 /* The calls that this program and the C library's malloc and threads need. */
 static const int allowed[] = {
-    SYS_brk, SYS_mmap, SYS_munmap, SYS_mprotect, SYS_mremap, SYS_madvise, SYS_futex, SYS_getrandom, SYS_sched_getaffinity,
-    SYS_clone, SYS_clone3, SYS_rseq, SYS_set_robust_list, SYS_rt_sigaction,
-    SYS_rt_sigprocmask, SYS_exit,
-    SYS_write, SYS_clock_nanosleep, SYS_exit_group};
+    SYS_brk,     SYS_mmap,  SYS_munmap,          SYS_mprotect,          SYS_mremap,
+    SYS_madvise, SYS_futex, SYS_getrandom,       SYS_sched_getaffinity, SYS_clone,
+    SYS_clone3,  SYS_rseq,  SYS_set_robust_list, SYS_rt_sigaction,      SYS_rt_sigprocmask,
+    SYS_exit,    SYS_write, SYS_clock_nanosleep, SYS_exit_group};
 
 /* The calls that the loader needs in addition. */
-static const int loading[] = {
-    SYS_execve, SYS_arch_prctl, SYS_access, SYS_openat, SYS_newfstatat, SYS_read, SYS_pread64, SYS_close,
-    SYS_set_tid_address, SYS_prlimit64};
+static const int loading[] = {SYS_execve,          SYS_arch_prctl, SYS_access,  SYS_openat,
+                              SYS_newfstatat,      SYS_read,       SYS_pread64, SYS_close,
+                              SYS_set_tid_address, SYS_prlimit64};
 
 /* The C library reads /proc/sys/vm/overcommit_memory when it shrinks a thread's arena. */
 static const int shrinking[] = {SYS_openat, SYS_read, SYS_close};
 
 static const int resources[] = {
-    SYS_ioprio_set, SYS_mbind, SYS_migrate_pages, SYS_move_pages, SYS_sched_setaffinity, SYS_sched_setattr,
-    SYS_sched_setparam, SYS_sched_setscheduler, SYS_set_mempolicy, SYS_setpriority, SYS_setrlimit};
+    SYS_ioprio_set,        SYS_mbind,         SYS_migrate_pages,  SYS_move_pages,
+    SYS_sched_setaffinity, SYS_sched_setattr, SYS_sched_setparam, SYS_sched_setscheduler,
+    SYS_set_mempolicy,     SYS_setpriority,   SYS_setrlimit};
 
 enum { MOST = 256, CREW = 4 };
 static struct sock_filter code[MOST];
@@ -95,7 +96,8 @@ static void work(void) {
             CHECK(blocks[i] = malloc(1000 + (size_t)i * 600));
             memset(blocks[i], i, 500);
         }
-        for (int i = 0; i < BLOCKS; i += 3) CHECK(blocks[i] = realloc(blocks[i], 2000 + (size_t)i * 900));
+        for (int i = 0; i < BLOCKS; i += 3)
+            CHECK(blocks[i] = realloc(blocks[i], 2000 + (size_t)i * 900));
         for (int i = 0; i < BLOCKS; i++) {
             CHECK(blocks[i][499] == (char)i);
             free(blocks[i]);
@@ -128,7 +130,8 @@ static void *work_in_a_thread(void *unused) {
 static void work_in_threads(void) {
     pthread_t threads[CREW];
     CHECK(pthread_barrier_init(&done, NULL, CREW) == 0);
-    for (int i = 0; i < CREW; i++) CHECK(pthread_create(&threads[i], NULL, work_in_a_thread, NULL) == 0);
+    for (int i = 0; i < CREW; i++)
+        CHECK(pthread_create(&threads[i], NULL, work_in_a_thread, NULL) == 0);
     for (int i = 0; i < CREW; i++) CHECK(pthread_join(threads[i], NULL) == 0);
 }
 

@@ -166,12 +166,14 @@ static void *busy_thread(void *unused) {
 
 /* A whole thread, including its end and destructors. */
 static void show_thread(const char *name, void *(*body)(void *)) {
-    unsigned char *stack = mmap(NULL, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    unsigned char *stack =
+        mmap(NULL, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(stack != MAP_FAILED);
     memset(stack, PAINT, STACK);
     pthread_attr_t attributes;
     pthread_t thread;
-    CHECK(pthread_attr_init(&attributes) == 0 && pthread_attr_setstack(&attributes, stack, STACK) == 0);
+    CHECK(pthread_attr_init(&attributes) == 0 &&
+          pthread_attr_setstack(&attributes, stack, STACK) == 0);
     CHECK(pthread_create(&thread, &attributes, body, NULL) == 0 && pthread_join(thread, NULL) == 0);
     size_t lowest = 0;
     while (stack[lowest] == PAINT) lowest++;

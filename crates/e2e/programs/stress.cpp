@@ -38,7 +38,8 @@ namespace {
 
 unsigned child_seconds;
 std::atomic<bool> over{false};
-std::atomic<std::uint64_t> operations{0}, births{0}, forks{0}, handed_over{0}, freed_by_destructors{0}, signals{0}, trims{0};
+std::atomic<std::uint64_t> operations{0}, births{0}, forks{0}, handed_over{0},
+    freed_by_destructors{0}, signals{0}, trims{0};
 
 /// xorshift64*: small, fast, and random enough for choices.
 class Random {
@@ -74,7 +75,9 @@ struct Block {
 /// ends and one byte per half KiB, so that each page is checked.
 template <class Body> void each_marked_byte(const Block &block, Body body) {
     constexpr std::size_t WHOLE = 8192, STRIDE = 509;
-    const auto mark = [&](std::size_t i) { body(i, static_cast<unsigned char>(block.tag + i * 31 + (i >> 8))); };
+    const auto mark = [&](std::size_t i) {
+        body(i, static_cast<unsigned char>(block.tag + i * 31 + (i >> 8)));
+    };
     if (block.size <= WHOLE) {
         for (std::size_t i = 0; i < block.size; i++) mark(i);
         return;
@@ -91,8 +94,9 @@ void fill(const Block &block) {
 void verify(const Block &block) {
     each_marked_byte(block, [&](std::size_t i, unsigned char value) {
         if (block.bytes[i] != value) {
-            dprintf(STDERR_FILENO, "stress: byte %zu of a block of %zu at %p is 0x%02x instead of 0x%02x\n", i, block.size,
-                    static_cast<void *>(block.bytes), block.bytes[i], value);
+            dprintf(STDERR_FILENO,
+                    "stress: byte %zu of a block of %zu at %p is 0x%02x instead of 0x%02x\n", i,
+                    block.size, static_cast<void *>(block.bytes), block.bytes[i], value);
             abort();
         }
     });
@@ -155,7 +159,8 @@ void take_new(Random &random, Block &block) {
     default:
         block.kind = Kind::NewAligned;
         block.alignment = std::size_t{16} << random.below(9);
-        block.bytes = static_cast<unsigned char *>(::operator new(block.size, std::align_val_t(block.alignment)));
+        block.bytes = static_cast<unsigned char *>(
+            ::operator new(block.size, std::align_val_t(block.alignment)));
     }
 }
 
@@ -168,7 +173,8 @@ Block take(Random &random) {
     else if (kind < 8) take_aligned(random, block);
     else take_new(random, block);
     CHECK(block.bytes != nullptr);
-    if (block.alignment != 0) CHECK((reinterpret_cast<std::uintptr_t>(block.bytes) & (block.alignment - 1)) == 0);
+    if (block.alignment != 0)
+        CHECK((reinterpret_cast<std::uintptr_t>(block.bytes) & (block.alignment - 1)) == 0);
     CHECK(malloc_usable_size(block.bytes) >= block.size);
     fill(block);
     return block;
@@ -182,7 +188,8 @@ void give_back(Random &random, Block &block) {
         else free(block.bytes);
         break;
     case Kind::Aligned:
-        if (free_aligned_sized != nullptr && random.one_in(2)) free_aligned_sized(block.bytes, block.alignment, block.size);
+        if (free_aligned_sized != nullptr && random.one_in(2))
+            free_aligned_sized(block.bytes, block.alignment, block.size);
         else free(block.bytes);
         break;
     case Kind::New:
@@ -307,7 +314,8 @@ void *child_thread(void *argument) {
     churn(random, held, 500, 100);
     pthread_t threads[3];
     for (auto &thread : threads) {
-        CHECK(pthread_create(&thread, nullptr, child_thread, reinterpret_cast<void *>(random.next())) == 0);
+        CHECK(pthread_create(&thread, nullptr, child_thread,
+                             reinterpret_cast<void *>(random.next())) == 0);
     }
     for (auto &thread : threads) CHECK(pthread_join(thread, nullptr) == 0);
     malloc_trim(0);
@@ -333,7 +341,8 @@ void fork_here(Random &random, std::vector<Block> &held) {
     int status = 0;
     while (waitpid(child, &status, 0) < 0) CHECK(errno == EINTR);
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-        dprintf(STDERR_FILENO, "stress: a child of fork ended with status 0x%x (0xe: it hung)\n", status);
+        dprintf(STDERR_FILENO, "stress: a child of fork ended with status 0x%x (0xe: it hung)\n",
+                status);
         abort();
     }
     forks++;
@@ -378,7 +387,8 @@ void *worker(void *argument) {
     for (std::size_t i = 0; i < held.size(); i++) {
         if (i % 3 == 0) estate->blocks.push_back(held[i]);
         else if (i % 3 == 1) local_estate.blocks.push_back(held[i]);
-        else if (Block other = exchange(random, held[i]); other.bytes != nullptr) give_back(random, other);
+        else if (Block other = exchange(random, held[i]); other.bytes != nullptr)
+            give_back(random, other);
     }
     CHECK(pthread_setspecific(key, estate) == 0);
     return nullptr;
@@ -413,13 +423,15 @@ int main(int count, char **arguments) {
     Random random(strtoull(arguments[1], nullptr, 10));
     std::vector<pthread_t> threads(workers);
     const auto start = [&](pthread_t &thread) {
-        CHECK(pthread_create(&thread, nullptr, worker, reinterpret_cast<void *>(random.next())) == 0);
+        CHECK(pthread_create(&thread, nullptr, worker, reinterpret_cast<void *>(random.next())) ==
+              0);
     };
     for (pthread_t &thread : threads) start(thread);
     // Joins the workers in turn and replaces each by a new one. Goes on until everything happened,
     // because on a busy machine little does in a second.
     const auto all_happened = [] {
-        return operations > 0 && forks > 0 && handed_over > 0 && freed_by_destructors > 0 && signals > 0;
+        return operations > 0 && forks > 0 && handed_over > 0 && freed_by_destructors > 0 &&
+               signals > 0;
     };
     for (std::size_t turn = 0; turn < threads.size() || now() < end || !all_happened(); turn++) {
         pthread_t &thread = threads[turn % threads.size()];
@@ -431,9 +443,11 @@ int main(int count, char **arguments) {
     for (Slot &slot : table) {
         if (slot.block.bytes != nullptr) give_back(random, slot.block);
     }
-    std::printf("operations=%llu births=%llu forks=%llu handed_over=%llu freed_by_destructors=%llu signals=%llu trims=%llu\n",
-                static_cast<unsigned long long>(operations), static_cast<unsigned long long>(births),
-                static_cast<unsigned long long>(forks), static_cast<unsigned long long>(handed_over),
-                static_cast<unsigned long long>(freed_by_destructors), static_cast<unsigned long long>(signals),
-                static_cast<unsigned long long>(trims));
+    std::printf("operations=%llu births=%llu forks=%llu handed_over=%llu freed_by_destructors=%llu "
+                "signals=%llu trims=%llu\n",
+                static_cast<unsigned long long>(operations),
+                static_cast<unsigned long long>(births), static_cast<unsigned long long>(forks),
+                static_cast<unsigned long long>(handed_over),
+                static_cast<unsigned long long>(freed_by_destructors),
+                static_cast<unsigned long long>(signals), static_cast<unsigned long long>(trims));
 }

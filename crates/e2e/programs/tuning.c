@@ -17,7 +17,8 @@
 enum { MANY = 64, MIB = 1 << 20 };
 
 /* Keeps all freed memory until the program purges it, as in every process of this test. */
-const char *je_malloc_conf = "dirty_decay_ms:-1,muzzy_decay_ms:-1,narenas:4,background_thread:false";
+const char *je_malloc_conf =
+    "dirty_decay_ms:-1,muzzy_decay_ms:-1,narenas:4,background_thread:false";
 
 static size_t resident(void) {
     uint64_t epoch = 1;

@@ -1,5 +1,5 @@
-/* A program that others watch: it holds memory and allocates until its standard input ends. The first argument says what
- * else it does. It prints a line when that is done. */
+/* A program that others watch: it holds memory and allocates until its standard input ends. The
+ * first argument says what else it does. It prints a line when that is done. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -53,18 +53,21 @@ static void work_until_input_ends(void) {
 
 /* Kills the process for the calls that a shared page would need. */
 static int forbid(void) {
-    static const int calls[] = {SYS_memfd_create, SYS_ftruncate, SYS_fcntl, SYS_fstat, SYS_getpid, SYS_openat};
+    static const int calls[] = {SYS_memfd_create, SYS_ftruncate, SYS_fcntl,
+                                SYS_fstat,        SYS_getpid,    SYS_openat};
     enum { N = sizeof calls / sizeof *calls };
     struct sock_filter filter[2 * N + 2];
     int n = 0;
-    filter[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
+    filter[n++] =
+        (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
     for (int i = 0; i < N; i++) {
         filter[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, calls[i], 0, 1);
         filter[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
     }
     filter[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
     struct sock_fprog program = {.len = n, .filter = filter};
-    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
 
 static void say(const char *line) {
@@ -96,7 +99,8 @@ int main(int argc, char **argv) {
         for (int i = 0; i < 60; i++, usleep(5000))
             work();
         free(held[0]);
-        pid_t child = !strcmp(what, "fork") ? fork() : (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+        pid_t child =
+            !strcmp(what, "fork") ? fork() : (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
         if (child == 0) {
             /* Half of what the parent holds. */
             for (int i = 1; i < BLOCKS / 2; i++)

@@ -17,7 +17,8 @@ static const char *const functions[] = {"malloc", "calloc", "realloc", "free", "
 static const char *definer(void *address) {
     Dl_info info;
     const ElfW(Sym) *symbol = NULL;
-    if (address == NULL || dladdr1(address, &info, (void **)&symbol, RTLD_DL_SYMENT) == 0) return NULL;
+    if (address == NULL || dladdr1(address, &info, (void **)&symbol, RTLD_DL_SYMENT) == 0)
+        return NULL;
     return symbol == NULL || symbol->st_shndx != SHN_UNDEF ? info.dli_fname : NULL;
 }
 
@@ -27,7 +28,8 @@ static const char *definer(void *address) {
 static const char *provider(const char *function) {
     const char *file = definer(dlsym(RTLD_DEFAULT, function));
     struct link_map *program = dlopen(NULL, RTLD_LAZY);
-    for (struct link_map *object = program; file == NULL && object != NULL; object = object->l_next) {
+    for (struct link_map *object = program; file == NULL && object != NULL;
+         object = object->l_next) {
         if (object == program) continue;
         void *handle = dlopen(object->l_name, RTLD_LAZY | RTLD_NOLOAD);
         if (handle != NULL) file = definer(dlsym(handle, function));
@@ -52,7 +54,8 @@ __attribute__((constructor)) static void testify(void) {
     char line[4096], name[4096];
     size_t length = (size_t)snprintf(line, sizeof line, "%s", program_name(name, sizeof name));
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
-        length += (size_t)snprintf(line + length, sizeof line - length, "\t%s", provider(functions[i]));
+        length +=
+            (size_t)snprintf(line + length, sizeof line - length, "\t%s", provider(functions[i]));
         if (length >= sizeof line - 1) return;
     }
     line[length++] = '\n';

@@ -103,7 +103,9 @@ void *memalign(size_t align, size_t size) { return make(align, size); }
 void *aligned_alloc(size_t align, size_t size) { return make(align, size); }
 void *valloc(size_t size) { return make(4096, size); }
 void *pvalloc(size_t size) { return make(4096, (size + 4095) / 4096 * 4096); }
-int posix_memalign(void **out, size_t align, size_t size) { return (*out = make(align, size)) ? 0 : ENOMEM; }
+int posix_memalign(void **out, size_t align, size_t size) {
+    return (*out = make(align, size)) ? 0 : ENOMEM;
+}
 size_t malloc_usable_size(void *block) { return block == NULL ? 0 : header_of(block)->size; }
 
 __attribute__((destructor)) static void end(void) {

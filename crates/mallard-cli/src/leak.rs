@@ -180,7 +180,7 @@ fn summary(leaks: &[Leak], is_known: bool) -> String {
         "the run was too short to tell which of them grow".to_owned()
     };
     let sites = if leaks.len() == 1 { "site" } else { "sites" };
-    let bytes = show::figures::bytes(bytes as f64);
+    let bytes = mallard_figures::bytes(bytes as f64);
     format!("{bytes} at {} {sites} never freed, {told}", leaks.len())
 }
 

@@ -13,9 +13,9 @@
  * `0,1,5` (or `-` for all). Each SETTING changes only PROGRAM's environment: `+NAME=VALUE` sets,
  * `-NAME` removes. The launcher waits, kills the whole process group after TIMEOUT_MS (0: never) or
  * on a signal to stop, and writes `name=value` to the file REPORT: the process id at the start,
- * everything else at the end. Processes that PROGRAM leaves behind, in whatever session, get a moment
- * to end; then they are killed, and `left=NAME` reports each. Its own exit code is 0 whenever it has written the report. Standard
- * input, output and error are the program's.
+ * everything else at the end. Processes that PROGRAM leaves behind, in whatever session, get a
+ * moment to end; then they are killed, and `left=NAME` reports each. Its own exit code is 0
+ * whenever it has written the report. Standard input, output and error are the program's.
  *
  * `weigh` does the same and also reads the exact peak of the program's memory. The kernel counts
  * pages per CPU and adds them to the total 32 at a time, so the peak that a parent sees lacks up to
@@ -81,7 +81,8 @@ static int pin(const char *list) {
 
 /* Returns only on failure, with errno of the step that failed. With a `gate`, waits until its other
  * end is closed. */
-static void become(const char *cpus, char **settings, char **program, const sigset_t *mask, int gate) {
+static void become(const char *cpus, char **settings, char **program, const sigset_t *mask,
+                   int gate) {
     setsid();
     if (pin(cpus) != 0)
         return;
@@ -419,7 +420,8 @@ static int run(char **arguments, int count, Purpose purpose) {
     if (watched)
         close(gate[1]);
     dprintf(out, "pid=%d ", (int)child);
-    if ((counting ? follow(child, deadline, &outcome) : await(child, deadline, &events, &outcome)) != 0)
+    if ((counting ? follow(child, deadline, &outcome)
+                  : await(child, deadline, &events, &outcome)) != 0)
         return die("wait4");
     const long long wall = now_ns() - start;
     clean_up(child, out, outcome.timed_out || outcome.stopped);
@@ -433,10 +435,11 @@ static int run(char **arguments, int count, Purpose purpose) {
     if (counting)
         dprintf(out, "permitted=1 calls=%lld ", outcome.calls);
     dprintf(out,
-            "exit=%d signal=%d error=%d timed_out=%d stopped=%d wall_ns=%lld user_us=%lld system_us=%lld "
+            "exit=%d signal=%d error=%d timed_out=%d stopped=%d wall_ns=%lld user_us=%lld "
+            "system_us=%lld "
             "peak_kib=%ld minor=%ld major=%ld\n",
-            WIFEXITED(status) ? WEXITSTATUS(status) : 0, WIFSIGNALED(status) ? WTERMSIG(status) : 0, error,
-            outcome.timed_out, outcome.stopped, wall,
+            WIFEXITED(status) ? WEXITSTATUS(status) : 0, WIFSIGNALED(status) ? WTERMSIG(status) : 0,
+            error, outcome.timed_out, outcome.stopped, wall,
             (long long)usage->ru_utime.tv_sec * 1000000 + usage->ru_utime.tv_usec,
             (long long)usage->ru_stime.tv_sec * 1000000 + usage->ru_stime.tv_usec, peak_kib,
             usage->ru_minflt, usage->ru_majflt);
@@ -446,7 +449,8 @@ static int run(char **arguments, int count, Purpose purpose) {
 static int warm(const char *text) {
     const size_t bytes = strtoull(text, NULL, 10), page = 4096;
     prctl(PR_SET_PDEATHSIG, SIGTERM);
-    char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED)
         return die("mmap");
     madvise(memory, bytes, MADV_HUGEPAGE);

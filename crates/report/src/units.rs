@@ -3,6 +3,7 @@
 //! A table that mixes `41 ms` with `2.1 s` is easily misread, so one [`TimeUnit`] is chosen for all
 //! values that are shown together.
 
+pub use mallard_figures::{bytes, grouped as count};
 use mallard_statistics::{Comparison, Verdict};
 
 use crate::model::Exit;
@@ -171,34 +172,6 @@ pub fn in_mib(mib: f64) -> String {
         format!("{mib:.1}")
     } else {
         format!("{mib:.0}")
-    }
-}
-
-/// Bytes with a suitable unit: `3.1 MiB`, `1.80 GiB`.
-pub fn bytes(value: f64) -> String {
-    const KIB: f64 = 1024.0;
-    match value {
-        v if v >= 1024.0 * MIB => format!("{:.2} GiB", v / MIB / 1024.0),
-        v if v >= MIB => format!("{} MiB", mib(v)),
-        v if v >= KIB => format!("{:.0} KiB", v / KIB),
-        v => format!("{v:.0} B"),
-    }
-}
-
-/// A count with separators: `1,234,567`.
-pub fn count(value: f64) -> String {
-    let digits = format!("{:.0}", value.abs());
-    let mut text = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    if value < 0.0 && digits != "0" {
-        format!("-{text}")
-    } else {
-        text
     }
 }
 

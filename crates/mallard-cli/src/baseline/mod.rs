@@ -21,6 +21,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use mallard_figures::change;
 use mallard_report::history::History;
 use mallard_statistics::{ALPHA, paired, unpaired};
 
@@ -30,7 +31,7 @@ use file::{Baseline, Block, Save};
 use gate::Gate;
 use looks::Looks;
 use options::{Ab, Check, Command, Options, Outputs, Save as SaveOptions};
-use verdicts::{Line, Outcome, percent};
+use verdicts::{Line, Outcome};
 
 /// A reference has at least this many blocks, and at most that many.
 const SAVED_BLOCKS: (usize, usize) = (8, 30);
@@ -198,7 +199,7 @@ fn anchor_line(
             .median(&gate.metric, true)
             .filter(|then| *then > 0.0)?;
         let now = file::median(blocks, &gate.metric, true)?;
-        Some(format!("{} {}", gate.metric, percent(now / then)))
+        Some(format!("{} {}", gate.metric, change(now / then)))
     });
     let changes: Vec<String> = changes.collect();
     Some(format!(

@@ -8,8 +8,8 @@ use mallard_report::metrics;
 use mallard_report::model::Metric;
 
 use super::file::{self, Baseline};
-use super::verdicts::percent;
 use crate::say::say;
+use mallard_figures::change;
 
 pub fn list() -> Result<ExitCode> {
     let names = file::names();
@@ -65,7 +65,7 @@ pub fn show(name: &str) -> Result<ExitCode> {
                 "  {:<10} {}  {} since the first",
                 metric.name,
                 sparks(&ratios),
-                percent((last - first).exp())
+                change((last - first).exp())
             )?;
         }
     }

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use mallard_figures::change;
 use mallard_report::metrics;
 use mallard_report::model::Metric;
 use mallard_statistics::Comparison;
@@ -66,7 +67,7 @@ impl Line {
         format!(
             "{}: {then} → {now}, {} {}, limit {}: {}{needed}",
             self.metric.name,
-            percent(self.change.ratio),
+            change(self.change.ratio),
             range(&self.change),
             self.gate.shown_limit(),
             self.word()
@@ -74,16 +75,9 @@ impl Line {
     }
 }
 
-/// A ratio as a change in percent.
-pub fn percent(ratio: f64) -> String {
-    let change = (ratio - 1.0) * 100.0;
-    let sign = if change < 0.0 { "−" } else { "+" };
-    format!("{sign}{:.1} %", change.abs())
-}
-
 /// The interval of a change.
 pub fn range(c: &Comparison) -> String {
-    let end = |ratio: f64| percent(ratio).trim_end_matches(" %").to_owned();
+    let end = |ratio: f64| change(ratio).trim_end_matches(" %").to_owned();
     match c.interval {
         Some(interval) => format!("({} to {})", end(interval.low), end(interval.high)),
         None => format!("({}…{})", end(c.range.0), end(c.range.1)),
@@ -109,7 +103,7 @@ impl Outcome {
             rows.push([
                 line.metric.name.clone(),
                 format!("{then} → {now}"),
-                percent(line.change.ratio),
+                change(line.change.ratio),
                 range(&line.change),
                 format!("limit {}", line.gate.shown_limit()),
                 line.word().to_owned(),

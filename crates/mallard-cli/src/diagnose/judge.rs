@@ -8,6 +8,7 @@ mod next;
 mod time;
 mod words;
 
+use mallard_figures::percent;
 use mallard_observe::who::{Family, Pool};
 use mallard_report::diagnosis::{Answer, Bound, Figures, Heap, Next, Trouble};
 use mallard_report::units;
@@ -125,15 +126,6 @@ fn trouble(key: &str, what: &str, because: String) -> Trouble {
         key: key.to_owned(),
         what: what.to_owned(),
         because,
-    }
-}
-
-fn percent(share: f64) -> String {
-    let percent = share * 100.0;
-    if percent >= 9.95 {
-        format!("{percent:.0} %")
-    } else {
-        format!("{percent:.1} %")
     }
 }
 

@@ -1,5 +1,5 @@
-/* Programs with one trouble each, for `mallard diagnose`: the first argument names it. Each runs for
- * about a second. */
+/* Programs with one trouble each, for `mallard diagnose`: the first argument names it. Each runs
+ * for about a second. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <semaphore.h>
@@ -167,7 +167,8 @@ int main(int count, char **words) {
     else if (strcmp(what, "mmap") == 0) mapped();
     else if (strcmp(what, "slow") == 0) slow();
     else if (strcmp(what, "grow") == 0) grow();
-    else if (strcmp(what, "hand-off") == 0) sem_init(&empty, 0, 2), sem_init(&full, 0, 0), in_threads(2, hand_off);
+    else if (strcmp(what, "hand-off") == 0)
+        sem_init(&empty, 0, 2), sem_init(&full, 0, 0), in_threads(2, hand_off);
     else if (strcmp(what, "pinned") == 0) kept(4);
     else if (strcmp(what, "held-back") == 0) kept(0);
     else if (strcmp(what, "leak") == 0) leak();

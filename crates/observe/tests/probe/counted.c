@@ -38,7 +38,8 @@ static void work(unsigned seed) {
         seed = seed * 1103515245 + 12345;
         unsigned slot = (seed >> 16) % 100, size = (seed >> 8) % 5000;
         if (blocks[slot] && i % 3 == 0) {
-            __atomic_fetch_sub(&live, (long long)malloc_usable_size(blocks[slot]), __ATOMIC_RELAXED);
+            __atomic_fetch_sub(&live, (long long)malloc_usable_size(blocks[slot]),
+                               __ATOMIC_RELAXED);
             blocks[slot] = took(realloc(blocks[slot], size + 1));
             continue;
         }
@@ -117,7 +118,8 @@ int main(int count, char **words) {
         say("none", malloc(PTRDIFF_MAX) == NULL && errno == ENOMEM);
         return 0;
     } else if (strcmp(what, "peak") == 0) {
-        /* Gone before anybody looks: by the thread itself, and by one that frees what another made. */
+        /* Gone before anybody looks: by the thread itself, and by one that frees what another made.
+         */
         enum { PEAK_BLOCKS = 20, PEAK_BYTES = 1000000 };
         void *blocks[PEAK_BLOCKS];
         for (int round = 0; round < 2; round++) {

@@ -1,9 +1,8 @@
-//! A profile on the screen, as JSON and as one HTML file. [`figures`] writes numbers.
+//! A profile on the screen, as JSON and as one HTML file.
 //!
 //! A [`Page`] is what all forms share: the profile or a pair of profiles, the question, and what was
 //! found out about names.
 
-pub mod figures;
 mod html;
 mod json;
 mod table;

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use super::figures::{bytes, count, duration, percent, plus_minus, signed};
 use super::{Named, Page};
 use crate::model::{Allocated, Profile};
 use crate::view::diff::{self, Change};
@@ -12,6 +11,7 @@ use crate::view::rows::{By, Origin, Place, Row, rows};
 use crate::view::stack::{short, short_path};
 use crate::view::summary::Summary;
 use crate::view::{Absent, Figures, View};
+use mallard_figures::{bytes, count, duration, percent, plus_minus, signed};
 
 /// How a table fits the screen.
 #[derive(Debug, Clone, Copy)]
@@ -246,7 +246,7 @@ fn sampling(profile: &Profile, summary: &Summary) -> Option<String> {
     if profile.period <= 1 {
         return Some(format!("every one of {blocks} blocks"));
     }
-    let period = super::figures::size(profile.period);
+    let period = mallard_figures::size(profile.period);
     match summary.samples {
         Some(samples) => {
             let samples = count(samples);

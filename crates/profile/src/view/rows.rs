@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use super::stack::{Stacks, Step, Steps};
 use super::{Figures, View};
 use crate::model::{LabelValue, Profile, Sample, Text};
-use crate::show::figures;
 
 /// What a row of a table is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -171,7 +170,7 @@ fn size(views: &[(View, Figures)], sample: &Sample) -> Option<String> {
             LabelValue::Text(text) => text.parse().ok(),
         });
     if let Some(bytes) = exact {
-        return Some(figures::size(bytes));
+        return Some(mallard_figures::size(bytes));
     }
     let mean = views.iter().find_map(|(_, of_view)| {
         let blocks = sample.values[of_view.blocks?];
@@ -179,7 +178,7 @@ fn size(views: &[(View, Figures)], sample: &Sample) -> Option<String> {
         bytes.checked_div(u64::try_from(blocks).ok()?)
     })?;
     let above = mean.max(8).checked_next_power_of_two().unwrap_or(1 << 63);
-    Some(format!("≤ {}", figures::size(above)))
+    Some(format!("≤ {}", mallard_figures::size(above)))
 }
 
 fn origin(steps: &Steps<'_>) -> Origin {

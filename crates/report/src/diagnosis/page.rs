@@ -1,8 +1,9 @@
 //! A diagnosis as one HTML file that needs no network.
 
+use mallard_figures::percent;
 use maud::{DOCTYPE, Markup, html};
 
-use super::text::{lines, markdown, percent, shares, title};
+use super::text::{lines, markdown, shares, title};
 use super::{Answer, Diagnosis, Figures, Moment};
 use crate::html::{copy, page_head};
 use crate::units;

@@ -1,5 +1,7 @@
 //! A diagnosis on the terminal.
 
+use mallard_figures::percent;
+
 use super::{Answer, Calls, Diagnosis, Figures};
 use crate::units;
 
@@ -325,14 +327,4 @@ fn named(shares: &[(String, f64)]) -> String {
         .map(|(name, share)| format!("{name} {}", percent(*share)))
         .collect();
     texts.join(", ")
-}
-
-/// A share as a percentage with a suitable number of digits.
-pub fn percent(share: f64) -> String {
-    let percent = share * 100.0;
-    match percent.abs() {
-        size if size >= 9.95 => format!("{percent:.0} %"),
-        size if size >= 0.05 || size == 0.0 => format!("{percent:.1} %"),
-        _ => "< 0.1 %".to_owned(),
-    }
 }

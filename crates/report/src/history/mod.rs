@@ -102,7 +102,7 @@ impl History {
                 (Some(a), Some(b)) => a.high < b.low || b.high < a.low,
                 _ => false,
             };
-            let change = percent(now.ratio / then.ratio);
+            let change = mallard_figures::change(now.ratio / then.ratio);
             apart.then(|| format!("{} {change}", series.metric.name))
         };
         let gated = last
@@ -157,16 +157,6 @@ impl History {
 fn interval(c: &Comparison) -> String {
     let (low, high) = c.interval.map_or(c.range, |i| (i.low, i.high));
     format!("{low:.3} to {high:.3}")
-}
-
-/// A ratio as a change in percent.
-fn percent(ratio: f64) -> String {
-    let change = (ratio - 1.0) * 100.0;
-    format!(
-        "{}{:.1} %",
-        if change < 0.0 { '−' } else { '+' },
-        change.abs()
-    )
 }
 
 /// The baseline on a terminal.

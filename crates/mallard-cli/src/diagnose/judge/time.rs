@@ -1,11 +1,12 @@
 //! What the allocator does to the program's time: one function for each trouble.
 
+use mallard_figures::percent;
 use mallard_observe::who::Family;
 use mallard_report::diagnosis::{Figures, Trouble};
 use mallard_report::units;
 
 use super::super::thresholds as limit;
-use super::{percent, trouble};
+use super::trouble;
 
 /// All of them, the worst first.
 pub fn troubles(f: &Figures, family: Family) -> Vec<Trouble> {

@@ -1,9 +1,9 @@
 //! The verdict as a sentence.
 
+use mallard_figures::percent;
 use mallard_report::diagnosis::{Answer, Bound, Figures, Trouble};
 
 use super::super::thresholds as limit;
-use super::percent;
 use super::time::heap_faults;
 
 /// How malloc is the bottleneck, by the first trouble.

@@ -1,4 +1,8 @@
-//! Numbers as text. Bytes have binary units, all have three digits at most.
+//! Numbers as text, the same in every table, page and message of the lab.
+//!
+//! Bytes have binary units. A figure has three digits at most, unless it is exact. The crates that
+//! show something (`mallard-profile`, `mallard-report` and the command) build on this one, which
+//! depends on nothing.
 
 /// Bytes as people read them: `812 MiB`, `1.92 GiB`, `640 B`.
 pub fn bytes(value: f64) -> String {
@@ -12,7 +16,7 @@ pub fn bytes(value: f64) -> String {
 /// A count: `6,450`, `1.3 M`.
 pub fn count(value: f64) -> String {
     if value.abs() < 99_999.5 {
-        return grouped(value.round() as i64);
+        return grouped(value);
     }
     scaled(value / 1e3, 1000.0, &["k", "M", "G", "T", "P"])
 }
@@ -22,20 +26,27 @@ pub fn size(bytes: u64) -> String {
     const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let shift = (bytes.trailing_zeros() / 10).min(6) as usize;
     if bytes == 0 || shift == 0 {
-        return format!("{} B", grouped(i64::try_from(bytes).unwrap_or(i64::MAX)));
+        return format!("{} B", grouped(bytes as f64));
     }
     format!("{} {}", bytes >> (10 * shift), UNITS[shift])
 }
 
-/// A share: `41 %`, `0.4 %`, `<0.1 %`.
+/// A share: `41 %`, `4.1 %`, `<0.1 %`.
 pub fn percent(share: f64) -> String {
     let percent = share * 100.0;
     match percent.abs() {
         0.0 => "0 %".to_owned(),
         p if p < 0.05 => "<0.1 %".to_owned(),
-        p if p < 0.95 => format!("{percent:.1} %"),
+        p if p < 9.95 => format!("{percent:.1} %"),
         _ => format!("{percent:.0} %"),
     }
+}
+
+/// The change that a ratio is: `+8.0 %` for 1.08, `−2.5 %` for 0.975.
+pub fn change(ratio: f64) -> String {
+    let change = (ratio - 1.0) * 100.0;
+    let sign = if change < 0.0 { '−' } else { '+' };
+    format!("{sign}{:.1} %", change.abs())
 }
 
 /// An error: `±1.6 %`.
@@ -96,8 +107,9 @@ fn digits(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-fn grouped(value: i64) -> String {
-    let digits = value.unsigned_abs().to_string();
+/// A whole number with separators: `1,234,567`.
+pub fn grouped(value: f64) -> String {
+    let digits = format!("{:.0}", value.abs());
     let mut text = String::new();
     for (place, digit) in digits.chars().enumerate() {
         if place > 0 && (digits.len() - place).is_multiple_of(3) {
@@ -105,7 +117,10 @@ fn grouped(value: i64) -> String {
         }
         text.push(digit);
     }
-    if value < 0 { format!("-{text}") } else { text }
+    match value < 0.0 && digits != "0" {
+        true => format!("-{text}"),
+        false => text,
+    }
 }
 
 #[cfg(test)]
@@ -127,8 +142,13 @@ mod tests {
         assert_eq!(size(1280), "1,280 B");
         assert_eq!(size(65_536), "64 KiB");
         assert_eq!(percent(0.414), "41 %");
+        assert_eq!(percent(0.041), "4.1 %");
         assert_eq!(percent(0.004), "0.4 %");
         assert_eq!(percent(0.0001), "<0.1 %");
+        assert_eq!(percent(0.0), "0 %");
+        assert_eq!(change(1.08), "+8.0 %");
+        assert_eq!(change(0.975), "−2.5 %");
+        assert_eq!(grouped(-1_234_567.0), "-1,234,567");
         assert_eq!(plus_minus(0.016), "±1.6 %");
         assert_eq!(duration(1.3e6), "1.3 ms");
         assert_eq!(duration(7.56e12), "2.1 h");
