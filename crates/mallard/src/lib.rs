@@ -165,10 +165,6 @@ pub mod ctl;
 mod fork;
 #[cfg(not(loom))]
 mod heap;
-#[cfg_attr(
-    not(test),
-    expect(dead_code, unused_imports, reason = "the sampler calls it")
-)]
 mod prof;
 #[cfg(not(loom))]
 mod space;

@@ -30,7 +30,8 @@ mod tag;
 #[cfg(not(loom))]
 mod walk;
 
-#[cfg(not(loom))]
+// Only tests look at a walk itself.
+#[cfg(all(test, not(loom)))]
 pub use frames::{End, OMITTED, Walk};
 #[cfg(not(loom))]
 pub use registers::Registers;

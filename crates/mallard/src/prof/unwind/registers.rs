@@ -78,6 +78,7 @@ impl Registers {
     }
 
     /// What a signal interrupted, from the third argument of its handler.
+    #[cfg(test)]
     pub fn interrupted(context: &libc::ucontext_t) -> Registers {
         let all = &context.uc_mcontext.gregs;
         let [rip, rsp, rbp, rbx] =
