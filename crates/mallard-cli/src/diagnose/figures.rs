@@ -85,6 +85,7 @@ pub fn figures(runs: &Runs, asked: Option<Way>) -> (Figures, Way) {
     waits(&mut f, runs, (user + system) / wall.max(1e-6));
     f.calls = calls(&counts, found.main(), wall, count as u64);
     faults(&mut f, last, found);
+    runs.faults.fault_kinds(&mut f);
     memory(&mut f, found);
     if let Ok(counted) = &runs.syscalls {
         let seconds = if counted.cut {

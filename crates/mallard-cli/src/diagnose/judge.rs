@@ -101,10 +101,11 @@ fn bound(f: &Figures, cpus: usize) -> Option<Bound> {
     } else {
         f.waiting.unwrap_or(0.0)
     };
-    // A share of CPU time, of the part of busy time that does not wait.
+    // A share of CPU time, of the part of busy time that does not wait, of the time that is busy.
+    let busy = busy(f);
     let gone = |inside: f64, faults: f64| {
         let share = waiting + (1.0 - waiting) * (inside + faults);
-        1.0 / (1.0 - share.min(0.99))
+        1.0 / (1.0 - (busy * share).min(0.99))
     };
     let middle = (low + high) / 2.0;
     let grows = time::heap_grows(f);
@@ -119,6 +120,15 @@ fn bound(f: &Figures, cpus: usize) -> Option<Bound> {
         // Where both are nearly all of the time, the estimate of faults takes too much.
         without_faults: (faults >= 0.005 && middle + faults < 0.95).then(|| gone(middle, faults)),
     })
+}
+
+/// The part of its wall time in which the program computes or waits for the allocator, at most: what
+/// it sleeps besides becomes no shorter. Of several threads, those that sleep may be the same all
+/// the time.
+fn busy(f: &Figures) -> f64 {
+    let asleep: f64 = f.waits_outside.iter().map(|(_, share)| share).sum();
+    let awake = (1.0 - asleep).max(0.0) * f.threads.max(1) as f64;
+    awake.min(1.0)
 }
 
 fn trouble(key: &str, what: &str, because: String) -> Trouble {

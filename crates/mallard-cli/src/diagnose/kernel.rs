@@ -38,6 +38,14 @@ impl Kernel {
         Kernel::new(Samples::of_children)
     }
 
+    /// For the page faults alone of a process that has just begun.
+    pub fn faults_of(process: i32) -> Kernel {
+        Kernel::new(|what| match what {
+            What::Faults => Samples::of(process, what),
+            What::Time | What::Calls => Err(Refused::Unwanted),
+        })
+    }
+
     fn new(open: impl Fn(What) -> Result<Samples, Refused>) -> Kernel {
         let (faults, calls) = (open(What::Faults), open(What::Calls));
         let why = |samples: &Result<Samples, Refused>| {
@@ -106,8 +114,8 @@ impl Told {
         }
     }
 
-    /// Adds shares of page faults, and rates of system calls over all runs.
-    pub fn figures(&self, f: &mut Figures) {
+    /// Adds the shares of page faults by what lies at their addresses.
+    pub fn fault_kinds(&self, f: &mut Figures) {
         let faults: u64 = self.faults.values().sum();
         f.fault_kinds = self
             .faults
@@ -115,6 +123,11 @@ impl Told {
             .map(|(region, count)| (region.name().to_owned(), *count as f64 / faults as f64))
             .collect();
         f.fault_kinds.sort_by(|a, b| b.1.total_cmp(&a.1));
+    }
+
+    /// Adds shares of page faults, and rates of system calls over all runs.
+    pub fn figures(&self, f: &mut Figures) {
+        self.fault_kinds(f);
         let seen: u64 = self.calls.values().flatten().sum();
         let seconds = f.wall_seconds.max(1e-3) * f64::from(f.runs.max(1));
         // Those that were lost were like the others.
@@ -128,28 +141,31 @@ impl Told {
 
     /// How both were had, or why not.
     pub fn ways(&self) -> [Evidence; 2] {
-        let evidence = |what: &str, refused: &Option<String>, how: String| Evidence {
-            what: what.to_owned(),
-            how: match refused {
-                Some(reason) => format!("not known: {reason}"),
-                None => how,
-            },
-        };
         let lost = match self.lost {
             0 => String::new(),
             lost => format!("; {lost} more were lost"),
         };
+        let calls =
+            format!("the kernel’s tracepoint, each call with the stack that makes it{lost}");
         [
-            evidence(
-                "faults by kind",
-                &self.no_faults,
-                "samples of the kernel, one page fault in 13, with its address".to_owned(),
-            ),
-            evidence(
-                "system calls",
-                &self.no_calls,
-                format!("the kernel’s tracepoint, each call with the stack that makes it{lost}"),
-            ),
+            self.way_of_faults(),
+            evidence("system calls", self.no_calls.as_deref(), calls),
         ]
+    }
+
+    /// How the kinds of page faults were had, or why not.
+    pub fn way_of_faults(&self) -> Evidence {
+        let how = "samples of the kernel, one page fault in 13, with its address";
+        evidence("faults by kind", self.no_faults.as_deref(), how.to_owned())
+    }
+}
+
+fn evidence(what: &str, refused: Option<&str>, how: String) -> Evidence {
+    Evidence {
+        what: what.to_owned(),
+        how: match refused {
+            Some(reason) => format!("not known: {reason}"),
+            None => how,
+        },
     }
 }

@@ -372,6 +372,7 @@ fn ways(runs: &Runs, way: Way) -> Vec<Evidence> {
             "page faults",
             "the kernel’s count; again: beyond the pages resident at the peak",
         ),
+        runs.faults.way_of_faults(),
         evidence(
             "memory at the end",
             "RSS before and after the allocator’s own purge, at exit",

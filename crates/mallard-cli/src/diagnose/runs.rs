@@ -1,5 +1,6 @@
 //! The runs of a diagnosis: with the probe, without it, and once more to count system calls.
 
+use std::cell::RefCell;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,10 +11,12 @@ use anyhow::{Result, anyhow};
 use mallard_allocators::program::Program;
 use mallard_measure::{Launcher, Measurement, Purpose, Spec, Stop};
 use mallard_observe::folder::Ask;
+use mallard_observe::perf::Code;
 use mallard_observe::syscalls::{self, Syscalls};
 use mallard_observe::{Findings, Folder, PROBE, PROBE_NAME, Settings, Watch, layout};
 use mallard_service::Ready;
 
+use super::kernel::{Kernel, Told};
 use super::options::{Options, Way};
 use super::thresholds::{BUSY, WAITS_SECONDS, WANTED_SAMPLES};
 use crate::race::Beside;
@@ -49,6 +52,8 @@ pub struct Runs {
     /// Requests a second that a service answered in the run with the probe, and without it.
     pub observed_rate: Option<f64>,
     pub plain_rate: Option<f64>,
+    /// Where page faults lie, in all runs with the probe.
+    pub faults: Told,
 }
 
 /// Runs the program.
@@ -73,6 +78,7 @@ impl Runner<'_> {
             ended_by_us: false,
             observed_rate: None,
             plain_rate: None,
+            faults: Told::default(),
         };
         let begun = Instant::now();
         say("running with the probe");
@@ -174,22 +180,20 @@ impl Runner<'_> {
             .duration
             .map(|duration| Instant::now() + duration);
         let mut ended_by_us = false;
-        let beside = |pid: u32| -> Result<Box<Findings>, Box<Findings>> {
+        let beside = |pid: u32| -> Result<Box<Seen>, Box<Seen>> {
             let watch = Watch::new(folder.path(), Settings::default());
+            let faults = Faults::of(pid);
             let enough = || until.is_some_and(|until| Instant::now() >= until);
             if let Some(work) = self.service {
-                return beside_service(work, pid, watch);
+                return beside_service(work, pid, watch, faults);
             }
-            let findings = Box::new(watch.until_end_of(pid, enough));
+            let findings = watch.until_end_of(pid, || faults.take() || enough());
+            let seen = Box::new((findings, faults.told()));
             if !enough() || !mallard_observe::proc::is_alive(pid as i32) {
-                return Ok(findings);
+                return Ok(seen);
             }
             // An error has the launcher kill what does not end by itself.
-            if ends(pid) {
-                Ok(findings)
-            } else {
-                Err(findings)
-            }
+            if ends(pid) { Ok(seen) } else { Err(seen) }
         };
         let (measured, found) = self.launcher.run_beside(&spec, Purpose::Cost, beside)?;
         if self.service.is_none() && until.is_some_and(|until| Instant::now() >= until) {
@@ -203,10 +207,11 @@ impl Runner<'_> {
                 .map_err(|failure| work::failed(&failure))?;
             runs.observed_rate = run.ops_per_second;
         }
-        let found = found.unwrap_or_else(|findings| findings);
+        let (found, faults) = *found.unwrap_or_else(|seen| seen);
         runs.ended_by_us |= ended_by_us;
         runs.elsewhere = folder.elsewhere.clone();
-        runs.observed.push((measured, *found));
+        runs.faults.add(faults);
+        runs.observed.push((measured, found));
         Ok(())
     }
 
@@ -278,8 +283,45 @@ impl Runner<'_> {
     }
 }
 
+/// What a run with the probe has shown.
+type Seen = (Findings, Told);
+
+/// The page faults of a program while it is watched.
+struct Faults {
+    kernel: RefCell<Kernel>,
+    code: RefCell<Code>,
+    started_by: i32,
+}
+
+impl Faults {
+    fn of(pid: u32) -> Faults {
+        Faults {
+            kernel: RefCell::new(Kernel::faults_of(pid as i32)),
+            code: RefCell::default(),
+            started_by: mallard_observe::proc::parent(pid as i32).unwrap_or(0),
+        }
+    }
+
+    /// Takes what has come. That is never a reason to end.
+    fn take(&self) -> bool {
+        let (mut kernel, mut code) = (self.kernel.borrow_mut(), self.code.borrow_mut());
+        kernel.take(&mut code, self.started_by);
+        false
+    }
+
+    fn told(self) -> Told {
+        self.take();
+        self.kernel.into_inner().told()
+    }
+}
+
 /// Watches a server while its load runs. An error has the launcher kill what is left of it.
-fn beside_service(work: &Work, pid: u32, watch: Watch) -> Result<Box<Findings>, Box<Findings>> {
+fn beside_service(
+    work: &Work,
+    pid: u32,
+    watch: Watch,
+    faults: Faults,
+) -> Result<Box<Seen>, Box<Seen>> {
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         let driver = scope.spawn(|| {
@@ -287,10 +329,11 @@ fn beside_service(work: &Work, pid: u32, watch: Watch) -> Result<Box<Findings>, 
             over.store(true, Ordering::Release);
             driven
         });
-        let found = Box::new(watch.until_end_of(pid, || over.load(Ordering::Acquire)));
+        let found = watch.until_end_of(pid, || faults.take() || over.load(Ordering::Acquire));
+        let seen = Box::new((found, faults.told()));
         match driver.join() {
-            Ok(Ok(())) => Ok(found),
-            Ok(Err(_)) => Err(found),
+            Ok(Ok(())) => Ok(seen),
+            Ok(Err(_)) => Err(seen),
             Err(panic) => std::panic::resume_unwind(panic),
         }
     })

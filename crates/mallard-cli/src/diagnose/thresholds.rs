@@ -38,6 +38,8 @@ pub const GROWTH_FIT: f64 = 0.95;
 pub const GROWTH_BYTES: u64 = 8 << 20;
 /// Share of thread time from which a wait outside the allocator is what takes the time.
 pub const OUTSIDE: f64 = 0.30;
+/// Share of wall time that the program sleeps, from which the sentence on the bound says so.
+pub const ASLEEP: f64 = 0.05;
 /// CPUs that a program uses below which it only waits, and how long it must have been seen to.
 pub const BUSY: f64 = 0.05;
 pub const WAITS_SECONDS: f64 = 0.2;

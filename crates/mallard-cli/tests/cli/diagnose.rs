@@ -93,11 +93,14 @@ fn memory_that_goes_and_comes_is_named_by_how_it_goes() {
 
 #[test]
 fn a_heap_that_grows_is_named() {
-    assert_trouble(
-        &diagnosed(&Place::new(), "grow", ONCE, &[]),
-        Answer::Yes,
-        "growth",
-    );
+    let d = diagnosed(&Place::new(), "grow", ONCE, &[]);
+    assert_trouble(&d, Answer::Yes, "growth");
+    // Its page faults lie in the heap, where the kernel tells their addresses.
+    let way = d.ways.iter().find(|way| way.what == "faults by kind");
+    let heap = d.figures.fault_kinds.iter().find(|kind| kind.0 == "heap");
+    let known = !way.unwrap().how.starts_with("not known");
+    assert_eq!(known, heap.is_some(), "{:?}", d.figures.fault_kinds);
+    assert!(heap.is_none_or(|heap| heap.1 > 0.5), "{heap:?}");
 }
 
 #[test]

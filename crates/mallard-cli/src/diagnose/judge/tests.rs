@@ -60,6 +60,29 @@ fn the_bound_of_a_saturated_program_has_no_waits() {
 }
 
 #[test]
+fn the_bound_of_a_program_that_sleeps_is_of_its_wall_time() {
+    let mut f = figures(0.2);
+    f.threads = 1;
+    f.user_seconds = 1.0;
+    f.running = 0.1;
+    f.waits_outside = vec![("sleep".to_owned(), 0.9)];
+    let bound = judged(&f).bound.unwrap();
+    assert!(
+        (bound.low - 1.0 / (1.0 - 0.1 * 0.19)).abs() < 1e-9,
+        "{bound:?}"
+    );
+    // Half asleep, and no allocator helps with that half.
+    f.waits_outside[0].1 = 0.5;
+    let verdict = judged(&f);
+    let told = "by wall time, of which 50 % is spent waiting for other things";
+    assert!(verdict.sentence.contains(told), "{}", verdict.sentence);
+    // Of several threads, one may be awake all the time.
+    f.threads = 4;
+    let bound = judged(&f).bound.unwrap();
+    assert!((bound.low - 1.0 / 0.81).abs() < 1e-9, "{bound:?}");
+}
+
+#[test]
 fn waits_inside_are_locks() {
     let mut f = figures(0.01);
     f.waiting = Some(0.031);

@@ -5,6 +5,7 @@ use mallard_report::diagnosis::{Answer, Bound, Figures, Trouble};
 
 use super::super::thresholds as limit;
 use super::time::heap_faults;
+use super::{busy, percent};
 
 /// How malloc is the bottleneck, by the first trouble.
 fn how(troubles: &[Trouble]) -> &'static str {
@@ -45,14 +46,15 @@ pub fn sentence(
             let by = how(troubles);
             match bound {
                 Some(bound) if bound.high >= limit::BOUND => format!(
-                    "{by} If malloc and free cost nothing: {:.2} to {:.2} × as fast (95 %){}. That is \
+                    "{by} If malloc and free cost nothing: {:.2} to {:.2} × as fast (95 %){}{}. That is \
                      the most an allocator can bring, but for what the placing of blocks does to \
                      caches.",
                     bound.low,
                     bound.high,
                     bound.without_faults.map_or(String::new(), |more| format!(
                         "; {more:.2} without those page faults either"
-                    ))
+                    )),
+                    sleeps(f)
                 ),
                 _ if troubles[0].key == "growth" => {
                     format!("{by} They take {} of CPU time.", percent(heap_faults(f)))
@@ -71,6 +73,18 @@ pub fn sentence(
         }
     }
     text
+}
+
+/// How much of the time the program sleeps, where that limits what an allocator can bring.
+fn sleeps(f: &Figures) -> String {
+    let asleep = 1.0 - busy(f);
+    match asleep >= limit::ASLEEP {
+        true => format!(
+            ", by wall time, of which {} is spent waiting for other things",
+            percent(asleep)
+        ),
+        false => String::new(),
+    }
 }
 
 fn capital(text: &str) -> String {
