@@ -13,7 +13,7 @@ use mallard_report::model::{Cell, Exit, Experiment, Failure, Kind, Row, Run};
 use mallard_report::{stats, units};
 
 use crate::args::Compare;
-use crate::hooks::Prepare;
+use crate::lazy::{self, Watched};
 use crate::outlook::Outlook;
 use crate::progress::Progress;
 use crate::race::{self, Beside, Entry, Race, Start};
@@ -83,14 +83,14 @@ pub fn run(options: &Compare) -> Result<ExitCode> {
         units::plural(race::runners(&entries), "allocator"),
         race.runs.each()
     ));
-    let prepare = options.hooks.before_each();
+    let watched = Watched::new(options.hooks.before_each());
     options.hooks.set_up()?;
     let row = race::Row {
         what: &label,
         entries: &entries,
         peak_bytes: 0,
         weight: 1.0,
-        beside: prepare.as_ref().map(|prepare| prepare as &dyn Beside),
+        beside: Some(&watched as &dyn Beside),
         counting_weight: 0.0,
     };
     let mut glibc_ended = None;
@@ -101,21 +101,25 @@ pub fn run(options: &Compare) -> Result<ExitCode> {
         if options.show_output {
             show_output(allocator, measured);
         }
-        match options.ignore_failure {
+        let run = match options.ignore_failure {
             true => any_end(measured),
             false => judge(allocator, glibc_ended, measured),
-        }
+        };
+        run.map(|run| watched.correct(run))
     });
     race.finish();
     options.hooks.clean_up()?;
-    if let Some(reason) = prepare.as_ref().and_then(Prepare::failure) {
+    if let Some(reason) = watched.failure() {
         bail!(reason);
     }
 
     let experiment = experiment(
         shown.clone(),
         label.into_owned(),
-        description(glibc_ended),
+        [description(glibc_ended), lazy::told(&cells)]
+            .join(" ")
+            .trim()
+            .to_owned(),
         cells,
     );
     let settings = settings(options, &program, runs);
@@ -281,6 +285,7 @@ fn settings(options: &Compare, program: &Program, runs: Runs) -> Vec<(String, St
             "allocators take turns; each follows every other equally often".to_owned(),
         ),
         ("CPUs", cpus.to_string()),
+        (lazy::SETTING.0, lazy::SETTING.1.to_owned()),
         (
             "memory warmed before each run",
             if common.no_warm { "no" } else { "yes" }.to_owned(),

@@ -33,6 +33,7 @@ mod exporter;
 mod extras;
 mod folder;
 mod hooks;
+mod lazy;
 mod leak;
 mod list;
 mod machine;

@@ -44,6 +44,11 @@ pub trait Beside: Sync {
 
     /// Runs beside the process. A failure kills the process; the judge then reports the reason.
     fn drive(&self, pid: u32, purpose: Purpose) -> Result<(), Failed>;
+
+    /// Whether a run may be repeated. A driver that records every run of its process says no.
+    fn may_repeat(&self) -> bool {
+        false
+    }
 }
 
 /// Carries no reason: the driver keeps it.
@@ -276,8 +281,7 @@ impl Race<'_> {
         let mut tries = 1;
         let measured = loop {
             let (measured, lost) = self.warm_and_run(row, spec, part.peak)?;
-            // A driver records every run of its process, so none of them may be repeated.
-            let counts = lost && row.beside.is_none() && self.warm;
+            let counts = lost && row.beside.is_none_or(Beside::may_repeat) && self.warm;
             let hurt = counts
                 && (measured.as_ref())
                     .is_ok_and(|run| is_hurt(run.wall, part.least, self.long, run.peak_rss_bytes));

@@ -59,7 +59,7 @@ fn write_pairs(e: &Experiment, csv: &mut csv::Writer<&mut dyn Write>) -> csv::Re
     Ok(())
 }
 
-const FIGURES: [&str; 21] = [
+const FIGURES: [&str; 22] = [
     "median_seconds",
     "min_seconds",
     "max_seconds",
@@ -78,6 +78,7 @@ const FIGURES: [&str; 21] = [
     "system_seconds",
     "minor_faults",
     "major_faults",
+    "lazy_free_bytes",
     "runs",
     "output",
     "failure",
@@ -237,6 +238,8 @@ fn wide_figures(
         f.system.median.to_string(),
         f.minor_faults.median.to_string(),
         f.major_faults.median.to_string(),
+        (cell.runs.iter().filter_map(|run| run.lazy_free_bytes).max())
+            .map_or_else(String::new, |bytes| bytes.to_string()),
         f.runs.to_string(),
         output.to_owned(),
         failure,

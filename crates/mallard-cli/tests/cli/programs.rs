@@ -300,3 +300,48 @@ fn variants_stand_side_by_side_and_what_reads_no_options_is_told() {
     assert_eq!(code, Some(0), "{stdout}{stderr}");
     assert!(stdout.contains("glibc reads no option string"), "{stdout}");
 }
+
+#[test]
+fn pages_that_the_kernel_may_take_at_will_do_not_count() {
+    let place = Place::new();
+    let source = r#"
+        #include <string.h>
+        #include <sys/mman.h>
+        #include <unistd.h>
+        static char *touched(size_t bytes) {
+            char *memory = mmap(0, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            memset(memory, 1, bytes);
+            return memory;
+        }
+        int main(void) {
+            const size_t bytes = 64 << 20;
+            if (madvise(touched(bytes), bytes, MADV_FREE)) return 1;
+            touched(bytes);
+            usleep(1600000);
+            return 0;
+        }
+    "#;
+    let program = place.compile("lazy", source, &["-O1"]);
+    let words = ["compare", "-r", "1", "-w", "0", "-a", "glibc", "--"];
+    let mut command = place.mallard(&words);
+    let (code, stdout, stderr) = outcome(command.arg(program));
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    let results = place.text("mallard-results/latest/compare.json");
+    let results = mallard_report::read_json(&mut results.as_bytes()).unwrap();
+    let run = &results.experiments[0].rows[0].cells[0].runs[0];
+    let lazy = run.lazy_free_bytes.unwrap();
+    assert!(lazy > 60 << 20, "{run:?}");
+    assert!(
+        (64 << 20..100 << 20).contains(&run.peak_rss_bytes),
+        "{run:?}"
+    );
+    let flat = stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        flat.contains("may take at will (LazyFree), at most: glibc 6"),
+        "{stdout}"
+    );
+    let page = place.text("mallard-results/latest/compare.html");
+    assert!(page.contains("may take at will (LazyFree), at most: glibc 6"));
+    let csv = place.text("mallard-results/latest/compare.csv");
+    assert!(csv.contains(&lazy.to_string()), "{csv}");
+}
