@@ -15,7 +15,10 @@
  * 0 is four ticks of the plan, which is a millisecond or less. touch: 0
  * nothing, 1 a byte in each page that the program touched, 2 the first byte, 3 every byte. pollute:
  * bytes of a buffer of its own that each thread writes whenever it has waited. none: no allocator;
- * all else is done, so that its time and memory are what the replay itself costs. */
+ * all else is done, so that its time and memory are what the replay itself costs.
+ *
+ * With a speed it also prints its resident memory at a hundred points of the recorded time, as lines
+ * `curve SECONDS BYTES`. */
 #include "memory.h"
 
 #include <linux/futex.h>
@@ -63,6 +66,7 @@ typedef struct {
 static Slot *slots;
 static _Atomic uint32_t waiting_for_slots, waiting_for_pace, pace, running_threads, next_point;
 static _Atomic int64_t curve[POINTS], peak;
+static _Atomic uint64_t rss_at[POINTS]; /* resident bytes at the same times; only with a speed */
 static _Atomic uint64_t ended_live;
 static uint64_t start_ns, speed, window_us, touch_mode, pollute, none;
 
@@ -227,8 +231,11 @@ static int tick(Lane *lane, uint64_t us, int64_t most) {
     }
     uint32_t next = atomic_load(&next_point);
     while (next < POINTS && us >= points_us[next])
-        if (atomic_compare_exchange_weak(&next_point, &next, next + 1))
+        if (atomic_compare_exchange_weak(&next_point, &next, next + 1)) {
+            if (speed)
+                atomic_store(&rss_at[next], rss_bytes());
             atomic_store(&curve[next++], live);
+        }
     return waited;
 }
 
@@ -502,6 +509,9 @@ int main(int argc, char **argv) {
     printf("replay_live %lld\n", (long long)live);
     for (int i = 0; i < POINTS; i++)
         printf("replay_curve %lld\n", (long long)curve[i]);
+    for (int i = 0; i < POINTS; i++)
+        if (rss_at[i])
+            printf("curve %.6f %llu\n", (double)points_us[i] / 1e6, (unsigned long long)rss_at[i]);
     print_memory();
     print_result(seconds > 0 ? seconds : 1e-9, head.operations);
     return 0;

@@ -316,6 +316,7 @@ impl Runner<'_> {
                 about: None,
                 settings: Vec::new(),
                 metrics: Vec::new(),
+                live: Vec::new(),
                 cells,
             });
             if let Some(line) = session::row_line(&what, &experiment) {

@@ -102,6 +102,7 @@ mod tests {
             about: None,
             settings: Vec::new(),
             metrics: vec![metric.clone()],
+            live: Vec::new(),
             cells: vec![
                 cell("glibc", &[100.0, 101.0, 99.0, 100.0, 100.5, 99.5]),
                 cell("mallard", &[110.0, 111.1, 108.9, 110.0, 110.5, 109.5]),

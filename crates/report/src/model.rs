@@ -117,6 +117,10 @@ pub struct Row {
     /// The figures that every run of a service has, in the order of a reader.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<Metric>,
+    /// The live bytes of a program that is replayed, beside the RSS of [`Run::curve`], as pairs of
+    /// seconds and bytes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub live: Vec<(f64, u64)>,
     pub cells: Vec<Cell>,
 }
 
@@ -131,6 +135,7 @@ impl Row {
             about: None,
             settings: Vec::new(),
             metrics: Vec::new(),
+            live: Vec::new(),
             cells,
         }
     }
@@ -191,7 +196,8 @@ pub struct Run {
     /// usually with everything freed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_rss_bytes: Option<u64>,
-    /// Pages that the kernel may take at will (`MADV_FREE`), which `end_rss_bytes` leaves out.
+    /// Pages that the kernel may take at will (`MADV_FREE`), which `end_rss_bytes` leaves out; of a
+    /// program that is compared, those that `peak_rss_bytes` leaves out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lazy_free_bytes: Option<u64>,
     /// When it started, in seconds of the session: the order of all runs.

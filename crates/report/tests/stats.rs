@@ -81,6 +81,7 @@ fn row(label: &str, cells: Vec<Cell>) -> Row {
         about: None,
         settings: Vec::new(),
         metrics: Vec::new(),
+        live: Vec::new(),
         cells,
     }
 }

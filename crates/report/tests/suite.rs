@@ -41,6 +41,7 @@ fn row(label: &str, cells: Vec<Cell>) -> Row {
         }),
         settings: Vec::new(),
         metrics: Vec::new(),
+        live: Vec::new(),
         cells,
     }
 }

@@ -183,12 +183,28 @@ struct Replay<'a> {
 }
 
 /// What the replay itself costs.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 struct Base {
     seconds: f64,
     cpu: f64,
     peak: u64,
     end: u64,
+    /// Its RSS over the recorded time, in one of the runs.
+    curve: Vec<(f64, u64)>,
+}
+
+impl Base {
+    /// The RSS at a recorded time.
+    fn rss(&self, seconds: f64) -> u64 {
+        let before = self.curve.iter().take_while(|(at, _)| *at <= seconds);
+        before.last().map_or(0, |(_, bytes)| *bytes)
+    }
+}
+
+/// The live bytes of the recorded program over its time.
+fn live(plan: &Plan) -> Vec<(f64, u64)> {
+    let seconds = plan.curve_us.iter().map(|us| *us as f64 / 1e6);
+    seconds.zip(plan.curve.iter().copied()).collect()
 }
 
 /// The workload's arguments.
@@ -233,6 +249,7 @@ fn base(launcher: &Launcher, stop: &Stop, spec: &dyn Fn() -> Spec) -> Result<Bas
             cpu: cpu(&measured),
             peak: measured.peak_rss_bytes,
             end: answer.end_rss_bytes.unwrap_or(0),
+            curve: answer.curve,
         });
     }
     let middle = |of: fn(&Base) -> f64| {
@@ -245,6 +262,7 @@ fn base(launcher: &Launcher, stop: &Stop, spec: &dyn Fn() -> Spec) -> Result<Bas
         cpu: middle(|base| base.cpu),
         peak: middle(|base| base.peak as f64) as u64,
         end: middle(|base| base.end as f64) as u64,
+        curve: all.pop().map_or_else(Vec::new, |base| base.curve),
     })
 }
 
@@ -361,7 +379,7 @@ impl Replay<'_> {
             if let Some(seen) = Seen::read(&text) {
                 fidelity.add(&seen, self.plan);
             }
-            Ok(self.less_base(run, measured, speed, base))
+            Ok(self.less_base(run, measured, speed, &base))
         });
         race.finish();
         Ok(Row {
@@ -372,13 +390,18 @@ impl Replay<'_> {
             about: None,
             settings: Vec::new(),
             metrics: Vec::new(),
+            live: match speed.0 {
+                // The RSS at full speed is not over the recorded time.
+                None => Vec::new(),
+                Some(_) => live(self.plan),
+            },
             cells,
         })
     }
 
     /// A run's figures without what the replay itself costs. In a row that keeps the recorded time,
     /// CPU time is compared.
-    fn less_base(&self, run: Run, measured: &Measurement, speed: Speed, base: Base) -> Run {
+    fn less_base(&self, run: Run, measured: &Measurement, speed: Speed, base: &Base) -> Run {
         let seconds = match speed.0 {
             None => run.seconds - base.seconds,
             Some(_) => cpu(measured) - base.cpu,
@@ -389,6 +412,9 @@ impl Replay<'_> {
             ops_per_second: Some(self.plan.calls as f64 / seconds),
             peak_rss_bytes: run.peak_rss_bytes.saturating_sub(base.peak),
             end_rss_bytes: run.end_rss_bytes.map(|end| end.saturating_sub(base.end)),
+            curve: (run.curve.iter())
+                .map(|(at, bytes)| (*at, bytes.saturating_sub(base.rss(*at))))
+                .collect(),
             ..run
         }
     }

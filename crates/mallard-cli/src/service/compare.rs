@@ -79,6 +79,7 @@ pub fn run(options: &Compare, service: &Service, runs: Runs) -> Result<ExitCode>
             about: None,
             settings: Vec::new(),
             metrics: work.metrics(),
+            live: Vec::new(),
             cells,
         }],
     };

@@ -342,6 +342,7 @@ impl Suite<'_> {
                 })
                 .collect(),
             metrics: Vec::new(),
+            live: Vec::new(),
             cells: Vec::new(),
         }
     }

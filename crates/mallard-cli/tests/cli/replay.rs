@@ -55,8 +55,19 @@ fn threads_replay_on_two_allocators_and_tell_their_fidelity() {
             assert_eq!(cell["failure"], Value::Null, "{cell:#}");
         }
     }
+    // Memory over time is told where the recorded time is kept, beside what lived.
+    let curve = |row: &Value| row["cells"][0]["runs"][0]["curve"].as_array().map(Vec::len);
+    assert_eq!(curve(&rows[0]), None);
+    assert!(
+        curve(&rows[1]).is_some_and(|points| points > 10),
+        "{:#}",
+        rows[1]
+    );
+    assert_eq!(rows[1]["live"].as_array().map(Vec::len), Some(100));
     let page = place.text("out/report.html");
     assert!(page.contains("Fidelity: in all 6 runs"));
+    assert!(page.contains("RSS over time in 4x") && !page.contains("RSS over time in max"));
+    assert!(page.contains("series k-live"));
 }
 
 #[test]

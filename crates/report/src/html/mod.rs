@@ -15,6 +15,7 @@ mod chart;
 mod copy;
 mod lines;
 mod marks;
+mod over_time;
 mod palette;
 mod scale;
 mod suite;
@@ -225,6 +226,9 @@ fn experiment(r: &Results, e: &Experiment, palette: &Palette) -> Markup {
                 (suite::experiment(e, &names, palette))
             } @else {
                 (plots(r, e, &names, palette))
+                @for row in e.rows.iter().filter(|row| over_time::is_known(row)) {
+                    (over_time::draw(row, &names, palette, over_time::note(r.kind, row)))
+                }
                 (tables::experiment(r.kind, e, &names, palette))
             }
             (tables::failures(e, palette))

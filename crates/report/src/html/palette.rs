@@ -41,6 +41,15 @@ pub struct Look {
     pub shape: Shape,
 }
 
+/// The look of what a replayed program had allocated, which is no allocator's.
+pub fn live() -> Look {
+    Look {
+        name: "live".to_owned(),
+        class: "k-live".to_owned(),
+        shape: Shape::Circle,
+    }
+}
+
 /// The looks of all allocators of a report.
 pub struct Palette {
     looks: Vec<Look>,

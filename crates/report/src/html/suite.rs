@@ -1,23 +1,19 @@
 //! The section of the full suite: means, rows that need work, ratios for time and each kind of
 //! memory, latencies, kernel activity, and a plot of memory over time.
 
-use std::collections::BTreeMap;
-
 use mallard_statistics::Verdict;
 use maud::{Markup, html};
 
-use super::chart::{Chart, Point, Series};
 use super::palette::Palette;
-use super::scale::Scale;
-use super::{lines, tables, thin};
+use super::{over_time, tables};
 use crate::export::failure_line;
-use crate::model::{Experiment, Results, Row, Run};
+use crate::model::{Experiment, Results, Row};
 use crate::stats::SUBJECT;
 use crate::suite::{self, Place, Plain, Ratios};
 use crate::units;
 
-/// The number of points per second of a curve.
-const POINTS_PER_SECOND: f64 = 10.0;
+/// What the curves of the suite show.
+const NOTE: &str = "MiB; starts when everything but the kept blocks has been freed";
 
 /// The ranking over all rows, and the rows in which the subject is behind.
 pub fn summary(r: &Results, palette: &Palette) -> Markup {
@@ -59,7 +55,7 @@ pub fn summary(r: &Results, palette: &Palette) -> Markup {
 /// Everything in the suite's section below its title.
 pub fn experiment(e: &Experiment, names: &[&str], palette: &Palette) -> Markup {
     html! {
-        @for row in e.rows.iter().filter(|row| has_curve(row)) { (curve(row, names, palette)) }
+        @for row in e.rows.iter().filter(|row| over_time::is_known(row)) { (over_time::draw(row, names, palette, NOTE)) }
         @for table in suite::RATIOS.iter().filter(|table| suite::is_told(e, table.figure)) {
             h3 { (table.title) ", as a multiple of the best peer’s" }
             (ratios(e, names, table, palette))
@@ -192,106 +188,6 @@ fn about(e: &Experiment) -> Markup {
                         }
                     }
                 }
-            }
-        }
-    }
-}
-
-fn has_curve(row: &Row) -> bool {
-    row.cells
-        .iter()
-        .any(|cell| cell.failure.is_none() && cell.runs.iter().any(|run| run.curve.len() > 1))
-}
-
-/// The curves of a row: for each allocator that of the run with the median end.
-fn median_curves<'a>(row: &'a Row, names: &[&'a str]) -> Vec<(&'a str, Vec<(f64, u64)>)> {
-    let median = |name: &'a str| {
-        let cell = row
-            .cells
-            .iter()
-            .find(|cell| cell.allocator == name && cell.failure.is_none())?;
-        let has_curve = |run: &&Run| !run.curve.is_empty();
-        let mut runs: Vec<_> = cell.runs.iter().filter(has_curve).collect();
-        runs.sort_by_key(|run| run.curve.last().map(|point| point.1));
-        let run = runs.get(runs.len() / 2)?;
-        Some((name, thin::largest_triangles(&run.curve, thin::MOST_POINTS)))
-    };
-    names.iter().filter_map(|name| median(name)).collect()
-}
-
-/// A row of a chart for a moment of a run.
-fn moment_row(at: f64, threads: u32) -> Row {
-    Row {
-        label: format!("{at}"),
-        x: Some(at),
-        threads,
-        seconds_are: None,
-        about: None,
-        settings: Vec::new(),
-        metrics: Vec::new(),
-        cells: Vec::new(),
-    }
-}
-
-/// RSS over time.
-fn curve(row: &Row, names: &[&str], palette: &Palette) -> Markup {
-    let all = median_curves(row, names);
-    // The runs sample at the same rate but not at the same instants.
-    let moment = |at: f64| (at * POINTS_PER_SECOND).round() as i64;
-    let mut moments: BTreeMap<i64, usize> = BTreeMap::new();
-    for point in all.iter().flat_map(|(_, curve)| curve.iter()) {
-        moments.insert(moment(point.0), 0);
-    }
-    for (index, slot) in moments.values_mut().enumerate() {
-        *slot = index;
-    }
-    let rows: Vec<Row> = moments
-        .keys()
-        .map(|moment| moment_row(*moment as f64 / POINTS_PER_SECOND, row.threads))
-        .collect();
-    let point = |name: &str, at: f64, bytes: u64| {
-        let value = bytes as f64 / units::MIB;
-        let tip = format!("{name} · after {at:.1} s\n{}", units::bytes(bytes as f64));
-        Point {
-            row: moments[&moment(at)],
-            value,
-            low: value,
-            high: value,
-            runs: Vec::new(),
-            tip,
-        }
-    };
-    let series = all.iter().map(|(name, curve)| {
-        let mut points: Vec<Point> = curve
-            .iter()
-            .map(|(at, bytes)| point(name, *at, *bytes))
-            .collect();
-        points.dedup_by_key(|point| point.row);
-        Series {
-            look: palette.look(name),
-            points,
-        }
-    });
-    let chart = Chart {
-        id: "curve",
-        title: format!("RSS over time in {}", row.label),
-        note: "MiB; starts when everything but the kept blocks has been freed".to_owned(),
-        rows: &rows,
-        axis: "seconds",
-        series: series.collect(),
-        scale: Scale::fit(
-            all.iter()
-                .flat_map(|(_, curve)| curve.iter())
-                .map(|(_, bytes)| *bytes as f64 / units::MIB),
-        ),
-        reference: None,
-        format: units::in_mib,
-    };
-    html! {
-        div class="plots" {
-            figure data-plot=(chart.id) {
-                figcaption { b { (chart.title) } " " span { (chart.note) } }
-                (lines::draw(&chart))
             }
         }
     }

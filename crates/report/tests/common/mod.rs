@@ -117,6 +117,7 @@ fn row(label: &str, x: Option<f64>, threads: u32, cells: Vec<Cell>) -> Row {
         about: None,
         settings: Vec::new(),
         metrics: Vec::new(),
+        live: Vec::new(),
         cells,
     }
 }

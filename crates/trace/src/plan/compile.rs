@@ -34,7 +34,9 @@ pub struct Plan {
     pub calls: u64,
     pub span_us: u64,
     pub peak_bytes: u64,
+    /// Live bytes at a hundred points of the recorded time, and when these are.
     pub curve: Vec<u64>,
+    pub curve_us: Vec<u64>,
     pub freed_elsewhere: u64,
     /// Queries that are left out, because another thread freed the block than the one that asked.
     pub queries_left_out: u64,
@@ -541,6 +543,7 @@ impl Compiler {
         plan.curve.resize(POINTS, self.live);
         let end = (self.before.saturating_sub(self.first + self.stalled)) * UNIT_NS / 1000;
         self.points_us.resize(POINTS, end);
+        plan.curve_us.clone_from(&self.points_us);
         plan.lives = self.blocks.finish();
         plan.stalled_us = self.stalled * UNIT_NS / 1000;
         let last = self.before.saturating_sub(self.first + self.stalled);
