@@ -4,8 +4,8 @@ use mallard_figures::percent;
 use mallard_report::diagnosis::{Answer, Bound, Figures, Trouble};
 
 use super::super::thresholds as limit;
+use super::busy;
 use super::time::heap_faults;
-use super::{busy, percent};
 
 /// How malloc is the bottleneck, by the first trouble.
 fn how(troubles: &[Trouble]) -> &'static str {
