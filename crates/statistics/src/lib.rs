@@ -12,6 +12,7 @@
 //! allocator, measures nothing and depends on nothing.
 
 pub mod holm;
+mod order;
 pub mod paired;
 pub mod signed_rank;
 pub mod unpaired;

@@ -1,5 +1,6 @@
 //! Two programs compared block by block.
 
+use crate::order::{key, number};
 use crate::signed_rank::{self, SignedRank};
 use crate::{ALPHA, LEAST_BLOCKS};
 
@@ -195,17 +196,6 @@ fn count_up_to(sorted: &[f64], limit: f64) -> usize {
         count += above - index;
     }
     count
-}
-
-/// A number's place in the order of all numbers.
-fn key(value: f64) -> i128 {
-    let bits = (value + 0.0).to_bits() as i64;
-    i128::from(if bits < 0 { i64::MIN - bits } else { bits })
-}
-
-fn number(key: i128) -> f64 {
-    let key = key as i64;
-    f64::from_bits((if key < 0 { i64::MIN - key } else { key }) as u64)
 }
 
 #[cfg(test)]

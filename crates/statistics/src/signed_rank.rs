@@ -69,7 +69,7 @@ impl SignedRank {
 }
 
 /// The standard normal distribution, within 1.5e-7 (Abramowitz and Stegun, 7.1.26).
-fn standard_normal(z: f64) -> f64 {
+pub(crate) fn standard_normal(z: f64) -> f64 {
     let x = z.abs() / std::f64::consts::SQRT_2;
     let t = 1.0 / (1.0 + 0.327_591_1 * x);
     let series = t
