@@ -4,10 +4,12 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::{carried, clean};
+use crate::{carried, clean, unused};
 
 /// The variable that names the file to which such a build appends its counts when a process ends.
 pub const VARIABLE: &str = "MALLARD_COUNTERS";
+/// What the names of the folders of such builds begin with.
+pub(crate) const PREFIX: &str = "counting-";
 
 /// Builds `libmallard.so` with the feature `counters`; returns at once if it is up to date. An
 /// error is a sentence.
@@ -37,6 +39,7 @@ pub fn counting_library(cache: Option<&Path>) -> Result<PathBuf, String> {
             manifest.display()
         ));
     }
+    unused::touch(&target);
     let library = target.join("release/libmallard.so");
     carried::preloadable(&library).map_err(|reason| format!("{} {reason}", library.display()))?;
     library
@@ -51,7 +54,7 @@ fn folder_of(manifest: &Path) -> String {
     let path = manifest.canonicalize();
     let path = path.as_deref().unwrap_or(manifest);
     let hash = carried::short_hash(path.as_os_str().as_encoded_bytes());
-    format!("counting-{hash}")
+    format!("{PREFIX}{hash}")
 }
 
 #[cfg(test)]

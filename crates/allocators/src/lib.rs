@@ -27,6 +27,7 @@ mod error;
 mod peers;
 pub mod probe;
 pub mod program;
+mod unused;
 mod workshop;
 
 pub use allocator::{Allocator, Kind, environment};

@@ -1,0 +1,163 @@
+//! Removes cached folders that nothing uses any more.
+//!
+//! Every build of the lab has other embedded files, so it writes a folder of its own, and a checkout
+//! of the sources has one for its counting build. A folder's time of change says when a lab used it
+//! last ([`touch`]). [`prune`] runs only where a lab writes a new folder, and keeps what is young,
+//! the newest few, and whatever a running process has loaded or passes on in its environment.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+/// A folder that no lab used for this long goes.
+const UNUSED: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+/// So many folders stay, however many labs were built in a month.
+const NEWEST: usize = 12;
+/// The digits of a hash in a folder's name.
+const DIGITS: usize = 12;
+
+/// Notes that a folder is used now. To spare the disk, a note of today stays.
+pub(crate) fn touch(folder: &Path) {
+    let now = SystemTime::now();
+    if used(folder).is_some_and(|then| now.duration_since(then).is_ok_and(|age| age < DAY / 2)) {
+        return;
+    }
+    // A cache that cannot be written to is not pruned either.
+    let _ = File::open(folder).and_then(|folder| folder.set_modified(now));
+}
+
+/// Removes the folders in `cache` that are not in use. What cannot be removed stays.
+pub(crate) fn prune(cache: &Path) {
+    let now = SystemTime::now();
+    let mut folders: Vec<(SystemTime, PathBuf)> = fs::read_dir(cache)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|entry| is_ours(&entry.file_name().to_string_lossy()))
+        .filter_map(|entry| Some((used(&entry.path())?, entry.path())))
+        .collect();
+    folders.sort_by(|one, other| other.cmp(one));
+    let old: Vec<PathBuf> = folders
+        .into_iter()
+        .enumerate()
+        .filter(|(index, (then, _))| {
+            let age = now.duration_since(*then).unwrap_or_default();
+            age > UNUSED || (*index >= NEWEST && age > DAY)
+        })
+        .map(|(_, (_, folder))| folder)
+        .collect();
+    if old.is_empty() {
+        return;
+    }
+    let running = running();
+    for folder in old {
+        if !is_named(&running, &folder) {
+            let _ = fs::remove_dir_all(folder);
+        }
+    }
+}
+
+/// When a folder was used last; none for what is no folder.
+fn used(folder: &Path) -> Option<SystemTime> {
+    let found = fs::symlink_metadata(folder).ok()?;
+    found.is_dir().then(|| found.modified().ok())?
+}
+
+/// Whether a name is one that the lab gives: a hash, or that of a counting build.
+fn is_ours(name: &str) -> bool {
+    let hash = name.strip_prefix(crate::counting::PREFIX).unwrap_or(name);
+    hash.len() == DIGITS && hash.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// What the running processes have mapped and what their environment says, as far as this user may
+/// read it.
+fn running() -> Vec<u8> {
+    let mut all = Vec::new();
+    for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        if process.file_name().to_string_lossy().parse::<u32>().is_ok() {
+            for file in ["maps", "environ"] {
+                all.extend(fs::read(process.path().join(file)).unwrap_or_default());
+            }
+        }
+    }
+    all
+}
+
+/// Whether a path within the folder is named.
+fn is_named(text: &[u8], folder: &Path) -> bool {
+    let mut path = folder.as_os_str().as_encoded_bytes().to_vec();
+    path.push(b'/');
+    text.windows(path.len()).any(|window| window == path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    /// A folder with a file, last used so many days ago.
+    fn folder(cache: &Path, name: &str, days: u32) -> PathBuf {
+        let folder = cache.join(name);
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("libmallard.so"), "").unwrap();
+        let then = SystemTime::now() - DAY * days;
+        File::open(&folder).unwrap().set_modified(then).unwrap();
+        folder
+    }
+
+    #[test]
+    fn what_was_long_unused_goes_and_everything_else_stays() {
+        let cache = tempfile::tempdir().unwrap();
+        let stay = [
+            ("0123456789ab", 29),
+            ("peers", 90),
+            ("0123456789abc", 90),
+            ("mine", 90),
+        ];
+        let go = [("ba9876543210", 31), ("counting-ba9876543210", 31)];
+        let make = |(name, days)| folder(cache.path(), name, days);
+        let (stay, go) = (stay.map(make), go.map(make));
+        prune(cache.path());
+        assert!(stay.iter().all(|folder| folder.exists()), "{stay:?}");
+        assert!(!go.iter().any(|folder| folder.exists()), "{go:?}");
+    }
+
+    #[test]
+    fn of_many_young_folders_the_newest_stay_and_those_of_today() {
+        let cache = tempfile::tempdir().unwrap();
+        let make = |number: u32, days| folder(cache.path(), &format!("{number:012x}"), days);
+        let today: Vec<PathBuf> = (0..10).map(|number| make(number, 0)).collect();
+        let older: Vec<PathBuf> = (10..20).map(|number| make(number, number - 8)).collect();
+        prune(cache.path());
+        assert!(today.iter().all(|folder| folder.exists()));
+        let left: Vec<bool> = older.iter().map(|folder| folder.exists()).collect();
+        assert_eq!(
+            left.iter().filter(|stays| **stays).count(),
+            NEWEST - today.len()
+        );
+        assert!(left[0] && left[1], "{left:?}");
+    }
+
+    #[test]
+    fn a_folder_that_a_running_process_names_or_that_is_used_again_stays() {
+        let cache = tempfile::tempdir().unwrap();
+        let named = folder(cache.path(), "0123456789ab", 40);
+        let again = folder(cache.path(), "1123456789ab", 40);
+        touch(&again);
+        // Its environment alone names the folder: glibc does not find what to preload.
+        let mut process = Command::new("cat")
+            .env("MALLARD_TEST", named.join("libmallard.so"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        prune(cache.path());
+        assert!(named.exists() && again.exists());
+        // It ends with its input.
+        drop(process.stdin.take());
+        process.wait().unwrap();
+        prune(cache.path());
+        assert!(!named.exists() && again.exists());
+    }
+}
