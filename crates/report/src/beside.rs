@@ -6,13 +6,14 @@
 use std::fmt::Write as _;
 
 use mallard_statistics::Comparison;
-use maud::{DOCTYPE, html};
+use maud::html;
 
 use crate::diagnosis::{self, Diagnosis};
-use crate::history::History;
-use crate::html::{cell, copy, page_head};
+use crate::history::{Checked, History};
+use crate::html::{Frame, STYLE, cell, copy};
 use crate::metrics;
 use crate::model::Results;
+use crate::sites::Sites;
 use crate::stats;
 use crate::tuning::Tuning;
 use crate::units;
@@ -158,6 +159,35 @@ pub fn histories(all: &[(String, History)]) -> Beside {
     beside
 }
 
+/// Checks of baselines: each limit with its verdict.
+pub fn checks(all: &[(String, Checked)]) -> Beside {
+    let files = all
+        .iter()
+        .map(|(name, c)| (name.clone(), c.sentence.clone()));
+    let mut beside = Beside::new("baseline check", files.collect());
+    for (file, (_, c)) in all.iter().enumerate() {
+        for [metric, figures, change, interval, limit, verdict] in &c.lines {
+            let line = format!("{figures}, {change} {interval}, {limit}: {verdict}");
+            beside.put(file, metric.clone(), line);
+        }
+    }
+    beside
+}
+
+/// Heap profiles: the bytes of each site.
+pub fn profiles(all: &[(String, Sites)]) -> Beside {
+    let files = all.iter().map(|(name, s)| (name.clone(), s.sentence()));
+    let mut beside = Beside::new("profile", files.collect());
+    for (file, (_, s)) in all.iter().enumerate() {
+        for row in &s.rows {
+            beside.put(file, row.key.clone(), s.figure(row.value));
+        }
+    }
+    beside.note =
+        "`mallard profile BEFORE AFTER` compares two profiles by all their stacks.".to_owned();
+    beside
+}
+
 /// As text: one block for each line, because figures are long.
 pub fn text(b: &Beside) -> String {
     let mut text = String::new();
@@ -207,34 +237,31 @@ const MOST_LINES: usize = 1500;
 
 /// As a page.
 pub fn page(b: &Beside) -> String {
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            (page_head(&b.title(), ""))
-            body {
-                header {
-                    p class="brand" { "mallard report" }
-                    h1 { (b.title()) }
-                    @for (name, sentence) in &b.files { p class="sentence" { code { (name) } " " (sentence) } }
-                    @if !b.note.is_empty() { p class="about" { (b.note.replace('`', "")) } }
-                }
-                main {
-                    section {
-                        div class="scroll" { table class="allocators" {
-                            thead { tr { th {} @for (name, _) in &b.files { th { (name) } } } }
-                            tbody { @for (line, figures) in b.lines.iter().take(MOST_LINES) {
-                                tr { th { (line) } @for figure in figures { td class="left" { (figure) } } }
-                            } }
-                        } }
-                        @if b.lines.len() > MOST_LINES { p class="about" { (b.lines.len() - MOST_LINES) " more lines are in the files." } }
-                    }
-                    section { (copy(&markdown(b))) }
-                }
-                footer { "Written by mallard " (env!("CARGO_PKG_VERSION")) "." }
-            }
+    let main = html! {
+        section {
+            div class="scroll" { table class="allocators" {
+                thead { tr { th {} @for (name, _) in &b.files { th { (name) } } } }
+                tbody { @for (line, figures) in b.lines.iter().take(MOST_LINES) {
+                    tr { th { (line) } @for figure in figures { td class="left" { (figure) } } }
+                } }
+            } }
+            @if b.lines.len() > MOST_LINES { p class="about" { (b.lines.len() - MOST_LINES) " more lines are in the files." } }
         }
+        section { (copy(&markdown(b))) }
     };
-    page.into_string()
+    let frame = Frame {
+        title: &b.title(),
+        styles: vec![STYLE],
+        command: "report",
+        header: html! {
+            h1 { (b.title()) }
+            @for (name, sentence) in &b.files { p class="sentence" { code { (name) } " " (sentence) } }
+            @if !b.note.is_empty() { p class="about" { (b.note.replace('`', "")) } }
+        },
+        main,
+        ..Frame::default()
+    };
+    frame.page()
 }
 
 #[cfg(test)]

@@ -4,11 +4,11 @@
 //! the arithmetic that all forms share, so a median in the terminal is the same as in the report;
 //! [`suite`] has the arithmetic for rows of different work, [`metrics`] that for the figures of
 //! services, and [`closing`] the sentences about the allocator that is ahead. [`diagnosis`],
-//! [`tuning`] and [`history`] are the results of the commands of their names, and [`beside`] puts
-//! several results of one kind side by side. [`terminal`] prints
-//! the end of a session, [`write_csv`] is for spreadsheets, and [`html`] is one self-contained file
-//! that needs no network. Nothing here measures or touches the file system: the caller opens the
-//! outputs.
+//! [`tuning`] and [`history`] are the results of the commands of their names, [`sites`] a heap
+//! profile's, and [`beside`] puts several results of one kind side by side. [`terminal`] prints the
+//! end of a session, [`write_csv`] is for spreadsheets, and [`html`] is one self-contained file that
+//! needs no network; all pages share a [`Frame`]. Nothing here measures or touches the file system:
+//! the caller opens the outputs.
 mod analysis;
 pub mod beside;
 mod closing;
@@ -19,6 +19,7 @@ mod html;
 mod markdown;
 pub mod metrics;
 pub mod model;
+pub mod sites;
 pub mod stats;
 pub mod suite;
 mod terminal;
@@ -27,7 +28,7 @@ pub mod units;
 
 pub use closing::{Closing, closing, headline, notes};
 pub use export::{read_json, write_csv, write_json};
-pub use html::{html, write_html};
+pub use html::{Frame, html, write_html};
 pub use markdown::write_markdown;
 pub use terminal::terminal;
 

@@ -1,41 +1,39 @@
 //! A diagnosis as one HTML file that needs no network.
 
 use mallard_figures::percent;
-use maud::{DOCTYPE, Markup, html};
+use maud::{Markup, html};
 
 use super::text::{lines, markdown, shares, title};
 use super::{Answer, Diagnosis, Figures, Moment};
-use crate::html::{copy, page_head};
+use crate::html::{Frame, STYLE, copy};
 use crate::units;
 
 /// The page.
 pub fn page(d: &Diagnosis) -> String {
     let f = &d.figures;
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            (page_head(&format!("Is it malloc? {}", d.program), OWN_STYLE))
-            body {
-                header {
-                    p class="brand" { "mallard diagnose" }
-                    h1 { "Is malloc the bottleneck of " code { (d.program) } "? " (word(d.answer)) }
-                    p class="machine" { (d.sentence) }
-                    p class="when" { time datetime=(d.started) { (d.started.replace('T', " ")) } " · " (d.machine.cpu) " · " (d.machine.cpus) " CPUs · " (d.machine.kernel) }
-                }
-                main {
-                    (findings(d))
-                    section { h2 { "Where the time goes" } p class="about" { (title(f)) } (time_bar(f)) (figures(f)) }
-                    @if d.timeline.len() > 1 { section { h2 { "Memory over time" } (timeline(&d.timeline)) } }
-                    @if f.calls.mallocs > 0 { section { h2 { "Sizes and lifetimes" } div class="pair" { (sizes(f)) (lifetimes(f)) } } }
-                    @if !f.calls.matrix.is_empty() { section { h2 { "Blocks that another thread frees" } (matrix(&f.calls.matrix)) } }
-                    @if !f.syscalls.is_empty() { section { h2 { "System calls" } (syscalls(f)) } }
-                    section { h2 { "How this was measured" } (ways(d)) pre { (d.command.join(" ")) } (copy(&markdown(d))) }
-                }
-                footer { "Written by mallard " (env!("CARGO_PKG_VERSION")) ". All figures are also in the JSON file beside this report." }
-            }
-        }
+    let main = html! {
+        (findings(d))
+        section { h2 { "Where the time goes" } p class="about" { (title(f)) } (time_bar(f)) (figures(f)) }
+        @if d.timeline.len() > 1 { section { h2 { "Memory over time" } (timeline(&d.timeline)) } }
+        @if f.calls.mallocs > 0 { section { h2 { "Sizes and lifetimes" } div class="pair" { (sizes(f)) (lifetimes(f)) } } }
+        @if !f.calls.matrix.is_empty() { section { h2 { "Blocks that another thread frees" } (matrix(&f.calls.matrix)) } }
+        @if !f.syscalls.is_empty() { section { h2 { "System calls" } (syscalls(f)) } }
+        section { h2 { "How this was measured" } (ways(d)) pre { (d.command.join(" ")) } (copy(&markdown(d))) }
     };
-    page.into_string()
+    let frame = Frame {
+        title: &format!("Is it malloc? {}", d.program),
+        styles: vec![STYLE, OWN_STYLE],
+        command: "diagnose",
+        header: html! {
+            h1 { "Is malloc the bottleneck of " code { (d.program) } "? " (word(d.answer)) }
+            p class="machine" { (d.sentence) }
+            p class="when" { time datetime=(d.started) { (d.started.replace('T', " ")) } " · " (d.machine.cpu) " · " (d.machine.cpus) " CPUs · " (d.machine.kernel) }
+        },
+        main,
+        footer: "All figures are also in the JSON file beside this report.",
+        ..Frame::default()
+    };
+    frame.page()
 }
 
 const OWN_STYLE: &str = "

@@ -3,6 +3,7 @@
 //! The figure of a block is the subject's as a multiple of the anchor's, because only that can be
 //! compared from save to save; without an anchor it is the subject's own.
 
+mod checked;
 mod page;
 
 use std::fmt::Write as _;
@@ -13,6 +14,7 @@ use crate::metrics;
 use crate::model::{Machine, Metric};
 use crate::stats::median;
 
+pub use checked::Checked;
 pub use page::page;
 
 /// A baseline.

@@ -1,10 +1,10 @@
 //! The page of a baseline: for each metric a strip of blocks per save, so that a reader sees what
 //! moved, when, and by how much beside the noise.
 
-use maud::{DOCTYPE, Markup, html};
+use maud::{Markup, html};
 
-use super::{History, Save, interval, markdown};
-use crate::html::{copy, page_head};
+use super::{Checked, History, Save, interval, markdown};
+use crate::html::{Frame, STYLE, copy};
 
 /// About pixels where two or three pictures share a row, so that text stays legible.
 const WIDTH: f64 = 440.0;
@@ -28,43 +28,66 @@ const OWN_STYLE: &str = "
 .series-of .limit { stroke: var(--bad); stroke-dasharray: 5 4; }
 ";
 
-/// The page.
+/// The page of a baseline.
 pub fn page(h: &History) -> String {
-    let last = h.saves.last();
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            (page_head(&format!("Baseline {}", h.name), OWN_STYLE))
-            body {
-                header {
-                    p class="brand" { "mallard baseline" }
-                    h1 { (h.sentence()) }
-                    p class="machine" { code { (h.what) } @if let Some(last) = last { " · " (last.label()) " · " (last.machine.cpu) " · " (last.machine.cpus) " CPUs · " (last.machine.kernel) } }
-                }
-                main {
-                    section { h2 { "The last save" } (table(h)) }
-                    section {
-                        h2 { "From save to save" }
-                        p class="about" {
-                            @if let Some(anchor) = &h.anchor { "The figure of each block as a multiple of " (anchor) "’s in the same block. " }
-                            "Dots are blocks, the line is their 95 % interval, the mark their middle; dashed is the limit, from the last save."
-                        }
-                        @if let Some(last) = last { div class="plots" { @for series in &last.metrics { (strip(h, &series.metric.name)) } } }
-                    }
-                    section { h2 { "To check" } pre { "mallard baseline check " (h.name) } (copy(&markdown(h))) }
-                }
-                footer { "Written by mallard " (env!("CARGO_PKG_VERSION")) ". Every block is in the baseline’s file." }
-            }
-        }
+    let heads = h.heads().map(str::to_owned);
+    let main = html! {
+        section { h2 { "The last save" } (table(&heads, &h.lines())) }
+        section { h2 { "From save to save" } (strips(h)) }
+        section { h2 { "To check" } pre { "mallard baseline check " (h.name) } (copy(&markdown(h))) }
     };
-    page.into_string()
+    frame(&format!("Baseline {}", h.name), &h.sentence(), h, main)
 }
 
-fn table(h: &History) -> Markup {
+impl Checked {
+    /// The page of a check.
+    pub fn page(&self) -> String {
+        let main = html! {
+            section { h2 { "The limits" } (table(&self.heads, &self.lines)) }
+            section {
+                h2 { @if self.history.saves.len() > 1 { "The reference and this check" } @else { "The blocks" } }
+                (strips(&self.history))
+            }
+            section { (copy(&self.markdown())) }
+        };
+        let title = format!("Check of {}", self.history.name);
+        frame(&title, &self.sentence, &self.history, main)
+    }
+}
+
+fn frame(title: &str, sentence: &str, h: &History, main: Markup) -> String {
+    let machine = html! {
+        code { (h.what) }
+        @if let Some(last) = h.saves.last() { " · " (last.label()) " · " (last.machine.cpu) " · " (last.machine.cpus) " CPUs · " (last.machine.kernel) }
+    };
+    Frame {
+        title,
+        styles: vec![STYLE, OWN_STYLE],
+        command: "baseline",
+        header: html! { h1 { (sentence) } p class="machine" { (machine) } },
+        main,
+        footer: "Every block is in the JSON file.",
+        ..Frame::default()
+    }
+    .page()
+}
+
+/// A strip of blocks per save, for each metric.
+fn strips(h: &History) -> Markup {
+    html! {
+        p class="about" {
+            @if let Some(anchor) = &h.anchor { "The figure of each block as a multiple of " (anchor) "’s in the same block. " }
+            "Dots are blocks, the line is their 95 % interval, the mark their middle; dashed is the limit."
+        }
+        @if let Some(last) = h.saves.last() { div class="plots" { @for series in &last.metrics { (strip(h, &series.metric.name)) } } }
+    }
+}
+
+fn table(heads: &[String], lines: &[[String; 6]]) -> Markup {
     html! {
         div class="scroll" { table {
-            thead { tr { @for head in h.heads() { th { (head) } } } }
-            tbody { @for line in h.lines() { tr { th { (line[0]) } @for cell in &line[1..] { td { (cell) } } } } }
+            thead { tr { @for head in heads { th { (head) } } } }
+            tbody { @for line in lines { tr { th { (line[0]) } @for cell in &line[1..] { td { (cell) } } } } }
         } }
     }
 }

@@ -13,6 +13,7 @@
 mod bars;
 mod chart;
 mod copy;
+mod frame;
 mod lines;
 mod marks;
 mod over_time;
@@ -25,7 +26,7 @@ mod thin;
 use std::io::{self, Write};
 
 use mallard_statistics::Comparison;
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, PreEscaped, html};
 
 use crate::closing::{self, Closing};
 use crate::model::{Experiment, Kind, Results};
@@ -35,71 +36,52 @@ use crate::units;
 use palette::Palette;
 
 pub(crate) use copy::{cell, copy};
+pub use frame::{Frame, STYLE};
 pub(crate) use marks::dots;
 pub(crate) use thin::MOST_POINTS;
 
-const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
-const POLICY: &str =
-    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:";
 
 /// Writes the report as one HTML file that needs no network.
 pub fn write_html(r: &Results, out: &mut dyn Write) -> io::Result<()> {
     out.write_all(html(r).as_bytes())
 }
 
-/// The head of a page: its title, what it may load, and the style of all pages followed by its own.
-pub(crate) fn page_head(title: &str, own_style: &str) -> Markup {
-    html! {
-        head {
-            meta charset="utf-8";
-            meta http-equiv="Content-Security-Policy" content=(POLICY);
-            meta name="viewport" content="width=device-width, initial-scale=1";
-            meta name="color-scheme" content="light dark";
-            meta name="generator" content={"mallard " (env!("CARGO_PKG_VERSION"))};
-            title { (title) " · mallard" }
-            link rel="icon" href="data:,";
-            style { (PreEscaped(STYLE)) (PreEscaped(own_style)) }
-        }
-    }
-}
-
 /// The report as one HTML file that needs no network.
 pub fn html(r: &Results) -> String {
     let palette = Palette::new(r);
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            (page_head(&r.title, ""))
-            body {
-                (head(r))
-                main {
-                    @if r.kind == Kind::Suite { (suite::summary(r, &palette)) } @else { (summary(r, &palette)) }
-                    (legend(r, &palette))
-                    @for e in &r.experiments { (experiment(r, e, &palette)) }
-                    (setup(r, &palette))
-                    section { (copy(&markdown(r))) }
-                }
-                footer { "Written by mallard " (env!("CARGO_PKG_VERSION")) ". Every run is also in the JSON file beside this report." }
-                script { (PreEscaped(SCRIPT)) }
-            }
-        }
+    let main = html! {
+        @if r.kind == Kind::Suite { (suite::summary(r, &palette)) } @else { (summary(r, &palette)) }
+        (legend(r, &palette))
+        @for e in &r.experiments { (experiment(r, e, &palette)) }
+        (setup(r, &palette))
+        section { (copy(&markdown(r))) }
     };
-    page.into_string()
+    let frame = Frame {
+        title: &r.title,
+        styles: vec![STYLE],
+        command: if r.kind == Kind::Compare {
+            "compare"
+        } else {
+            "bench"
+        },
+        header: head(r),
+        main,
+        footer: "Every run is also in the JSON file beside this report.",
+        scripts: html! { script { (PreEscaped(SCRIPT)) } },
+    };
+    frame.page()
 }
 
 fn head(r: &Results) -> Markup {
     html! {
-        header {
-            p class="brand" { "mallard " @if r.kind == Kind::Compare { "compare" } @else { "bench" } }
-            h1 { (r.title) }
-            @if let Some(sentence) = closing::headline(r) { p class="sentence" { (sentence) } }
-            p class="machine" { (machine_line(r)) }
-            p class="when" { time datetime=(r.started) { (r.started.replace('T', " ")) } " · took " (units::elapsed(r.elapsed_seconds)) }
-            nav {
-                @for e in &r.experiments { a href={"#" (anchor(e))} { (e.name) } }
-                a href="#setup" { "set-up" }
-            }
+        h1 { (r.title) }
+        @if let Some(sentence) = closing::headline(r) { p class="sentence" { (sentence) } }
+        p class="machine" { (machine_line(r)) }
+        p class="when" { time datetime=(r.started) { (r.started.replace('T', " ")) } " · took " (units::elapsed(r.elapsed_seconds)) }
+        nav {
+            @for e in &r.experiments { a href={"#" (anchor(e))} { (e.name) } }
+            a href="#setup" { "set-up" }
         }
     }
 }

@@ -1,9 +1,9 @@
 //! The page of a tuning session: one HTML file that needs no network.
 
-use maud::{DOCTYPE, Markup, html};
+use maud::{Markup, html};
 
 use super::{Point, Tuning};
-use crate::html::{MOST_POINTS, copy, page_head};
+use crate::html::{Frame, MOST_POINTS, STYLE, copy};
 
 const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 380.0;
@@ -11,33 +11,31 @@ const MARGIN: f64 = 56.0;
 
 /// The page.
 pub fn page(t: &Tuning) -> String {
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            (page_head(&format!("Tuning of {}", t.title), OWN_STYLE))
-            body {
-                header {
-                    p class="brand" { "mallard tune" }
-                    h1 { (t.sentence) }
-                    p class="machine" { code { (t.title) } " · " (t.machine.cpu) " · " (t.machine.cpus) " CPUs · " (t.machine.kernel) }
-                }
-                main {
-                    section {
-                        @if let Some(typed) = t.typed.as_ref().filter(|typed| !typed.is_empty()) { pre { (typed) } }
-                        dl class="lines" { @for (label, line) in &t.lines { div { dt { (label) } dd { (line) } } } }
-                    }
-                    section {
-                        h2 { "Trade-offs" }
-                        p class="about" { "Every setting that ran: " (t.work) " and " (t.memory) " as multiples of the control's. Filled: no other setting is better in both." }
-                        div class="scroll" { (plot(t)) }
-                    }
-                    section { h2 { "To repeat it" } pre { (t.command.join(" ")) } (copy(&super::markdown(t))) }
-                }
-                footer { "Written by mallard " (env!("CARGO_PKG_VERSION")) ". Every run is in runs.jsonl beside this page." }
-            }
+    let main = html! {
+        section {
+            @if let Some(typed) = t.typed.as_ref().filter(|typed| !typed.is_empty()) { pre { (typed) } }
+            dl class="lines" { @for (label, line) in &t.lines { div { dt { (label) } dd { (line) } } } }
         }
+        section {
+            h2 { "Trade-offs" }
+            p class="about" { "Every setting that ran: " (t.work) " and " (t.memory) " as multiples of the control's. Filled: no other setting is better in both." }
+            div class="scroll" { (plot(t)) }
+        }
+        section { h2 { "To repeat it" } pre { (t.command.join(" ")) } (copy(&super::markdown(t))) }
     };
-    page.into_string()
+    let frame = Frame {
+        title: &format!("Tuning of {}", t.title),
+        styles: vec![STYLE, OWN_STYLE],
+        command: "tune",
+        header: html! {
+            h1 { (t.sentence) }
+            p class="machine" { code { (t.title) } " · " (t.machine.cpu) " · " (t.machine.cpus) " CPUs · " (t.machine.kernel) }
+        },
+        main,
+        footer: "Every run is in runs.jsonl beside this page.",
+        ..Frame::default()
+    };
+    frame.page()
 }
 
 /// The ends of an axis that shows all values and 1, with some room.

@@ -7,7 +7,8 @@
 
 mod graph;
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use mallard_report::Frame;
+use maud::{Markup, PreEscaped, html};
 
 use super::Page;
 use super::table::{Sheet, Tone, place_of, sheet};
@@ -15,8 +16,6 @@ use crate::view::stack::short;
 
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
-const POLICY: &str =
-    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:";
 /// The table's length. The graphs show the rest.
 const ROWS: usize = 100;
 const CALLERS: usize = 6;
@@ -29,38 +28,27 @@ pub fn html(page: &Page<'_>) -> String {
         None => subject.to_owned(),
     };
     let sheet = sheet(page).ok();
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta http-equiv="Content-Security-Policy" content=(POLICY);
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                meta name="generator" content={"mallard " (env!("CARGO_PKG_VERSION"))};
-                title { (title) " · mallard profile" }
-                link rel="icon" href="data:,";
-                style { (PreEscaped(STYLE)) }
-            }
-            body {
-                header {
-                    p class="brand" { "mallard profile" }
-                    h1 { (title) }
-                    @if let Some(sheet) = &sheet { p class="summary" { @for fact in &sheet.facts { span { (fact) } " " } } }
-                }
-                main {
-                    (graphs())
-                    @if let Some(sheet) = &sheet { (table(sheet)) }
-                    (notes(page))
-                    (lacks(page))
-                }
-                footer { "Written by mallard " (env!("CARGO_PKG_VERSION")) "." }
-                script type="application/json" id="profile" { (PreEscaped(graph::data(page))) }
-                script { (PreEscaped(SCRIPT)) }
-            }
-        }
+    let frame = Frame {
+        title: &title,
+        styles: vec![STYLE],
+        command: "profile",
+        header: html! {
+            h1 { (title) }
+            @if let Some(sheet) = &sheet { p class="summary" { @for fact in &sheet.facts { span { (fact) } " " } } }
+        },
+        main: html! {
+            (graphs())
+            @if let Some(sheet) = &sheet { (table(sheet)) }
+            (notes(page))
+            (lacks(page))
+        },
+        scripts: html! {
+            script type="application/json" id="profile" { (PreEscaped(graph::data(page))) }
+            script { (PreEscaped(SCRIPT)) }
+        },
+        ..Frame::default()
     };
-    page.into_string()
+    frame.page()
 }
 
 /// The frame that the script fills.
