@@ -38,7 +38,7 @@ pub struct Baseline {
 }
 
 /// The blocks of one `save`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Save {
     /// In RFC 3339.
     pub saved: String,

@@ -29,6 +29,18 @@ pub enum Verdict {
     Unclear,
 }
 
+impl Verdict {
+    pub const ALL: [Verdict; 3] = [Verdict::Within, Verdict::Worse, Verdict::Unclear];
+
+    pub fn word(self) -> &'static str {
+        match self {
+            Verdict::Within => "ok",
+            Verdict::Worse => "WORSE",
+            Verdict::Unclear => "cannot tell",
+        }
+    }
+}
+
 impl Gate {
     /// The ratio that is the limit.
     fn bound(&self) -> f64 {

@@ -14,6 +14,11 @@ use super::verdicts::Line;
 /// When blocks are looked at, with the risk that each look may take: 5 % together.
 const LOOKS: [(usize, f64); 3] = [(8, 0.01), (14, 0.015), (20, 0.025)];
 
+/// The most blocks that a check looks at.
+pub const fn most() -> usize {
+    LOOKS[LOOKS.len() - 1].0
+}
+
 /// What compares the blocks with the reference, at a risk.
 pub type Find<'a> = dyn Fn(&[Block], &Gate, f64) -> Option<Comparison> + 'a;
 

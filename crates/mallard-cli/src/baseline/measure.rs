@@ -134,6 +134,11 @@ impl Bench {
         })
     }
 
+    /// The subject in a line.
+    pub fn shown(&self) -> String {
+        self.target.shown()
+    }
+
     pub fn save(&self, metrics: Vec<Metric>, blocks: Vec<Block>) -> Save {
         Save {
             saved: humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string(),

@@ -5,7 +5,8 @@
 //! to anchor, so that another day or a slower machine cancels. `ab` compares two variants in one
 //! sitting and needs no file. A [`gate`] fails only where the whole interval of the change is
 //! beyond its limit. [`blocks`] runs the subject and the anchor in turns, [`looks`] says when the
-//! blocks are enough, and [`verdicts`] shows the result in every form.
+//! blocks are enough, and [`verdicts`] shows the result in every form. `rehearse` deals the
+//! measured blocks out again, to say how far checks can be trusted.
 
 mod blocks;
 mod file;
@@ -13,6 +14,7 @@ mod gate;
 mod looks;
 mod measure;
 pub mod options;
+mod rehearse;
 mod show;
 mod verdicts;
 
@@ -22,8 +24,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use mallard_figures::change;
-use mallard_report::history::History;
-use mallard_statistics::{ALPHA, paired, unpaired};
+use mallard_report::history::{Checked, History};
+use mallard_statistics::{ALPHA, Comparison, paired, unpaired};
 
 use crate::exit::Interrupted;
 use crate::say::{self, say};
@@ -31,7 +33,7 @@ use file::{Baseline, Block, Save};
 use gate::Gate;
 use looks::Looks;
 use options::{Ab, Check, Command, Options, Outputs, Save as SaveOptions};
-use verdicts::{Line, Outcome};
+use verdicts::{Line, Outcome, Sitting};
 
 /// A reference has at least this many blocks, and at most that many.
 const SAVED_BLOCKS: (usize, usize) = (8, 30);
@@ -43,12 +45,18 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         Command::Ab(options) => ab(options),
         Command::List => show::list(),
         Command::Show { name } => show::show(name),
+        Command::Rehearse(options) => rehearse::run(options),
     }
 }
 
 /// A baseline's file as what reports show.
 pub fn history(text: &str) -> Result<History, String> {
     Baseline::of(text).map(|baseline| show::history(&baseline))
+}
+
+/// The JSON of a check, or of `ab`, as what reports show.
+pub fn checked(text: &str) -> Result<Checked, String> {
+    Outcome::of(text).map(|outcome| show::checked(&outcome))
 }
 
 fn save(options: &SaveOptions) -> Result<ExitCode> {
@@ -69,21 +77,14 @@ fn save(options: &SaveOptions) -> Result<ExitCode> {
     };
     gate::check(&gates, &metrics)?;
     baseline.gates = gates.iter().map(Gate::to_string).collect();
-    let spread = |blocks: &[Block], gate: &Gate| {
-        let logs = blocks.iter().filter_map(|block| block.log(&gate.metric));
-        paired::compare_logs_at(logs, ALPHA)
-    };
-    let narrow = |blocks: &[Block], gate: &Gate| {
-        spread(blocks, gate).is_some_and(|found| gate.is_narrow(&found))
-    };
-    let blocks = pair.run(options.budget, |blocks, _| {
-        let enough = gates.iter().all(|gate| narrow(blocks, gate));
-        (blocks.len() >= SAVED_BLOCKS.0 && enough) || blocks.len() >= SAVED_BLOCKS.1
-    })?;
+    let blocks = pair.run(options.budget, |blocks, _| is_saved(blocks, &gates))?;
     let Some(blocks) = blocks else {
         return Err(Interrupted.into());
     };
-    let wide: Vec<&Gate> = gates.iter().filter(|gate| !narrow(&blocks, gate)).collect();
+    let wide: Vec<&Gate> = gates
+        .iter()
+        .filter(|gate| !is_narrow(&blocks, gate))
+        .collect();
     baseline.saves.push(bench.save(metrics, blocks));
     let path = baseline.write()?;
     show::save(&baseline)?;
@@ -103,11 +104,32 @@ fn save(options: &SaveOptions) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Whether a reference has enough blocks.
+fn is_saved(blocks: &[Block], gates: &[Gate]) -> bool {
+    let enough = || gates.iter().all(|gate| is_narrow(blocks, gate));
+    blocks.len() >= SAVED_BLOCKS.1 || (blocks.len() >= SAVED_BLOCKS.0 && enough())
+}
+
+/// Whether the interval of a gate's metric is narrow enough for a reference.
+fn is_narrow(blocks: &[Block], gate: &Gate) -> bool {
+    let logs = blocks.iter().filter_map(|block| block.log(&gate.metric));
+    paired::compare_logs_at(logs, ALPHA).is_some_and(|found| gate.is_narrow(&found))
+}
+
+/// How the blocks of a check differ from those of a save.
+fn against(saved: &Save, blocks: &[Block], gate: &Gate, alpha: f64) -> Option<Comparison> {
+    let now: Vec<f64> = blocks
+        .iter()
+        .filter_map(|block| block.log(&gate.metric))
+        .collect();
+    unpaired::shift(&now, &saved.logs(&gate.metric), alpha)
+}
+
 fn check(options: &Check) -> Result<ExitCode> {
     let mut baseline = Baseline::read(&options.name)?;
     let saved = baseline.last()?.clone();
     prefer_given(&mut baseline, options);
-    let gates = gates(&baseline, options)?;
+    let gates = gates(&baseline, &options.fail_if)?;
     gate::check(&gates, &saved.metrics)?;
     let bench = measure::Bench::new(&baseline)?;
     let differences = bench.differences(&saved.machine);
@@ -124,13 +146,7 @@ fn check(options: &Check) -> Result<ExitCode> {
         );
     }
     let mut pair = bench.pair(&baseline)?;
-    let found = |blocks: &[Block], gate: &Gate, alpha: f64| {
-        let now: Vec<f64> = blocks
-            .iter()
-            .filter_map(|block| block.log(&gate.metric))
-            .collect();
-        unpaired::shift(&now, &saved.logs(&gate.metric), alpha)
-    };
+    let found = |blocks: &[Block], gate: &Gate, alpha: f64| against(&saved, blocks, gate, alpha);
     let then = |gate: &Gate| saved.median(&gate.metric, false);
     let title = match &saved.commit {
         Some(commit) => format!("{} (saved {}, {commit})", baseline.name, saved.day()),
@@ -141,14 +157,22 @@ fn check(options: &Check) -> Result<ExitCode> {
     let Some((lines, blocks)) = judged else {
         return Err(Interrupted.into());
     };
+    let anchor = anchor_line(&baseline, &saved, &blocks, &gates);
     let outcome = Outcome {
         title,
         blocks: blocks.len(),
         lines,
+        sitting: Sitting {
+            name: baseline.name.clone(),
+            what: show::what(&baseline),
+            anchor: baseline.anchor.clone(),
+            now: bench.save(saved.metrics.clone(), blocks),
+            then: Some(saved),
+        },
     };
     let code = outcome.code(options.outputs.inconclusive);
     show_outcome(&outcome, &options.outputs)?;
-    if let Some(text) = anchor_line(&baseline, &saved, &blocks, &gates) {
+    if let Some(text) = anchor {
         eprintln!("{text}");
     }
     Ok(ExitCode::from(code))
@@ -177,13 +201,13 @@ fn prefer_given(baseline: &mut Baseline, options: &Check) {
 }
 
 /// The gates of the command line, or those that were saved.
-fn gates(baseline: &Baseline, options: &Check) -> Result<Vec<Gate>> {
-    if !options.fail_if.is_empty() {
-        return Ok(options.fail_if.clone());
+fn gates(baseline: &Baseline, given: &[Gate]) -> Result<Vec<Gate>> {
+    if !given.is_empty() {
+        return Ok(given.to_vec());
     }
     let read = |text: &String| text.parse().map_err(anyhow::Error::msg);
     let gates: Result<Vec<Gate>> = baseline.gates.iter().map(read).collect();
-    gates.with_context(|| format!("the baseline {}", options.name))
+    gates.with_context(|| format!("the baseline {}", baseline.name))
 }
 
 /// How the anchor does now, which is what cancels.
@@ -243,6 +267,13 @@ fn ab(options: &Ab) -> Result<ExitCode> {
         title: format!("{} against {}", names.0, names.1),
         blocks: blocks.len(),
         lines,
+        sitting: Sitting {
+            what: bench.shown(),
+            name: names.0,
+            anchor: Some(names.1),
+            then: None,
+            now: bench.save(metrics, blocks),
+        },
     };
     let code = outcome.code(options.outputs.inconclusive);
     show_outcome(&outcome, &options.outputs)?;

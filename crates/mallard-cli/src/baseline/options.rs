@@ -8,6 +8,7 @@ use super::gate::Gate;
 use super::verdicts::Inconclusive;
 use crate::choice::Choice;
 use crate::service::Subject;
+use crate::tune::Within;
 
 /// Keep figures that a later change must not make worse, and check them
 ///
@@ -25,6 +26,7 @@ pub enum Command {
     Save(Save),
     Check(Check),
     Ab(Ab),
+    Rehearse(Rehearse),
     /// List the baselines of this folder
     List,
     /// Show a baseline: its figures, and how they went from save to save
@@ -38,6 +40,7 @@ Examples:
   mallard baseline save web --service web.toml              measure and keep, beside glibc
   mallard baseline check web                                 the same again: worse than then?
   mallard baseline check web --fail-if 'p99>+5%' --junit report.xml
+  mallard baseline rehearse web --plant p99=+8%              would a check find that? no false alarms?
   mallard baseline save job -- ./job --all                   a program instead of a service
   mallard baseline ab --against ./job-before -- ./job        two builds in one sitting, without a file
   mallard baseline ab --variant a=mallard --variant b=mallard:narenas:4 --service redis
@@ -152,6 +155,45 @@ pub struct Ab {
     /// The program and its arguments
     #[arg(last = true, value_names = ["PROGRAM", "ARGS"])]
     pub program: Vec<OsString>,
+}
+
+/// How far the checks of a baseline can be trusted: deal the measured blocks out again
+///
+/// Stretches of the blocks of all its saves, and of the checks whose JSON is given, play a save and a
+/// check. Counts false alarms where nothing changed, and how many planted changes are found. Nothing
+/// runs.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Rehearse {
+    /// Name of the baseline
+    pub name: String,
+
+    /// What `mallard baseline check --json` of this baseline printed: more blocks
+    #[arg(value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+
+    /// A change of the subject to be found, such as p99=+8% (can be repeated) [default: 1.6 times each
+    /// limit]
+    #[arg(long = "plant", value_name = "METRIC=CHANGE")]
+    pub plants: Vec<Within>,
+
+    /// A limit instead of the saved ones, such as 'p99>+5%' (can be repeated)
+    #[arg(long, value_name = "LIMIT")]
+    pub fail_if: Vec<Gate>,
+
+    /// How many sessions are dealt for each line
+    #[arg(long, value_name = "N", default_value_t = 150, value_parser = sessions)]
+    pub sessions: usize,
+
+    /// Print the outcome as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn sessions(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(number @ 1..=100_000) => Ok(number),
+        _ => Err("expected 1 to 100000".to_owned()),
+    }
 }
 
 /// In which forms the outcome is written.

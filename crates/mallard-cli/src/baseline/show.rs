@@ -3,11 +3,12 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use mallard_report::history::{History, Save, Series};
+use mallard_report::history::{Checked, History, Save, Series};
 use mallard_report::metrics;
 use mallard_report::model::Metric;
 
 use super::file::{self, Baseline};
+use super::verdicts::{HEADS, Outcome};
 use crate::say::say;
 use mallard_figures::change;
 
@@ -33,7 +34,7 @@ pub fn list() -> Result<ExitCode> {
 }
 
 /// The subject as a user would type it.
-fn what(baseline: &Baseline) -> String {
+pub fn what(baseline: &Baseline) -> String {
     match (
         &baseline.program[..],
         &baseline.subject.service,
@@ -75,7 +76,41 @@ pub fn show(name: &str) -> Result<ExitCode> {
 
 /// The baseline as reports show it.
 pub fn history(baseline: &Baseline) -> History {
-    let series = |save: &file::Save, metric: &Metric| {
+    History {
+        name: baseline.name.clone(),
+        what: what(baseline),
+        anchor: baseline.anchor.clone(),
+        gates: baseline.gates.clone(),
+        saves: baseline.saves.iter().map(shown).collect(),
+    }
+}
+
+/// A check as reports show it: its reference and its own blocks like two saves.
+pub fn checked(outcome: &Outcome) -> Checked {
+    let sitting = &outcome.sitting;
+    let saves = sitting.then.iter().chain([&sitting.now]);
+    Checked {
+        sentence: outcome.summary(),
+        text: outcome.text(),
+        heads: HEADS.map(str::to_owned).to_vec(),
+        lines: outcome.cells(),
+        history: History {
+            name: sitting.name.clone(),
+            what: sitting.what.clone(),
+            anchor: sitting.anchor.clone(),
+            gates: outcome
+                .lines
+                .iter()
+                .map(|line| line.gate.to_string())
+                .collect(),
+            saves: saves.map(shown).collect(),
+        },
+    }
+}
+
+/// A save as reports show it.
+fn shown(save: &file::Save) -> Save {
+    let series = |metric: &Metric| {
         let figures = |block: &file::Block| {
             let own = *block.subject.get(&metric.name)?;
             match &block.anchor {
@@ -88,22 +123,11 @@ pub fn history(baseline: &Baseline) -> History {
             blocks: save.blocks.iter().filter_map(figures).collect(),
         }
     };
-    let save = |save: &file::Save| Save {
+    Save {
         saved: save.saved.clone(),
         commit: save.commit.clone(),
         machine: save.machine.clone(),
-        metrics: save
-            .metrics
-            .iter()
-            .map(|metric| series(save, metric))
-            .collect(),
-    };
-    History {
-        name: baseline.name.clone(),
-        what: what(baseline),
-        anchor: baseline.anchor.clone(),
-        gates: baseline.gates.clone(),
-        saves: baseline.saves.iter().map(save).collect(),
+        metrics: save.metrics.iter().map(series).collect(),
     }
 }
 

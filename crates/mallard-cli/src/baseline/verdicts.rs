@@ -5,9 +5,10 @@ use std::fmt::Write as _;
 use mallard_figures::change;
 use mallard_report::metrics;
 use mallard_report::model::Metric;
-use mallard_statistics::Comparison;
-use serde_json::json;
+use mallard_statistics::{Comparison, Interval};
+use serde::{Deserialize, Serialize};
 
+use super::file::Save;
 use super::gate::{Gate, Verdict};
 
 /// One gate with its figures.
@@ -28,7 +29,59 @@ pub struct Outcome {
     pub title: String,
     pub blocks: usize,
     pub lines: Vec<Line>,
+    pub sitting: Sitting,
 }
+
+/// What an outcome was found from, for reports.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Sitting {
+    /// The baseline's name, or that of what `ab` judged.
+    pub name: String,
+    /// The subject as a user would type it.
+    pub what: String,
+    pub anchor: Option<String>,
+    /// The reference; none for `ab`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub then: Option<Save>,
+    pub now: Save,
+}
+
+/// An outcome in its file. Keys stay; later versions may add some.
+#[derive(Debug, Serialize, Deserialize)]
+struct Kept {
+    schema: u32,
+    title: String,
+    blocks: usize,
+    gates: Vec<KeptLine>,
+    #[serde(flatten)]
+    sitting: Sitting,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct KeptLine {
+    metric: String,
+    limit: String,
+    then: f64,
+    ratio: f64,
+    low: Option<f64>,
+    high: Option<f64>,
+    range: (f64, f64),
+    p: f64,
+    verdict: String,
+}
+
+/// The version of [`Kept`]. A reader of version N reads all versions up to N.
+const SCHEMA: u32 = 1;
+
+/// What the cells of [`Outcome::cells`] are.
+pub const HEADS: [&str; 6] = [
+    "metric",
+    "then → now",
+    "change",
+    "interval",
+    "limit",
+    "verdict",
+];
 
 /// What to do with a gate that the blocks do not decide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -47,11 +100,7 @@ impl Line {
     }
 
     fn word(&self) -> &'static str {
-        match self.verdict {
-            Verdict::Within => "ok",
-            Verdict::Worse => "WORSE",
-            Verdict::Unclear => "cannot tell",
-        }
+        self.verdict.word()
     }
 
     /// The change in a sentence.
@@ -85,30 +134,26 @@ pub fn range(c: &Comparison) -> String {
 }
 
 impl Outcome {
+    /// The worst verdict of some gates.
+    pub fn verdict(&self, of: impl Fn(&Gate) -> bool) -> Verdict {
+        let some = self.lines.iter().filter(|line| of(&line.gate));
+        let verdicts: Vec<Verdict> = some.map(|line| line.verdict).collect();
+        let worst = [Verdict::Worse, Verdict::Unclear];
+        let worst = worst.into_iter().find(|verdict| verdicts.contains(verdict));
+        worst.unwrap_or(Verdict::Within)
+    }
+
     /// 0 within, 1 worse, 3 cannot tell.
     pub fn code(&self, inconclusive: Option<Inconclusive>) -> u8 {
-        let any = |verdict| self.lines.iter().any(|line| line.verdict == verdict);
-        match (any(Verdict::Worse), any(Verdict::Unclear), inconclusive) {
-            (true, ..) => 1,
-            (_, false, _) | (_, true, Some(Inconclusive::Pass)) => 0,
-            (_, true, Some(Inconclusive::Fail)) => 1,
-            (_, true, None) => crate::exit::CANNOT_TELL,
+        match (self.verdict(|_| true), inconclusive) {
+            (Verdict::Worse, _) | (Verdict::Unclear, Some(Inconclusive::Fail)) => 1,
+            (Verdict::Within, _) | (Verdict::Unclear, Some(Inconclusive::Pass)) => 0,
+            (Verdict::Unclear, None) => crate::exit::CANNOT_TELL,
         }
     }
 
     pub fn text(&self) -> String {
-        let mut rows: Vec<[String; 6]> = Vec::new();
-        for line in &self.lines {
-            let (then, now) = line.figures();
-            rows.push([
-                line.metric.name.clone(),
-                format!("{then} → {now}"),
-                change(line.change.ratio),
-                range(&line.change),
-                format!("limit {}", line.gate.shown_limit()),
-                line.word().to_owned(),
-            ]);
-        }
+        let rows = self.cells();
         let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
         let widths: Vec<usize> = (0..6).map(|column| width(column).unwrap_or(0)).collect();
         let mut text = format!("check {} · {} blocks\n", self.title, self.blocks);
@@ -131,24 +176,103 @@ impl Outcome {
     }
 
     pub fn json(&self) -> String {
-        let lines = self.lines.iter().map(|line| {
-            let interval = line.change.interval;
-            json!({
-                "metric": line.metric.name,
-                "limit": line.gate.to_string(),
-                "then": line.then,
-                "ratio": line.change.ratio,
-                "low": interval.map(|interval| interval.low),
-                "high": interval.map(|interval| interval.high),
-                "verdict": line.word(),
+        let line = |line: &Line| KeptLine {
+            metric: line.metric.name.clone(),
+            limit: line.gate.to_string(),
+            then: line.then,
+            ratio: line.change.ratio,
+            low: line.change.interval.map(|interval| interval.low),
+            high: line.change.interval.map(|interval| interval.high),
+            range: line.change.range,
+            p: line.change.p,
+            verdict: line.word().to_owned(),
+        };
+        let kept = Kept {
+            schema: SCHEMA,
+            title: self.title.clone(),
+            blocks: self.blocks,
+            gates: self.lines.iter().map(line).collect(),
+            sitting: self.sitting.clone(),
+        };
+        serde_json::to_string_pretty(&kept).expect("figures are numbers") + "\n"
+    }
+
+    /// Reads what [`Outcome::json`] wrote.
+    pub fn of(text: &str) -> Result<Outcome, String> {
+        let kept: Kept = serde_json::from_str(text)
+            .map_err(|error| format!("it is no check of this lab: {error}"))?;
+        if kept.schema > SCHEMA {
+            return Err(format!(
+                "it has version {} of the format, and this lab reads up to {SCHEMA}",
+                kept.schema
+            ));
+        }
+        let metrics = &kept.sitting.now.metrics;
+        let line = |line: KeptLine| {
+            let metric = metrics.iter().find(|metric| metric.name == line.metric);
+            let metric = metric.ok_or_else(|| format!("it has no metric {}", line.metric))?;
+            let interval = line.low.zip(line.high).map(|(low, high)| Interval {
+                low,
+                high,
+                confidence: 1.0 - mallard_statistics::ALPHA,
+            });
+            let word = |verdict: &Verdict| verdict.word() == line.verdict;
+            let verdict = Verdict::ALL.into_iter().find(word);
+            Ok(Line {
+                gate: line.limit.parse()?,
+                metric: metric.clone(),
+                then: line.then,
+                change: Comparison {
+                    blocks: kept.blocks,
+                    ratio: line.ratio,
+                    range: line.range,
+                    interval,
+                    p: line.p,
+                },
+                verdict: verdict.ok_or_else(|| format!("{} is no verdict", line.verdict))?,
             })
-        });
-        let all = json!({
-            "title": self.title,
-            "blocks": self.blocks,
-            "gates": lines.collect::<Vec<_>>(),
-        });
-        format!("{all:#}\n")
+        };
+        let lines: Result<Vec<Line>, String> = kept.gates.into_iter().map(line).collect();
+        Ok(Outcome {
+            title: kept.title,
+            blocks: kept.blocks,
+            lines: lines?,
+            sitting: kept.sitting,
+        })
+    }
+
+    /// All gates in a sentence: the worst verdict first.
+    pub fn summary(&self) -> String {
+        let with = |verdict| {
+            let of = self
+                .lines
+                .iter()
+                .filter(move |line| line.verdict == verdict);
+            let moved = |line: &Line| format!("{} {}", line.metric.name, change(line.change.ratio));
+            of.map(moved).collect::<Vec<_>>().join(", ")
+        };
+        let (worse, unclear) = (with(Verdict::Worse), with(Verdict::Unclear));
+        match (worse.is_empty(), unclear.is_empty()) {
+            (true, true) => format!("{}: within all limits.", self.title),
+            (true, false) => format!("{}: cannot tell about {unclear}.", self.title),
+            (false, _) => format!("{}: worse, {worse}.", self.title),
+        }
+    }
+
+    /// The lines as cells, below [`HEADS`].
+    pub fn cells(&self) -> Vec<[String; 6]> {
+        let cells = |line: &Line| {
+            let (then, now) = line.figures();
+            [
+                line.metric.name.clone(),
+                format!("{then} → {now}"),
+                change(line.change.ratio),
+                range(&line.change),
+                format!("limit {}", line.gate.shown_limit()),
+                line.word().to_owned(),
+            ]
+        };
+        self.lines.iter().map(cells).collect()
     }
 
     /// A test case for each gate, as CI systems show them.
@@ -224,16 +348,17 @@ mod tests {
 
     fn outcome(verdict: Verdict, ratio: f64) -> Outcome {
         let gate: Gate = "p99>+5%".parse().unwrap();
+        let metric = Metric {
+            name: "p99".to_owned(),
+            unit: "ms".to_owned(),
+            higher_is_better: false,
+        };
         Outcome {
             title: "web (saved 2026-11-12, 3c40325)".to_owned(),
             blocks: 8,
             lines: vec![Line {
                 gate,
-                metric: Metric {
-                    name: "p99".to_owned(),
-                    unit: "ms".to_owned(),
-                    higher_is_better: false,
-                },
+                metric: metric.clone(),
                 then: 8.9,
                 change: Comparison {
                     blocks: 8,
@@ -248,6 +373,13 @@ mod tests {
                 },
                 verdict,
             }],
+            sitting: Sitting {
+                now: Save {
+                    metrics: vec![metric],
+                    ..Save::default()
+                },
+                ..Sitting::default()
+            },
         }
     }
 
@@ -285,6 +417,14 @@ mod tests {
         assert!(worse.annotations().contains("+10.0 %25"));
         let json: serde_json::Value = serde_json::from_str(&worse.json()).unwrap();
         assert_eq!(json["gates"][0]["verdict"], "WORSE");
+        let again = Outcome::of(&worse.json()).unwrap();
+        assert_eq!((again.text(), again.code(None)), (text, 1));
+        assert_eq!(
+            again.summary(),
+            "web (saved 2026-11-12, 3c40325): worse, p99 +10.0 %."
+        );
+        let newer = worse.json().replacen("\"schema\": 1", "\"schema\": 99", 1);
+        assert!(Outcome::of(&newer).unwrap_err().contains("version 99"));
         let unclear = outcome(Verdict::Unclear, 1.04);
         assert!(
             unclear.text().contains("blocks would tell"),

@@ -20,7 +20,8 @@ use read::Found;
 /// Show results again: as text, as Markdown and as a web page
 ///
 /// Takes what the commands of the lab wrote: results.json (bench), compare.json (compare, replay),
-/// diagnose.json, tune.json, the file of a baseline, or a folder with one of them. Writes the page
+/// diagnose.json, tune.json, the file of a baseline, what `baseline check --json` and `profile --json`
+/// print, or a folder with one of them. Writes the page
 /// beside it and prints the text. Several files of one kind are shown side by side.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -136,6 +137,18 @@ fn one((path, found): &(PathBuf, Found)) -> Result<Forms> {
             page: history::page(h),
             place: folder::in_results(&format!("baseline-{}.html", h.name)),
         },
+        Found::Check(c) => Forms {
+            text: c.text.clone(),
+            markdown: c.markdown(),
+            page: c.page(),
+            place: path.with_extension("html"),
+        },
+        Found::Profile(s) => Forms {
+            text: s.text(),
+            markdown: s.markdown(),
+            page: s.page(),
+            place: path.with_extension("html"),
+        },
     })
 }
 
@@ -155,7 +168,9 @@ fn several(found: &[(PathBuf, Found)]) -> Result<Forms> {
         .map(|all| beside::results(&all))
         .or_else(|| all!(Diagnosis).map(|all| beside::diagnoses(&all)))
         .or_else(|| all!(Tuning).map(|all| beside::tunings(&all)))
-        .or_else(|| all!(Baseline).map(|all| beside::histories(&all)));
+        .or_else(|| all!(Baseline).map(|all| beside::histories(&all)))
+        .or_else(|| all!(Check).map(|all| beside::checks(&all)))
+        .or_else(|| all!(Profile).map(|all| beside::profiles(&all)));
     let Some(beside) = beside else {
         let kinds = found
             .iter()

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use mallard_report::diagnosis::{self, Diagnosis};
-use mallard_report::history::History;
+use mallard_report::history::{Checked, History};
 use mallard_report::model::Results;
+use mallard_report::sites::Sites;
 use mallard_report::tuning::{self, Tuning};
 use serde_json::Value;
 
@@ -18,6 +19,8 @@ pub enum Found {
     Diagnosis(Box<Diagnosis>),
     Tuning(Box<Tuning>),
     Baseline(Box<History>),
+    Check(Box<Checked>),
+    Profile(Box<Sites>),
 }
 
 impl Found {
@@ -28,6 +31,8 @@ impl Found {
             Found::Diagnosis(_) => "diagnose",
             Found::Tuning(_) => "tune",
             Found::Baseline(_) => "baseline",
+            Found::Check(_) => "baseline check",
+            Found::Profile(_) => "profile",
         }
     }
 }
@@ -64,10 +69,14 @@ pub fn read(path: &Path) -> Result<(PathBuf, Found)> {
         Found::Tuning(Box::new(Tuning::from_json(&text).map_err(wrong)?))
     } else if has("saves") && has("gates") {
         Found::Baseline(Box::new(baseline::history(&text).map_err(wrong)?))
+    } else if has("now") && has("gates") {
+        Found::Check(Box::new(baseline::checked(&text).map_err(wrong)?))
+    } else if has("view") && has("rows") {
+        Found::Profile(Box::new(Sites::of(&text).map_err(wrong)?))
     } else {
         bail!(
-            "{shown} is no result that can be shown again: those of bench, compare, replay, diagnose and tune \
-             and the files of baselines can"
+            "{shown} is no result that can be shown again: those of bench, compare, replay, diagnose, tune, \
+             baseline check and profile, and the files of baselines can"
         );
     };
     Ok((path, found))

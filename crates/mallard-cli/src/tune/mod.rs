@@ -34,6 +34,7 @@ use crate::session;
 use crate::subject::{Conditions, Subject, Target};
 use lab::Bench;
 use objective::Goal;
+pub use objective::Within;
 use options::Options;
 use search::Outcome;
 use space::{Knob, Setting};

@@ -106,6 +106,41 @@ fn a_check_fails_only_where_the_change_is_beyond_the_limit() {
     assert_eq!(code, Some(3));
     let json: serde_json::Value = serde_json::from_str(&stdout).unwrap();
     assert_eq!(json["gates"][0]["limit"], "p99>+5%");
+
+    // The file is shown again, and gives its blocks to a rehearsal.
+    fs::write(place.path().join("check.json"), stdout).unwrap();
+    let (code, shown, stderr) = outcome(&mut place.mallard(&["report", "check.json"]));
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(
+        shown.contains("about") && shown.contains("cannot tell"),
+        "{shown}"
+    );
+    let page = place.text("check.html");
+    assert!(
+        page.contains("cannot tell about p99") && page.contains("The reference and this check")
+    );
+    let (code, stdout, _) = run(&place, &["rehearse", "job"]);
+    assert_eq!(code, Some(3));
+    assert!(
+        stdout.contains("there are 8 blocks, and 28 are the least"),
+        "{stdout}"
+    );
+    let rehearse = |words: &[&str]| {
+        run(
+            &place,
+            &[&["rehearse", "job", "check.json"], words].concat(),
+        )
+    };
+    let (code, stdout, stderr) = rehearse(&["--sessions", "20", "--plant", "p99=+30%"]);
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(stdout.contains("drawn from 28 measured blocks"), "{stdout}");
+    assert!(
+        stdout.contains("planted p99 +30.0 %   found        20 (100.0 %)"),
+        "{stdout}"
+    );
+    let (code, _, stderr) = rehearse(&["--plant", "rss=+30%"]);
+    assert_eq!(code, Some(2));
+    assert!(stderr.contains("no limit is on that metric"), "{stderr}");
 }
 
 #[test]

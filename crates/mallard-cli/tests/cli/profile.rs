@@ -89,6 +89,15 @@ fn the_other_forms_write_nothing_but_what_was_asked_for() {
         json.contains("\"schema\": 1") && json.contains("\"key\": \"1\""),
         "{json}"
     );
+    // The lab shows that file again.
+    fs::write(place.path().join("sites.json"), &json).unwrap();
+    let (code, shown, stderr) = outcome(&mut place.mallard(&["report", "sites.json"]));
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(
+        shown.contains("1 has most") && shown.ends_with("Report: sites.html\n"),
+        "{shown}"
+    );
+    assert!(place.text("sites.html").contains("mallard profile"));
     let text = answer(&place, &["--text", "--allocs", "before.7.0.f.heap"]);
     assert!(
         text.contains("allocated") && !text.contains("wrote"),

@@ -3,16 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use mallard_statistics::{ALPHA, paired, unpaired};
-
 use super::*;
-use crate::baseline::SAVED_BLOCKS;
-use crate::baseline::verdicts::Outcome;
+use crate::baseline::file::Save;
+use crate::baseline::rehearse;
 
 /// The noise of a run of a server, as standard deviations of logarithms.
 #[derive(Clone, Copy)]
 struct Server {
-    name: &'static str,
     qps: f64,
     p99: f64,
     rss: f64,
@@ -21,20 +18,20 @@ struct Server {
 /// Quiet machines. The noise of P99 bounds what a check can find: +8 % is only 2.8 % beyond a limit
 /// of +5 %, and at 2 % of noise twenty blocks find that in three of four sessions.
 const SERVERS: [Server; 3] = [
+    // redis
     Server {
-        name: "redis",
         qps: 0.015,
         p99: 0.012,
         rss: 0.008,
     },
+    // nginx
     Server {
-        name: "nginx",
         qps: 0.010,
         p99: 0.010,
         rss: 0.004,
     },
+    // postgres
     Server {
-        name: "postgres",
         qps: 0.012,
         p99: 0.014,
         rss: 0.012,
@@ -132,38 +129,13 @@ fn session(seed: u64, server: Server, now: Now) -> u8 {
         blocks: 0,
     };
     let (gates, metrics) = (gates(), metrics());
-    let logs = |blocks: &[Block], gate: &Gate| -> Vec<f64> {
-        blocks
-            .iter()
-            .filter_map(|block| block.log(&gate.metric))
-            .collect()
+    let then = std::iter::from_fn(|| Some(machine.block(server, SAME)));
+    let saved = Save {
+        blocks: rehearse::saved(&gates, then),
+        ..Save::default()
     };
-    let mut saved = Vec::new();
-    let narrow = |saved: &[Block]| {
-        let spread = |gate: &Gate| paired::compare_logs_at(logs(saved, gate), ALPHA);
-        gates
-            .iter()
-            .all(|gate| spread(gate).is_some_and(|found| gate.is_narrow(&found)))
-    };
-    while saved.len() < SAVED_BLOCKS.0 || (!narrow(&saved) && saved.len() < SAVED_BLOCKS.1) {
-        saved.push(machine.block(server, SAME));
-    }
-    let found = |blocks: &[Block], gate: &Gate, alpha: f64| {
-        unpaired::shift(&logs(blocks, gate), &logs(&saved, gate), alpha)
-    };
-    let mut looks = Looks::new(&gates, &metrics, &found, &|_| Some(1.0));
-    let mut blocks = Vec::new();
-    loop {
-        blocks.push(machine.block(server, now));
-        if looks.enough(&blocks, false) {
-            break;
-        }
-    }
-    let outcome = Outcome {
-        title: server.name.to_owned(),
-        blocks: blocks.len(),
-        lines: looks.lines().unwrap(),
-    };
+    let blocks = std::iter::from_fn(|| Some(machine.block(server, now)));
+    let outcome = rehearse::judge(&gates, &metrics, &saved, blocks).unwrap();
     outcome.code(None)
 }
 
