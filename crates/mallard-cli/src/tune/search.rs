@@ -7,8 +7,9 @@
 //! 4. *Racing*: settings that draw every option at random among its remaining values ([`model`]).
 //!    After each round a value drops out that is worse than the best by more than the noise; the best
 //!    number gets half and twice of it as rivals.
-//! 5. *Pruning*: options that gain little are left out, from the smallest gain on, as long as all
-//!    that is left out together costs at most a percent.
+//! 5. *Pruning*: fresh runs of the whole string, and of the string without each option of which it is
+//!    not sure what it gains. Options that gain little are left out, from the smallest gain on, as
+//!    long as all that is left out together costs at most a percent.
 //! 6. *Confirmation*: control, default and the found string on fresh runs only, so that the luck
 //!    that chose the string cannot speak for it. Nothing is recommended that fails it.
 //!
@@ -52,6 +53,8 @@ pub struct Outcome {
     pub refused: Option<String>,
     /// Options that are not in the string, with what they would gain and its standard error.
     pub left_out: Vec<(String, String, f64, f64)>,
+    /// The fresh blocks that ran the string without each doubtful option.
+    pub pruning: usize,
     /// The standard deviation of a run, as a share.
     pub noise: f64,
     /// The smallest gain that the confirmation would have seen.
@@ -79,6 +82,10 @@ const MOST_DRAWN: usize = 400;
 /// Values that cannot differ by more than this need no more runs.
 const FINE: f64 = 0.003;
 const CONFIRMED: (usize, usize) = (8, 20);
+/// Blocks of fresh runs that judge doubtful options by leaving each out.
+const PRUNING_BLOCKS: usize = 4;
+/// So many doubtful options are judged that way, the smallest gains first.
+const MOST_DOUBTFUL: usize = 4;
 
 pub struct Search<'a, L: Lab> {
     lab: &'a mut L,
@@ -135,7 +142,7 @@ impl<L: Lab> Search<'_, L> {
         let mut knobs = base.1.clone();
         self.screen(&default, &mut knobs)?;
         let fit = self.race(&default, &mut knobs)?;
-        let found = self.prune(&default, &knobs, &fit);
+        let found = self.prune(&default, &knobs, fit)?;
         self.outcome.found = Some(found.clone());
         self.confirm(&control, &default, &found)
     }
@@ -333,7 +340,8 @@ impl<L: Lab> Search<'_, L> {
         let (mut drawn, mut round) = (0, 0);
         let mut fit = self.fit(default, knobs);
         while alive.values().any(|values| values.len() > 1) && drawn < MOST_DRAWN {
-            if self.runs_left() < BLOCKS_A_ROUND * (DRAWN + 1) {
+            let pruning = PRUNING_BLOCKS * (knobs.len().min(MOST_DOUBTFUL) + 2);
+            if self.runs_left() < BLOCKS_A_ROUND * (DRAWN + 1) + pruning {
                 break;
             }
             for _ in 0..BLOCKS_A_ROUND {
@@ -403,30 +411,60 @@ impl<L: Lab> Search<'_, L> {
     }
 
     /// The best value of each option, without those that gain little.
-    fn prune(&mut self, default: &Setting, knobs: &[Knob], fit: &Fit) -> Setting {
-        let mut gains: Vec<(&Knob, String, f64, f64)> = Vec::new();
-        for knob in knobs {
-            let Some(best) = fit.best(knob, &knob.values) else {
-                continue;
-            };
-            let plain = &knob.values[0];
-            if let Some((gain, error)) = fit.gain(knob, best, plain).filter(|_| best != plain) {
-                gains.push((knob, best.to_owned(), gain, error));
+    fn prune(&mut self, default: &Setting, knobs: &[Knob], fit: Fit) -> Step<Setting> {
+        let best = gains(knobs, &fit);
+        let doubtful: Vec<&Gain> = best
+            .iter()
+            .filter(|gain| gain.is_doubtful())
+            .take(MOST_DOUBTFUL)
+            .collect();
+        let gains = match doubtful.is_empty() {
+            true => best,
+            false => {
+                self.leave_each_out(default, &best, &doubtful)?;
+                let fit = self.fit(default, knobs);
+                let mut again: Vec<Gain> = best.iter().filter_map(|gain| gain.of(&fit)).collect();
+                again.sort_by(|a, b| a.gain.total_cmp(&b.gain));
+                self.outcome.noise = fit.noise;
+                again
             }
-        }
-        gains.sort_by(|a, b| a.2.total_cmp(&b.2));
+        };
         let (mut setting, mut lost) = (default.clone(), 0.0);
-        for (knob, value, gain, error) in gains {
-            if lost + gain <= PRUNED {
-                lost += gain;
-                self.outcome
-                    .left_out
-                    .push((knob.key.clone(), value, gain, error));
+        for one in gains {
+            if lost + one.gain <= PRUNED {
+                lost += one.gain;
+                let left = (one.knob.key.clone(), one.value, one.gain, one.error);
+                self.outcome.left_out.push(left);
             } else {
-                setting = setting.with(knob, &value);
+                setting = setting.with(one.knob, &one.value);
             }
         }
-        setting
+        Ok(setting)
+    }
+
+    /// Runs the whole string beside the string without each doubtful option, in fresh blocks.
+    fn leave_each_out(&mut self, default: &Setting, best: &[Gain], doubtful: &[&Gain]) -> Step<()> {
+        let of = |without: Option<&Gain>| {
+            let kept = best
+                .iter()
+                .filter(|gain| without.is_none_or(|left| left.knob.key != gain.knob.key));
+            kept.fold(default.clone(), |setting, gain| {
+                setting.with(gain.knob, &gain.value)
+            })
+        };
+        let mut settings = vec![default.clone(), of(None)];
+        for gain in doubtful {
+            let setting = of(Some(gain));
+            if !settings.contains(&setting) {
+                settings.push(setting);
+            }
+        }
+        self.lab.phase("each doubtful option left out");
+        while self.outcome.pruning < PRUNING_BLOCKS && self.runs_left() >= settings.len() {
+            self.block(&settings)?;
+            self.outcome.pruning += 1;
+        }
+        Ok(())
     }
 
     /// Fresh runs of the control, the default and the found string decide.
@@ -522,6 +560,50 @@ impl<L: Lab> Search<'_, L> {
             })
         })
     }
+}
+
+/// What the best value of an option gains over its default.
+#[derive(Debug, Clone)]
+struct Gain<'a> {
+    knob: &'a Knob,
+    value: String,
+    gain: f64,
+    /// Its standard error.
+    error: f64,
+}
+
+impl<'a> Gain<'a> {
+    /// The same value by another fit.
+    fn of(&self, fit: &Fit) -> Option<Gain<'a>> {
+        let (gain, error) = fit.gain(self.knob, &self.value, &self.knob.values[0])?;
+        Some(Gain {
+            gain,
+            error,
+            ..self.clone()
+        })
+    }
+
+    /// Whether it may be that little that it is not worth its place.
+    fn is_doubtful(&self) -> bool {
+        self.gain - 2.0 * self.error <= PRUNED
+    }
+}
+
+/// The best value of each option that is not its default, from the smallest gain on.
+fn gains<'a>(knobs: &'a [Knob], fit: &Fit) -> Vec<Gain<'a>> {
+    let gain = |knob: &'a Knob| {
+        let value = fit.best(knob, &knob.values)?.to_owned();
+        let (gain, error) = fit.gain(knob, &value, &knob.values[0])?;
+        (value != knob.values[0]).then_some(Gain {
+            knob,
+            value,
+            gain,
+            error,
+        })
+    };
+    let mut gains: Vec<Gain> = knobs.iter().filter_map(gain).collect();
+    gains.sort_by(|a, b| a.gain.total_cmp(&b.gain));
+    gains
 }
 
 /// Drops values of an option that are behind, and gives the best number its neighbours. Returns

@@ -83,7 +83,11 @@ impl Found<'_> {
             })
             .collect();
         if !left.is_empty() {
-            line("left out", left.join(" · "));
+            let fresh = match outcome.pruning {
+                0 => String::new(),
+                blocks => format!(" · each doubtful one left out in {blocks} fresh blocks"),
+            };
+            line("left out", left.join(" · ") + &fresh);
         }
         for (index, point) in points.iter().filter(|point| point.front).enumerate() {
             let label = if index == 0 { "trade-offs" } else { "" };
