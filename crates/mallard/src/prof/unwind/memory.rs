@@ -19,18 +19,19 @@ fn are_readable(first: usize, end: usize) -> bool {
     pages.all(is_readable)
 }
 
-/// Reads words of this process. Invariant: the pages from `first` to before `end` can be read.
+/// Reads words of this process. Invariant: the `len` bytes from `first` on can be read, which are
+/// whole pages.
 #[derive(Clone, Copy)]
 pub struct Memory {
     first: usize,
-    end: usize,
+    len: usize,
 }
 
 impl Memory {
     /// No page is known.
     #[inline(always)]
     pub fn unknown() -> Memory {
-        Memory { first: 0, end: 0 }
+        Memory { first: 0, len: 0 }
     }
 
     /// The pages in which an earlier walk of the calling thread has read, if the stack pointer is
@@ -38,7 +39,10 @@ impl Memory {
     #[inline(always)]
     pub fn known([first, end]: [usize; 2], stack_pointer: usize) -> Memory {
         match (first..end).contains(&stack_pointer) {
-            true => Memory { first, end },
+            true => Memory {
+                first,
+                len: end - first,
+            },
             false => Memory::unknown(),
         }
     }
@@ -46,7 +50,13 @@ impl Memory {
     /// What [`Memory::known`] takes for a later walk.
     #[inline(always)]
     pub fn pages(&self) -> [usize; 2] {
-        [self.first, self.end]
+        [self.first, self.end()]
+    }
+
+    /// The end of what can be read.
+    #[inline(always)]
+    fn end(&self) -> usize {
+        self.first + self.len
     }
 
     /// The word at an address, if that is a multiple of eight that can be read.
@@ -55,7 +65,7 @@ impl Memory {
         if !at.is_multiple_of(size_of::<usize>()) {
             return None;
         }
-        let is_known = at.wrapping_sub(self.first) < self.end - self.first;
+        let is_known = at.wrapping_sub(self.first) < self.len;
         if !is_known && !self.learn(at) {
             return None;
         }
@@ -74,16 +84,15 @@ impl Memory {
         }
         let page = at & !(PAGE - 1);
         let is_near = |gap: usize| gap <= FARTHEST;
-        if page >= self.end && is_near(page - self.end) && are_readable(self.end, page) {
-            self.end = page + PAGE;
-        } else if page < self.first
-            && is_near(self.first - page)
-            && are_readable(page + PAGE, self.first)
-        {
-            self.first = page;
+        let (first, end) = (self.first, self.end());
+        let (first, end) = if page >= end && is_near(page - end) && are_readable(end, page) {
+            (first, page + PAGE)
+        } else if page < first && is_near(first - page) && are_readable(page + PAGE, first) {
+            (page, end)
         } else {
-            (self.first, self.end) = (page, page + PAGE);
-        }
+            (page, page + PAGE)
+        };
+        (self.first, self.len) = (first, end - first);
         true
     }
 
@@ -127,10 +136,10 @@ mod tests {
         assert_eq!(memory.word(at), Some(7));
         assert_eq!(memory.word(at + 1), None);
         // Both ends of what is known, and what is next to it.
-        let (first, end) = (memory.first, memory.end);
+        let (first, end) = (memory.first, memory.end());
         assert!(first <= at && at < end && end - first == PAGE);
         assert!(memory.word(end - 8).is_some());
-        assert_eq!((memory.first, memory.end), (first, end));
+        assert_eq!((memory.first, memory.end()), (first, end));
         // The page below joins, and what is known serves a walk that begins there.
         if is_readable(first - 8) {
             assert!(memory.word(first - 8).is_some());
