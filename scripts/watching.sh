@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# What it costs to watch 100 processes: the time of a scrape of `mallard export`, and the part of a
-# core that `mallard top` takes at one look a second. The bars are 50 ms and 1 %.
+# What it costs to watch 100 processes: the time of a scrape of `mallard export`, the part of a core
+# that `mallard top` takes at one look a second, and the time that a process takes to publish its
+# figures. The bars are 50 ms, 1 % and 50 µs.
 #
 #   scripts/watching.sh [PROCESSES]      100 by default
 #
@@ -72,6 +73,14 @@ awk -v n="$processes" -v bytes="$bytes" '
   { t[NR] = 1000 * $1 }
   END { printf "scrape of %d processes: %.1f ms (median of %d; slowest %.1f ms), %d KiB; bar 50 ms\n",
         n, t[int((NR + 1) / 2)], NR, t[NR], bytes / 1024 }' "$folder/times"
+
+# What the last publication of each process took, by its own clock.
+"$mallard" top --once --json --match "$name" \
+  | sed -n 's/.*"cost_ns":\([0-9]*\).*/\1/p' | sort -n > "$folder/costs"
+awk '
+  { t[NR] = $1 / 1000 }
+  END { printf "publication: %.1f µs (median of %d; slowest %.1f µs); bar 50 µs\n",
+        t[int((NR + 1) / 2)], NR, t[NR] }' "$folder/costs"
 
 # A terminal of its own; the first seconds find the processes.
 TERM=xterm script -qfc "stty rows 50 cols 160; exec $mallard top --match $name" /dev/null \

@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// A process, as far as it concerns its identity: numbers of processes are used again.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -12,12 +13,22 @@ pub struct Identity {
     pub started: u64,
 }
 
-/// Its name, and its state by a letter of the kernel.
+/// Its name, its state by a letter of the kernel, and the CPU time of its threads so far, in ticks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct About {
     pub identity: Identity,
     pub name: String,
     pub state: char,
+    pub cpu: u64,
+}
+
+impl About {
+    /// CPU time since an earlier look.
+    pub fn cpu_since(&self, before: u64) -> Duration {
+        // SAFETY: sysconf has no preconditions.
+        let hertz = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1);
+        Duration::from_secs_f64(self.cpu.saturating_sub(before) as f64 / hertz as f64)
+    }
 }
 
 pub fn path(pid: u32, file: &str) -> PathBuf {
@@ -34,12 +45,15 @@ fn parse_stat(pid: u32, stat: &str) -> Option<About> {
     let (open, close) = (stat.find('(')?, stat.rfind(')')?);
     let mut rest = stat.get(close + 1..)?.split_ascii_whitespace();
     let state = rest.next()?.chars().next()?;
-    // The 22nd field; the state is the third.
-    let started = rest.nth(18)?.parse().ok()?;
+    // The 14th and 15th field, and the 22nd; the state is the third.
+    let user: u64 = rest.nth(10)?.parse().ok()?;
+    let system: u64 = rest.next()?.parse().ok()?;
+    let started = rest.nth(6)?.parse().ok()?;
     Some(About {
         identity: Identity { pid, started },
         name: stat.get(open + 1..close)?.to_owned(),
         state,
+        cpu: user.saturating_add(system),
     })
 }
 
@@ -135,10 +149,10 @@ mod tests {
 
     #[test]
     fn names_with_parentheses_and_spaces_are_read() {
-        let stat = "7 (a) (b) S 1 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4242 1 1 1";
+        let stat = "7 (a) (b) S 1 7 7 0 -1 4194560 1 0 0 0 70 8 0 0 20 0 1 0 4242 1 1 1";
         let about = parse_stat(7, stat).unwrap();
         assert_eq!((about.name.as_str(), about.state), ("a) (b", 'S'));
-        assert_eq!(about.identity.started, 4242);
+        assert_eq!((about.identity.started, about.cpu), (4242, 78));
         assert_eq!(parse_stat(7, "7 (a S"), None);
         assert_eq!(parse_stat(7, "7 )a( S"), None);
     }

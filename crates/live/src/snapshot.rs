@@ -92,6 +92,8 @@ totals! {
     /// Nanoseconds that a publication took.
     cost_ns,
     zero_reallocs,
+    /// Parts of the heap of 2 MiB in which huge pages are asked for.
+    huge_pages,
 }
 
 impl Totals {
@@ -262,6 +264,7 @@ mod tests {
         ];
         assert_eq!(some, [8, 14, 20, 24]);
         assert_eq!(totals.zero_reallocs, 32);
+        assert_eq!(totals.huge_pages, 33);
     }
 
     #[test]

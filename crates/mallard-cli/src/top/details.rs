@@ -121,6 +121,14 @@ fn summary(row: &Row) -> Vec<String> {
         ("call stacks", count(totals.sites as f64), ""),
         ("uptime", format!("{uptime} s"), ""),
         (
+            "age",
+            format!("{} s", row.snapshot.age.as_secs()),
+            match row.is_doubtful() {
+                true => "of these figures; other ones may be true by now",
+                false => "of these figures",
+            },
+        ),
+        (
             "publication",
             format!("{} µs", totals.cost_ns / 1000),
             "took the last one",

@@ -18,6 +18,7 @@ pub fn line(row: &Row) -> String {
     put("version", version.into());
     put("uptime_seconds", snapshot.uptime.as_secs_f64().into());
     put("age_seconds", snapshot.age.as_secs_f64().into());
+    put("cpu_seconds_since", row.cpu.as_secs_f64().into());
     put("publications", snapshot.count.into());
     put("takes_requests", row.is_shared.into());
     put("rss", row.rss.into());

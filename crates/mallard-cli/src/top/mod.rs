@@ -19,6 +19,7 @@ use std::io::IsTerminal;
 use std::path::Path;
 use std::process::ExitCode;
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use mallard_live::memory::core;
@@ -62,12 +63,14 @@ fn dead(file: &Path, json: bool) -> Result<ExitCode> {
             },
             name: dead.name,
             state: 'X',
+            cpu: 0,
         },
         command: String::new(),
         snapshot: dead.snapshot,
         rates: None,
         is_shared: false,
         rss: 0,
+        cpu: Duration::ZERO,
     };
     if json {
         say!("{}", json::line(&row))?;

@@ -28,27 +28,49 @@ pub struct Row {
     pub is_shared: bool,
     /// The memory that the system counts for it.
     pub rss: u64,
+    /// CPU time that it has taken since these figures were first seen.
+    pub cpu: Duration,
 }
+
+/// CPU time with which figures become doubtful: a process publishes several times a second, unless
+/// its threads do nothing, or only ever find what they need in their caches.
+const DOUBTFUL: Duration = Duration::from_secs(1);
 
 impl Row {
     pub fn pid(&self) -> u32 {
         self.about.identity.pid
     }
 
-    /// Its name, and whether it was stopped.
+    /// Its name, whether it was stopped, and the age of figures that may be those no longer.
     pub fn title(&self) -> String {
+        let name = &self.about.name;
         match self.about.state {
-            'T' | 't' => format!("{} (stopped)", self.about.name),
-            _ => self.about.name.clone(),
+            'T' | 't' => format!("{name} (stopped)"),
+            _ if self.is_doubtful() => {
+                format!("{name} ({} s ago)", self.snapshot.age.as_secs())
+            }
+            _ => name.clone(),
         }
     }
+
+    /// Whether the process may have other figures by now than those that it published.
+    pub fn is_doubtful(&self) -> bool {
+        self.cpu >= DOUBTFUL
+    }
+}
+
+/// The look before, and the CPU time at the first look that found the same figures.
+#[derive(Debug)]
+struct Before {
+    snapshot: Snapshot,
+    cpu: u64,
 }
 
 /// All processes, look after look.
 #[derive(Debug, Default)]
 pub struct Watch {
     scanner: Scanner,
-    before: HashMap<Identity, Snapshot>,
+    before: HashMap<Identity, Before>,
     commands: HashMap<Identity, (String, String)>,
     /// Processes on Mallard that could not be read, and why.
     pub unread: Vec<(u32, Error)>,
@@ -73,10 +95,19 @@ impl Watch {
             }
         }
         rows.retain(|row| matching.is_none_or(|text| fits(text, &row.about.name, &row.command)));
-        self.before = rows
-            .iter()
-            .map(|row| (row.about.identity.clone(), row.snapshot.clone()))
-            .collect();
+        let before = std::mem::take(&mut self.before);
+        for row in &mut rows {
+            let identity = row.about.identity.clone();
+            let known = before.get(&identity);
+            row.rates = known.and_then(|before| rates(&before.snapshot, &row.snapshot));
+            let cpu = match known {
+                Some(before) if before.snapshot.uptime == row.snapshot.uptime => before.cpu,
+                _ => row.about.cpu,
+            };
+            row.cpu = row.about.cpu_since(cpu);
+            let snapshot = row.snapshot.clone();
+            self.before.insert(identity, Before { snapshot, cpu });
+        }
         let before = &self.before;
         self.commands
             .retain(|identity, _| before.contains_key(identity));
@@ -95,10 +126,10 @@ impl Watch {
                 command
             }
         };
-        let rates = (self.before.get(&about.identity)).and_then(|before| rates(before, &snapshot));
         Row {
             command,
-            rates,
+            rates: None,
+            cpu: Duration::ZERO,
             is_shared,
             rss: process::resident(pid).unwrap_or(0),
             about,

@@ -1,7 +1,8 @@
-//! What a thread does after it got memory, when it holds no lock and no operation is in progress:
-//! makes the background thread if wanted, makes the report that the option `stats_interval` asks
-//! for, publishes the page of statistics, carries out what readers of the page ask for, and follows
-//! the tracers that are attached to the probes.
+//! What a thread does after it got memory past the fast paths, when it holds no lock and no operation
+//! is in progress: makes the background thread if wanted, makes the report that the option
+//! `stats_interval` asks for, publishes the page of statistics, carries out what readers of the page
+//! ask for, and follows the tracers that are attached to the probes. After it freed memory, it does
+//! what concerns the page.
 
 use super::start::{expect_profiler, options};
 use super::trim;
@@ -45,14 +46,29 @@ pub(super) fn errands() {
     }
 }
 
+/// What a thread does after it freed memory past its cache: the memory that others see may have
+/// changed for a long time.
+#[inline]
+pub(super) fn errands_of_free() {
+    if errands::is_wanted(Errand::Page) {
+        publish();
+    }
+}
+
 #[cold]
 #[inline(never)]
-fn run() {
+fn publish() {
     if errands::claim(Errand::Page) {
         let _keep = KeepErrno::new();
         obey();
         stats::page::publish();
     }
+}
+
+#[cold]
+#[inline(never)]
+fn run() {
+    publish();
     if errands::claim(Errand::Probes) {
         follow_tracers();
     }
@@ -139,7 +155,7 @@ mod tests {
     use crate::api;
     use crate::stats::now;
     use crate::stats::page::{figure as word, publish};
-    use crate::testing::{alone, own_process};
+    use crate::testing::{alone, own_process, skipped};
     use crate::upkeep::export::page::{
         ABOUT, ARENAS, About, CLASSES, OfArena, OfClass, TOTALS, Total,
     };
@@ -189,6 +205,22 @@ mod tests {
     }
 
     #[test]
+    fn the_page_has_the_huge_pages_that_are_asked_for() {
+        if std::fs::metadata("/sys/kernel/mm/transparent_hugepage").is_err() {
+            return skipped("the system has no huge pages");
+        }
+        own_process!();
+        let _alone = alone();
+        publish();
+        assert_eq!(total(Total::HugePages), 0);
+        black_box(api::alloc(64 << 20));
+        publish();
+        // 2 MiB each, as on every system with this processor.
+        let most = total(Total::Mapped) >> 21;
+        assert!((16..=most).contains(&total(Total::HugePages)));
+    }
+
+    #[test]
     fn a_program_that_did_nothing_is_told_from_one_that_did() {
         own_process!();
         let _alone = alone();
@@ -198,6 +230,44 @@ mod tests {
         black_box(api::alloc(1 << 20));
         assert!(publish());
         assert!(!publish());
+    }
+
+    /// Allocates until the page has been published, and then frees everything: the page must say so,
+    /// although nothing is allocated any more.
+    fn expect_page_after_free(size: usize, blocks: usize) {
+        api::start();
+        publish_now();
+        let held: Vec<_> = (0..blocks).map(|_| api::alloc(size)).collect();
+        black_box(&held);
+        publish_now();
+        let before = total(Total::Allocated);
+        assert!(before >= (size * blocks) as u64);
+        for &block in &held {
+            // SAFETY: just allocated, freed once.
+            unsafe { api::dealloc(block) };
+        }
+        let after = total(Total::Allocated);
+        assert!(after < before / 4, "{size}: {before} before, {after} after");
+    }
+
+    /// Publishes, so that the next publication is not due for a while.
+    fn publish_now() {
+        errands::want(Errand::Page);
+        super::publish();
+    }
+
+    #[test]
+    fn the_page_knows_of_a_large_block_that_was_freed_before_it_was_due() {
+        own_process!();
+        let _alone = alone();
+        expect_page_after_free(100 << 20, 1);
+    }
+
+    #[test]
+    fn the_page_knows_of_small_blocks_that_were_freed_before_it_was_due() {
+        own_process!();
+        let _alone = alone();
+        expect_page_after_free(1000, 100_000);
     }
 
     /// Passes the slow paths until somebody has followed the tracers.

@@ -77,6 +77,7 @@ fn metrics_are_the_words_of_the_page_that_their_names_say() {
             Total::BackgroundRounds as usize,
         ),
         ("mallard_zero_reallocs", Total::ZeroReallocs as usize),
+        ("mallard_huge_pages", Total::HugePages as usize),
         ("mallard_class_allocated_bytes", OfClass::Allocated as usize),
         ("mallard_class_active_bytes", OfClass::Pages as usize),
         ("mallard_lock_waits", OfLock::Waits as usize),

@@ -182,10 +182,12 @@ impl Bits512 {
         if group == 1 {
             return;
         }
-        for start in (0..BITS).step_by(group) {
+        let mut start = 0;
+        while start < BITS {
             if !self.all_in(start, group) {
                 self.clear(start, group);
             }
+            start += group;
         }
     }
 }

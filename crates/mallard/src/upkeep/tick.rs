@@ -73,7 +73,8 @@ pub fn tick_uncached() {
 
 /// Counts a large block that was allocated or freed past the caches.
 pub fn tick_for(bytes: usize) {
-    if LARGE.fetch_add(bytes as u64, Ordering::Relaxed) >= LARGE_BYTES {
+    let before = LARGE.fetch_add(bytes as u64, Ordering::Relaxed);
+    if before + bytes as u64 >= LARGE_BYTES {
         LARGE.store(0, Ordering::Relaxed);
         tick();
     }

@@ -20,12 +20,14 @@ fn row(pid: u32, name: &str, resident: u64) -> Row {
             identity: Identity { pid, started: 1 },
             name: name.into(),
             state: 'S',
+            cpu: 0,
         },
         command: format!("/bin/{name} --x"),
         snapshot,
         rates: None,
         is_shared: false,
         rss: 0,
+        cpu: Duration::ZERO,
     }
 }
 
@@ -103,4 +105,14 @@ fn any_size_of_terminal_is_drawn() {
             }
         }
     });
+}
+
+#[test]
+fn a_process_that_works_and_publishes_nothing_shows_the_age_of_its_figures() {
+    let mut row = row(7, "small", 1 << 20);
+    row.snapshot.age = Duration::from_secs(65);
+    row.cpu = Duration::from_millis(900);
+    assert_eq!(row.title(), "small", "an idle process has no other figures");
+    row.cpu = Duration::from_millis(1100);
+    assert_eq!(row.title(), "small (65 s ago)");
 }

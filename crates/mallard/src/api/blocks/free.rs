@@ -3,6 +3,7 @@
 //! One byte of the page map says which stack a block belongs on. Pages whose blocks no cache may
 //! hold have 0; stack 0 is always full, so the slow path handles them.
 
+use crate::api::errands::errands_of_free;
 use crate::api::extras::{JUNK_FREE, XMALLOC, extras, spoil};
 use crate::api::start::start;
 use crate::arena::{self, large};
@@ -100,6 +101,7 @@ fn dealloc_non_null(at: usize) {
         Some(cache) => counted::put(cache, class, at),
         None => give_to_arena(class, at),
     }
+    errands_of_free();
 }
 
 /// Frees a block that lies in no segment: it was allocated while a fork was under way.
@@ -148,13 +150,15 @@ pub(super) fn free_sampled(at: usize) {
 /// Frees a block of whole pages that no cache takes.
 #[inline(never)]
 pub(in crate::api) fn free_run(at: usize) {
-    let Some(_inside) = inside::enter() else {
+    let Some(inside) = inside::enter() else {
         counted::freed(large::pages_of(at).0 * PAGE);
         return deferred::put_by(at);
     };
     let size = large::free(at);
     counted::freed(size);
     upkeep::tick_for(size);
+    drop(inside);
+    errands_of_free();
 }
 
 /// Frees a block past all thread caches and transfer caches: its arena can reuse it at once, and

@@ -8,6 +8,7 @@
 
 use crate::space::Segment;
 use crate::space::chunk::{CHUNK, Chunk};
+use crate::sys::atomic::{AtomicUsize, Ordering};
 use crate::sys::mappings;
 
 /// The properties that chunks of one mapping share.
@@ -127,8 +128,23 @@ impl ChunkRange {
 pub(in crate::heap) fn set_huge(chunk: &Chunk, huge: bool) {
     let range = ChunkRange::of_one(chunk);
     let before = range.borders();
+    count_huge(huge as isize - chunk.huge.get() as isize);
     chunk.huge.set(huge);
     mappings::count(before, range.borders());
+}
+
+/// Chunks in which huge pages are asked for, of all page heaps.
+static HUGE: AtomicUsize = AtomicUsize::new(0);
+
+/// Counts chunks in which they are asked for now, or no longer.
+#[inline]
+pub(in crate::heap) fn count_huge(more: isize) {
+    HUGE.fetch_add(more as usize, Ordering::Relaxed);
+}
+
+/// The chunks in which they are asked for.
+pub(in crate::heap) fn huge() -> usize {
+    HUGE.load(Ordering::Relaxed)
 }
 
 /// Records whether chunks may be touched.

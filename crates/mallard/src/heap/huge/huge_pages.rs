@@ -118,7 +118,13 @@ fn ask(growing: &Growing, segment: &'static Segment, first: usize, count: usize)
     LOCKED.store(if is_free { NO } else { YES }, Ordering::Relaxed);
     if segment.want_huge_pages(growing, first, count) {
         (first..first + count).for_each(|i| segment.chunk(i).huge.set(true));
+        borders::count_huge(count as isize);
     }
+}
+
+/// Parts of the heap, as large as a huge page, in which huge pages are asked for.
+pub fn asked_for() -> usize {
+    borders::huge()
 }
 
 /// Whether the chunks that asked for huge pages last are locked in memory.

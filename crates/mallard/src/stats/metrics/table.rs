@@ -158,6 +158,8 @@ families! {
         "1 if the background thread exists, else 0.";
     "mallard_background_rounds": Counter, None, One, Of::Total(30),
         "Rounds of the background thread.";
+    "mallard_huge_pages": Gauge, None, One, Of::Total(33),
+        "Parts of the heap of 2 MiB in which huge pages are asked for.";
     "mallard_zero_reallocs": Counter, None, One, Of::Total(32),
         "Calls of realloc with a block and no bytes.";
 }

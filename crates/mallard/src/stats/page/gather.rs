@@ -4,7 +4,7 @@
 use crate::arena::{self, Arena, subrelease};
 use crate::cache::registry;
 use crate::class::{CACHED_CLASSES, Class};
-use crate::heap::PAGE_HEAPS;
+use crate::heap::{PAGE_HEAPS, huge_pages};
 use crate::prof;
 use crate::space::{meta, segment};
 use crate::stats;
@@ -194,6 +194,7 @@ impl Gather<'_> {
         self.total(Total::Background, keeper::is_there().into());
         self.total(Total::BackgroundRounds, keeper::runs().0);
         self.total(Total::ZeroReallocs, stats::zero_reallocs());
+        self.total(Total::HugePages, huge_pages::asked_for() as u64);
         let profiler = prof::totals();
         self.total(Total::IsSampling, prof::is_on().into());
         self.total(Total::LgSample, prof::lg_sample().into());

@@ -3,9 +3,12 @@
 //! - By default a process has no page before it holds [`WORTH`] bytes and is [`OLD_NS`] old. A tick
 //!   then costs two loads and a comparison.
 //! - The page exists: it is due when [`EVERY_MS`] have passed, or when a reader asks for something.
-//!   The background thread publishes, if there is one, or else a thread that has just got memory
-//!   ([`errands`]). Ticks notice both. A process whose threads make no slow events has no ticks: its
-//!   figures stand, and requests wait.
+//!   The background thread publishes, if there is one, or else a thread that has just got or freed
+//!   memory past the fast paths ([`errands`]). Ticks notice both.
+//! - A process whose threads make no slow events has no ticks: its figures stand, and requests wait.
+//!   Slow events that were the last ones for a long time are often those that changed most: the page
+//!   is due at once when the pages that hold blocks have doubled or halved since it was published,
+//!   a few times in [`EVERY_MS`].
 //!
 //! `stats::page` makes and writes the page; `page` has its layout.
 
@@ -13,7 +16,9 @@ pub mod page;
 
 use super::keeper;
 use crate::arena;
-use crate::sys::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, settle};
+use crate::sys::atomic::{
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering, settle,
+};
 use crate::sys::errands::{self, Errand};
 use crate::sys::time;
 use page::Page;
@@ -41,8 +46,14 @@ static LEAST: AtomicUsize = AtomicUsize::new(WORTH);
 static IS_SHARED: AtomicBool = AtomicBool::new(false);
 /// The page; null before it exists.
 static PAGE: AtomicPtr<Page> = AtomicPtr::new(core::ptr::null_mut());
-/// No publication before this time.
+/// No publication before this time, unless memory in use has doubled or halved since the last one.
 static NEXT_MS: AtomicU64 = AtomicU64::new(0);
+/// Bytes of pages that held blocks at the last publication.
+static PUBLISHED: AtomicUsize = AtomicUsize::new(0);
+/// How many publications may come before their time.
+static EARLY_LEFT: AtomicU8 = AtomicU8::new(0);
+/// How many may in [`EVERY_MS`].
+const MOST_EARLY: u8 = 8;
 
 pub fn configure(mode: Mode) {
     settle!(
@@ -92,7 +103,7 @@ pub fn look() {
 fn look_closer() {
     let is_due = match page() {
         Some(page) if page.request().is_some() => true,
-        Some(_) => is_time() && !keeper::attends(),
+        Some(_) => (is_time() || is_another_heap()) && !keeper::attends(),
         None => is_time() && (is_shared() || is_old()),
     };
     if is_due {
@@ -111,14 +122,31 @@ pub fn is_time() -> bool {
     time::now_ms() >= next()
 }
 
+/// Whether memory in use has doubled or halved since the last publication, and another one may come
+/// before its time.
+fn is_another_heap() -> bool {
+    let (now, then) = (arena::footprint(), PUBLISHED.load(Ordering::Relaxed));
+    now.abs_diff(then) >= now.min(then).max(WORTH) && EARLY_LEFT.load(Ordering::Relaxed) > 0
+}
+
 /// When the page is due next.
 pub fn next() -> u64 {
     NEXT_MS.load(Ordering::Relaxed)
 }
 
-/// A publication begins: the next one is due later.
+/// A publication begins: the next one is due later. For one thread at a time.
 pub fn put_off() {
-    NEXT_MS.store(time::now_ms() + EVERY_MS, Ordering::Relaxed);
+    let now = time::now_ms();
+    let early = match now >= next() {
+        true => MOST_EARLY,
+        false => EARLY_LEFT.load(Ordering::Relaxed).saturating_sub(1),
+    };
+    EARLY_LEFT.store(early, Ordering::Relaxed);
+    PUBLISHED.store(arena::footprint(), Ordering::Relaxed);
+    // One that comes before its time does not move the next one.
+    if early == MOST_EARLY {
+        NEXT_MS.store(now + EVERY_MS, Ordering::Relaxed);
+    }
 }
 
 /// In the child of a fork, or of another call that copies the process.

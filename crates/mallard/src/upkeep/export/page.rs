@@ -125,6 +125,8 @@ pub enum Total {
     Cost,
     /// Calls of `realloc` for no bytes.
     ZeroReallocs,
+    /// Parts of the heap, as large as a huge page, in which huge pages are asked for.
+    HugePages,
 }
 
 /// The words of a row of [`CLASSES`].
