@@ -17,7 +17,12 @@ pub struct Question {
     pub host: Option<String>,
     /// Whether a page in a browser asks.
     pub is_of_a_page: bool,
+    /// What a POST to [`SYMBOL`] carries.
+    pub body: String,
 }
+
+/// How paths end that answer with names of addresses.
+pub const SYMBOL: &str = "/debug/pprof/symbol";
 
 impl Question {
     /// Whether this takes long.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE, HOST, ORIGIN};
 use hyper::server::conn::http1;
@@ -23,12 +23,14 @@ use tokio::sync::Semaphore;
 use tokio::task;
 use tokio::time::{sleep, timeout};
 
-use super::answer::{Answer, Question};
+use super::answer::{Answer, Question, SYMBOL};
 use super::site::Site;
 
 const CONNECTIONS: usize = 64;
 /// Bytes of a request's head.
 const HEAD_BYTES: usize = 16 << 10;
+/// Bytes of what a request carries: 50,000 addresses.
+const BODY_BYTES: usize = 1 << 20;
 const HEAD_TIME: Duration = Duration::from_secs(5);
 const CONNECTION_TIME: Duration = Duration::from_secs(60);
 /// Threads that make answers.
@@ -92,7 +94,10 @@ async fn respond(
     site: Arc<Site>,
     profiles: &Semaphore,
 ) -> Response<Full<Bytes>> {
-    let question = question(&request);
+    let Some(question) = question(request).await else {
+        let why = format!("the body is longer than {BODY_BYTES} bytes, or no text");
+        return response(Answer::failure(StatusCode::PAYLOAD_TOO_LARGE, why));
+    };
     let place = match question.is_profile() {
         true => profiles.acquire().await.ok(),
         false => None,
@@ -107,13 +112,13 @@ async fn respond(
     }))
 }
 
-/// What an answer depends on.
-fn question(request: &Request<Incoming>) -> Question {
+/// What an answer depends on; `None` if it carries too much.
+async fn question(request: Request<Incoming>) -> Option<Question> {
     let header = |name| {
         let value = request.headers().get(name)?.to_str().ok()?;
         Some(value.to_owned())
     };
-    Question {
+    let mut question = Question {
         is_post: request.method() == Method::POST,
         is_known: matches!(*request.method(), Method::GET | Method::HEAD | Method::POST),
         path: request.uri().path().to_owned(),
@@ -121,7 +126,15 @@ fn question(request: &Request<Incoming>) -> Question {
         accept: header(ACCEPT).unwrap_or_default(),
         host: header(HOST),
         is_of_a_page: request.headers().contains_key(ORIGIN),
+        body: String::new(),
+    };
+    if question.is_post && question.path.ends_with(SYMBOL) {
+        let body = Limited::new(request.into_body(), BODY_BYTES)
+            .collect()
+            .await;
+        question.body = String::from_utf8(body.ok()?.to_bytes().into()).ok()?;
     }
+    Some(question)
 }
 
 fn response(answer: Answer) -> Response<Full<Bytes>> {

@@ -7,6 +7,7 @@ use hyper::StatusCode;
 use mallard_live::metrics::{self, Format};
 use mallard_live::request::{Consent, Request};
 use mallard_live::source::Reader;
+use mallard_profile::model::Text;
 use mallard_profile::names;
 use serde_json::{Value, json};
 
@@ -14,11 +15,13 @@ use super::answer::{Answer, PLAIN, Question};
 use super::page;
 use super::profile::{self, Kind};
 use super::watched::{Look, Process, Watched};
+use crate::profile::source;
 
 /// How long a request to a process waits for its answer.
 const PATIENCE: Duration = Duration::from_secs(3);
 const GET: &str = "GET, HEAD";
 const POST: &str = "POST";
+const GET_OR_POST: &str = "GET, HEAD, POST";
 
 /// What is served.
 pub struct Site {
@@ -39,6 +42,7 @@ enum Path {
     Metrics,
     MetricsOf(u32),
     Profile(u32, Kind),
+    Symbol(u32),
     Start(u32),
     Stop(u32),
 }
@@ -56,6 +60,7 @@ fn parse(path: &str) -> Option<Path> {
                 "metrics" => Path::MetricsOf(pid),
                 "prof/start" => Path::Start(pid),
                 "prof/stop" => Path::Stop(pid),
+                "debug/pprof/symbol" => Path::Symbol(pid),
                 rest => Path::Profile(pid, Kind::named(rest.strip_prefix("debug/pprof/")?)?),
             }
         }
@@ -78,9 +83,11 @@ impl Site {
         };
         let allowed = match path {
             Path::Start(_) | Path::Stop(_) => POST,
+            Path::Symbol(_) => GET_OR_POST,
             _ => GET,
         };
-        if !question.is_known || question.is_post != (allowed == POST) {
+        let is_fine = allowed == GET_OR_POST || question.is_post == (allowed == POST);
+        if !question.is_known || !is_fine {
             return Answer::other_method(allowed);
         }
         let host = question.host.as_deref().unwrap_or(&self.address);
@@ -97,6 +104,7 @@ impl Site {
             Path::Metrics => self.metrics(Format::accepted(&question.accept)),
             Path::MetricsOf(pid) => self.metrics_of(pid, Format::accepted(&question.accept)),
             Path::Profile(pid, kind) => self.profile(pid, kind, question),
+            Path::Symbol(pid) => self.symbols(pid, question),
             Path::Start(pid) => self.control(pid, Request::Start(None), question),
             Path::Stop(pid) => self.control(pid, Request::Stop, question),
         }
@@ -178,6 +186,39 @@ impl Site {
         }
     }
 
+    /// Names addresses, as pprof asks for it: a GET tells that there are names, and a POST of
+    /// `0x1000+0x2000` gets a line for each address that has a name.
+    fn symbols(&self, pid: u32, question: &Question) -> Answer {
+        let watched = self.watched.lock();
+        let is_served = (watched.unwrap_or_else(PoisonError::into_inner)).is_served(pid);
+        if !is_served {
+            return Answer::not_found(format_args!("process {pid} is not served here"));
+        }
+        let asked = match question.is_post {
+            true => question.body.trim(),
+            false => question.query.trim(),
+        };
+        if asked.is_empty() {
+            return Answer::of(PLAIN, "num_symbols: 1\n");
+        }
+        let mut addresses = Vec::new();
+        for text in asked.split('+') {
+            let digits = text.trim().strip_prefix("0x");
+            let address = digits.and_then(|digits| u64::from_str_radix(digits, 16).ok());
+            let Some(address) = address else {
+                return Answer::failure(
+                    StatusCode::BAD_REQUEST,
+                    "addresses are written as in 0x1000+0x2000",
+                );
+            };
+            addresses.push(address);
+        }
+        match source::functions(pid, &addresses, &self.search) {
+            Ok(names) => Answer::of(PLAIN, symbol_lines(&addresses, &names)),
+            Err(error) => profile::failure(&error),
+        }
+    }
+
     fn control(&self, pid: u32, request: Request, question: &Question) -> Answer {
         let refuse = |why| Answer::failure(StatusCode::FORBIDDEN, why);
         if !self.has_control {
@@ -201,6 +242,17 @@ impl Site {
             Err(error) => refusal(&error),
         }
     }
+}
+
+/// A line for each address that has a name.
+fn symbol_lines(addresses: &[u64], names: &[Option<Text>]) -> String {
+    let mut lines = String::new();
+    for (address, name) in addresses.iter().zip(names) {
+        if let Some(name) = name {
+            lines += &format!("{address:#x}\t{name}\n");
+        }
+    }
+    lines
 }
 
 /// The answer to a process that cannot be read or asked.
@@ -272,6 +324,7 @@ mod tests {
                 Some(Path::Profile(7, Kind::Heap)),
             ),
             ("/pid/7/prof/stop", Some(Path::Stop(7))),
+            ("/pid/7/debug/pprof/symbol", Some(Path::Symbol(7))),
             ("/pid/0/metrics", None),
             ("/pid/-1/metrics", None),
             ("/pid/7/debug/pprof/goroutine", None),
@@ -328,6 +381,7 @@ mod tests {
             (false, get("/pid/7/metrics"), 404),
             (false, get("/pid/7/debug/pprof/heap"), 404),
             (false, with_seconds, 400),
+            (false, get("/pid/7/debug/pprof/symbol"), 404),
         ] {
             let answer = site(control).answer(&question);
             assert_eq!(answer.status.as_u16(), status, "{question:?}");

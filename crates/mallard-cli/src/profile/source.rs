@@ -8,9 +8,9 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
-use mallard_profile::model::{Frame, Profile};
+use mallard_profile::model::{Frame, Location, Mapping, MappingIndex, Profile, Text};
 use mallard_profile::names::{self, Outcome};
-use mallard_profile::process::live::Process;
+use mallard_profile::process::live::{self, Process};
 use mallard_profile::process::{self, Reading, core};
 use mallard_profile::read;
 use mallard_profile::show::Named;
@@ -144,20 +144,55 @@ pub fn running(
             location.frames.clone_from(frames);
         }
     }
-    let proc = PathBuf::from(format!("/proc/{pid}"));
-    let options = names::Options {
-        root: Some(proc.join("root")),
-        pid: inside,
-        process: Some(proc),
-        fetcher: fetcher(),
-        ..search.clone()
-    };
-    names::name(&mut profile, &options);
+    names::name(&mut profile, &options_for(pid, inside, search));
     let named = profile.locations.iter();
     *known = named
         .map(|location| (location.address, location.frames.clone()))
         .collect();
     Ok(profile)
+}
+
+/// The functions at addresses of a running process, which need not run on Mallard.
+///
+/// # Errors
+/// The process is gone, or may not be read.
+pub fn functions(
+    pid: u32,
+    addresses: &[u64],
+    search: &names::Options,
+) -> Result<Vec<Option<Text>>, process::Error> {
+    let mappings = live::code(pid)?;
+    let location = |&address: &u64| {
+        let contains = |mapping: &Mapping| (mapping.start..mapping.limit).contains(&address);
+        let mapping = mappings.iter().position(contains);
+        Location {
+            address,
+            mapping: mapping.map(|index| MappingIndex(index as u32)),
+            frames: Vec::new(),
+        }
+    };
+    let mut profile = Profile {
+        locations: addresses.iter().map(location).collect(),
+        ..Profile::default()
+    };
+    profile.mappings = mappings;
+    let inside = mallard_live::process::number_inside(pid);
+    names::name(&mut profile, &options_for(pid, inside, search));
+    // The last one is the function whose code it is; others were inlined into it.
+    let function = |location: &Location| location.frames.last().map(|frame| frame.function.clone());
+    Ok(profile.locations.iter().map(function).collect())
+}
+
+/// Where the names of a process are that runs, and has this number in its own container.
+fn options_for(pid: u32, inside: Option<u32>, search: &names::Options) -> names::Options {
+    let proc = PathBuf::from(format!("/proc/{pid}"));
+    names::Options {
+        root: Some(proc.join("root")),
+        pid: inside,
+        process: Some(proc),
+        fetcher: fetcher(),
+        ..search.clone()
+    }
 }
 
 /// The process that a number means.

@@ -15,7 +15,7 @@ use mallard_live::process::now_ns;
 
 use super::records::Root;
 use super::{Error, Reading, assemble, notes, root_of, since_1970, survey};
-use crate::model::{Allocated, Text};
+use crate::model::{Allocated, Mapping, Text};
 use crate::read::maps;
 
 /// A process whose profile can be read again and again.
@@ -24,6 +24,36 @@ pub struct Process {
     name: String,
     memory: ProcessMemory,
     root_at: u64,
+}
+
+/// Its name, its memory, and what is mapped there.
+fn look(pid: u32) -> Result<(String, ProcessMemory, Vec<Mapped>), Error> {
+    let proc = PathBuf::from(format!("/proc/{pid}"));
+    if !proc.exists() {
+        return Err(Error::NoProcess(pid));
+    }
+    let name = comm(&proc).unwrap_or_default();
+    let text = match fs::read(proc.join("maps")) {
+        Ok(text) => text,
+        Err(error) => return Err(failed(pid, &name, &error)),
+    };
+    if text.is_empty() {
+        return Err(without_memory(pid, name, &proc));
+    }
+    let mapped = mapped(&String::from_utf8_lossy(&text))?;
+    let some = mapped.first().map_or(0, |mapped| mapped.start);
+    let memory = ProcessMemory::open(pid, some);
+    let memory = memory.map_err(|error| failed(pid, &name, &error))?;
+    Ok((name, memory, mapped))
+}
+
+/// Mappings with code of any process that may be read, with their build ids.
+///
+/// # Errors
+/// The process is gone, or may not be read.
+pub fn code(pid: u32) -> Result<Vec<Mapping>, Error> {
+    let (_, memory, mapped) = look(pid)?;
+    Ok(survey(&memory, mapped).0)
 }
 
 /// Live bytes of each call stack.
@@ -36,22 +66,7 @@ impl Process {
     /// The process is gone, may not be read, does not run on this version of Mallard, or was never
     /// sampled.
     pub fn open(pid: u32) -> Result<Process, Error> {
-        let proc = PathBuf::from(format!("/proc/{pid}"));
-        if !proc.exists() {
-            return Err(Error::NoProcess(pid));
-        }
-        let name = comm(&proc).unwrap_or_default();
-        let text = match fs::read(proc.join("maps")) {
-            Ok(text) => text,
-            Err(error) => return Err(failed(pid, &name, &error)),
-        };
-        if text.is_empty() {
-            return Err(without_memory(pid, name, &proc));
-        }
-        let mapped = mapped(&String::from_utf8_lossy(&text))?;
-        let some = mapped.first().map_or(0, |mapped| mapped.start);
-        let memory = ProcessMemory::open(pid, some);
-        let memory = memory.map_err(|error| failed(pid, &name, &error))?;
+        let (name, memory, mapped) = look(pid)?;
         let shown = format!("{name} ({pid})");
         let (_, roots) = survey(&memory, mapped);
         let (root_at, _) = root_of(&memory, &roots, &shown)?;

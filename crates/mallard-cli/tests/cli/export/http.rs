@@ -101,6 +101,20 @@ fn scrapers_get_metrics_targets_and_profiles_with_names() {
     );
     assert_eq!(server.get("/healthz").text(), "ok\n");
 
+    // Addresses have names whether or not it samples.
+    let symbol = format!("/pid/{pid}/debug/pprof/symbol");
+    assert_eq!(server.get(&symbol).text(), "num_symbols: 1\n");
+    let main = address_of_main(&pid);
+    let post = |body: &str| {
+        let headers = format!("Content-Length: {}\r\n\r\n{body}", body.len());
+        server.ask("POST", &symbol, &headers)
+    };
+    let reply = post(&format!("0x1+{main:#x}"));
+    assert_eq!(reply.text(), format!("{main:#x}\tmain\n"));
+    let reply = post("main");
+    assert_eq!((reply.status, reply.text().lines().count()), (400, 1));
+    assert_eq!(post(&"0x1+".repeat(300_000)).status, 413);
+
     // No profile before it samples.
     let heap = format!("/pid/{pid}/debug/pprof/heap");
     let reply = server.get(&heap);
@@ -124,6 +138,20 @@ fn scrapers_get_metrics_targets_and_profiles_with_names() {
         reply.text(),
         format!("process {pid} does not sample any more\n")
     );
+}
+
+/// Where a process has its `main`.
+fn address_of_main(pid: &str) -> u64 {
+    let symbols = output(Command::new("nm").arg(format!("/proc/{pid}/exe")));
+    let main = symbols
+        .lines()
+        .find_map(|line| line.strip_suffix(" T main"));
+    let main = u64::from_str_radix(main.expect("a symbol"), 16).unwrap();
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let start = maps.split('-').next().unwrap();
+    let start = u64::from_str_radix(start, 16).unwrap();
+    // Programs that are never moved have it where the file says.
+    if main < start { start + main } else { main }
 }
 
 #[test]
