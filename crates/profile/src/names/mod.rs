@@ -87,8 +87,8 @@ pub enum Why {
     Stripped,
     /// Memory without a file and without a map of a JIT compiler.
     Anonymous,
-    /// The program is the only code, and call stacks do not lie in it: it is static, and lacks the
-    /// index of its unwind tables.
+    /// The program is the only code, and call stacks have one frame there at most: it is static, and
+    /// lacks the index of its unwind tables.
     NoUnwindTables,
     Damaged(String),
 }
@@ -122,7 +122,7 @@ impl fmt::Display for Lack {
             ),
             Why::NoUnwindTables => write!(
                 f,
-                "{module} has no call stacks: it is static and lacks the index of its unwind tables; link it with -static-pie, or with -static -Wl,--eh-frame-hdr"
+                "{module} has no more of call stacks than the caller of malloc: it is static and lacks the index of its unwind tables; link it with -static-pie, or with -static -Wl,--eh-frame-hdr"
             ),
             Why::Damaged(error) => write!(f, "{module} cannot be read: {error}"),
         }
@@ -170,15 +170,17 @@ pub fn name(profile: &mut Profile, options: &Options) -> Outcome {
     Outcome { lacks }
 }
 
-/// A static program whose stacks could not be walked: most of its samples have no frame in code.
+/// A static program whose stacks could not be walked: most of its samples have no frame in code but
+/// the caller of `malloc`.
 fn without_unwind_tables(profile: &Profile) -> Option<Lack> {
     let of_files = profile.mappings.iter();
     let mut of_files = of_files.filter(|mapping| mapping.path.starts_with('/'));
     let program = of_files.next()?;
     let is_alone = of_files.all(|mapping| mapping.path == program.path);
     let is_bare = |sample: &&Sample| {
-        let mut stack = sample.stack.iter();
-        stack.all(|&index| profile.location(index).mapping.is_none())
+        let stack = sample.stack.iter();
+        let code = stack.filter(|&&index| profile.location(index).mapping.is_some());
+        code.count() <= 1
     };
     let bare = profile.samples.iter().filter(is_bare).count();
     (is_alone && 2 * bare > profile.samples.len()).then(|| Lack {
