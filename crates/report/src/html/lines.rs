@@ -193,15 +193,20 @@ impl Frame {
     }
 }
 
-/// The scale of the numeric axis: logarithmic if all values are positive and span a factor of four,
-/// linear if they span less. Equal steps if some values are not positive, since a decay of -1 or 0
-/// is a mode rather than a quantity.
+/// The scale of the numeric axis: linear for time; otherwise logarithmic if all values are positive
+/// and span a factor of four, linear if they span less. Equal steps if some values are not positive,
+/// since a decay of -1 or 0 is a mode rather than a quantity.
 fn placement(chart: &Chart) -> Box<dyn Fn(f64) -> f64> {
     let mut xs: Vec<f64> = chart.rows.iter().filter_map(|r| r.x).collect();
     xs.sort_by(f64::total_cmp);
     let (Some(&min), Some(&max)) = (xs.first(), xs.last()) else {
         return Box::new(|_| 0.5);
     };
+    if chart.axis == super::over_time::AXIS {
+        // Time passes evenly.
+        let length = (max - min).max(f64::MIN_POSITIVE);
+        return Box::new(move |x| (x - min) / length);
+    }
     if min <= 0.0 {
         let steps = (xs.len() - 1).max(1) as f64;
         return Box::new(move |x| xs.iter().position(|v| *v == x).unwrap_or(0) as f64 / steps);

@@ -12,6 +12,8 @@ use super::{lines, thin};
 use crate::model::{Kind, Row};
 use crate::units;
 
+/// The axis of time.
+pub const AXIS: &str = "seconds";
 /// Points a second of time, of which a short curve has at least [`LEAST_POINTS`] in all.
 const POINTS_PER_SECOND: f64 = 10.0;
 const LEAST_POINTS: f64 = 200.0;
@@ -138,7 +140,7 @@ pub fn draw(row: &Row, names: &[&str], palette: &Palette, note: &str) -> Markup 
         title: format!("RSS over time in {}", row.label),
         note: note.to_owned(),
         rows: &rows,
-        axis: "seconds",
+        axis: AXIS,
         series: of_allocators.chain(of_program).collect(),
         scale: Scale::fit(points.map(|(_, bytes)| *bytes as f64 / units::MIB)),
         reference: None,
