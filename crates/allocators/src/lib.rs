@@ -40,4 +40,9 @@ pub fn install(name: &str, content: &[u8]) -> Result<std::path::PathBuf, String>
     carried::install(None, name, content)
 }
 
+/// The folder for all that the lab keeps between runs. An error is a sentence.
+pub fn cache_folder() -> Result<std::path::PathBuf, String> {
+    carried::cache_folder(None)
+}
+
 pub use workshop::{Progress, State};

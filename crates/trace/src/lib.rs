@@ -38,6 +38,18 @@ pub use writer::Writer;
 
 use std::io;
 
+/// The XXH3 (128 bits) of all that can be read: a recording's name for what is made of it.
+pub fn digest(mut from: impl io::Read) -> io::Result<u128> {
+    let mut hash = xxhash_rust::xxh3::Xxh3::new();
+    let mut bytes = vec![0; 1 << 20];
+    loop {
+        match from.read(&mut bytes)? {
+            0 => return Ok(hash.digest128()),
+            read => hash.update(&bytes[..read]),
+        }
+    }
+}
+
 /// The name that files of this format have.
 pub const EXTENSION: &str = "mtrace";
 
@@ -52,6 +64,9 @@ pub enum Error {
     Later(u8),
     #[error("it is damaged: {0}")]
     Damaged(&'static str),
+    /// Another tool's file that cannot be imported.
+    #[error("{0}")]
+    Foreign(String),
     #[error("line {line}: {problem}")]
     Line { line: u64, problem: String },
 }

@@ -5,6 +5,8 @@
 //! and mends it: an end without a block waits for its block, and a block that begins where another
 //! lives waits for that one's end. Both wait for [`TOLERANCE`].
 
+use serde::{Deserialize, Serialize};
+
 use crate::event::UNIT_NS;
 use crate::hash::Addresses;
 
@@ -22,7 +24,7 @@ pub struct Lives<B, E> {
 }
 
 /// How well begins and ends alternate.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Events that were the wrong way round, by less than the tolerance.
     pub mended: u64,

@@ -35,8 +35,8 @@ impl Alone {
         crate::trace::tell_state(file, &recording);
         let process = processes::one(Wanted::Most, file, &recording)?;
         let program = Workloads::install(launcher.folder())?.plain("replay");
-        let path = launcher.folder().join("plan");
-        let plan = compile(false, &mut recording, process, &path)?;
+        let own = launcher.folder().join("plan");
+        let (path, plan) = compile(false, &mut recording, file, process, &own)?;
         let of = |none| arguments(&path, Speed(None), 0, Touch::Page, 0, none);
         let spec = || Spec {
             program: program.clone().into(),

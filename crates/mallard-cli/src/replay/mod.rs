@@ -5,6 +5,7 @@
 //! [`alone`] is a recording for commands that run it by themselves.
 
 pub mod alone;
+mod cached;
 mod fidelity;
 pub mod options;
 pub mod processes;
@@ -75,8 +76,9 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         if session.stop.requested() {
             break;
         }
-        let plan_path = (session.launcher.folder()).join(format!("plan-{}", process.number));
-        let plan = compile(options.serial, &mut recording, process.number, &plan_path)?;
+        let own = (session.launcher.folder()).join(format!("plan-{}", process.number));
+        let (plan_path, plan) =
+            compile(options.serial, &mut recording, path, process.number, &own)?;
         let replay = Replay {
             options,
             session: &session,
@@ -86,7 +88,8 @@ pub fn run(options: &Options) -> Result<ExitCode> {
             label: (replayed.len() > 1).then(|| process.label()),
         };
         told.push(replay.run(checked.as_ref(), &mut rows)?);
-        let _ = std::fs::remove_file(&replay.plan_path);
+        // The next process may need the room.
+        let _ = std::fs::remove_file(&own);
     }
     let description = told.join(" ") + &processes::left_out(&replayed, &left);
     let experiment = Experiment {
@@ -110,27 +113,39 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     )
 }
 
-/// Compiles the plan into a file.
+/// The plan of a process of the recording in `file`: one that was kept, or else compiled. Returns
+/// its path, which is `path` if it is not kept.
 pub fn compile(
     serial: bool,
     recording: &mut Recording<File>,
+    file: &Path,
     process: u32,
     path: &Path,
-) -> Result<Plan> {
+) -> Result<(PathBuf, Plan)> {
     let spinner = Spinner::new();
     spinner.show("compiling the recording".to_owned());
-    let file = File::options()
+    let how = plan::Options { serial };
+    let kept = cached::Kept::of(recording, file, process, how);
+    if let Some(found) = kept.as_ref().and_then(cached::Kept::find) {
+        return Ok(found);
+    }
+    if let Some(kept) = kept
+        && let Ok(made) = kept.make(|file| plan::compile(recording, process, how, file))
+    {
+        return Ok(made);
+    }
+    // A recording that cannot be compiled says so here, and a folder that is full does not matter.
+    let to = File::options()
         .read(true)
         .write(true)
         .create_new(true)
         .open(path);
-    let file = file.with_context(|| format!("cannot write {}", path.display()))?;
-    let how = plan::Options { serial };
-    let plan = plan::compile(recording, process, how, &file)?;
+    let to = to.with_context(|| format!("cannot write {}", path.display()))?;
+    let plan = plan::compile(recording, process, how, &to)?;
     if plan.calls == 0 {
         bail!("process {process} made no calls");
     }
-    Ok(plan)
+    Ok((path.to_owned(), plan))
 }
 
 /// What a reader should doubt.

@@ -17,7 +17,8 @@ use crate::say::say;
 /// Make a recording of another tool's
 ///
 /// Reads the text of Android's malloc_debug (record_allocs), the `.ops` of WebKit's MallocBench, the
-/// output of `ltrace -f -e malloc+free+calloc+realloc`, and the interpreted text of heaptrack.
+/// output of `ltrace -f -e malloc+free+calloc+realloc`, the interpreted text of heaptrack, and the
+/// files of memray 1.20.
 #[derive(Debug, clap::Args)]
 pub struct Options {
     #[command(flatten)]
@@ -27,7 +28,7 @@ pub struct Options {
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// Whose file it is: android, ops, ltrace or heaptrack [default: a guess by its content]
+    /// Whose file it is: android, ops, ltrace, heaptrack or memray [default: a guess by its content]
     #[arg(long, value_name = "FORMAT", value_parser = format)]
     from: Option<Format>,
 }
@@ -36,7 +37,7 @@ fn format(name: &str) -> Result<Format, String> {
     let found = FORMATS.iter().find(|(known, _)| *known == name);
     found
         .map(|(_, format)| *format)
-        .ok_or_else(|| "expected android, ops, ltrace or heaptrack".to_owned())
+        .ok_or_else(|| "expected android, ops, ltrace, heaptrack or memray".to_owned())
 }
 
 pub fn run(options: &Options) -> Result<ExitCode> {
@@ -52,7 +53,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     let format = format.ok_or_else(|| {
         usage(format!(
             "{shown}: whose file it is cannot be told by its content; name it with --from (android, \
-             ops, ltrace, heaptrack)"
+             ops, ltrace, heaptrack, memray)"
         ))
     })?;
     let output = options

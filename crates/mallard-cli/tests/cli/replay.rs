@@ -109,6 +109,47 @@ fn ten_thousand_short_threads_and_serial_replays_end() {
 }
 
 #[test]
+fn the_plan_of_a_long_recording_is_kept_and_a_changed_recording_has_another() {
+    let place = Place::new();
+    let source = "#include <stdlib.h>\nint main(int n, char **a) {\n\
+                  for (int i = 0; i < 300000; i++) free(malloc(100 + n));\nreturn 0; }";
+    let program = place.compile("loop", source, &["-O1", "-fno-builtin"]);
+    let cache = place.path().join("cache");
+    let record = |more: &str| {
+        let mut command = place.mallard(&["record", "--no-check", "-o", "r.mtrace", "--"]);
+        let (code, _, stderr) = outcome(command.arg(&program).arg(more));
+        assert_eq!(code, Some(0), "{stderr}");
+    };
+    let replay = || {
+        let mut command =
+            place.mallard(&["replay", "r.mtrace", "-o", "out", "--no-warm", "-r", "1"]);
+        command.env("XDG_CACHE_HOME", &cache);
+        let (code, stdout, stderr) = outcome(command.args(["-a", "glibc", "--speed", "max"]));
+        assert_eq!(code, Some(0), "{stdout}{stderr}");
+        let folder = std::fs::read_dir(cache.join("mallard/plans")).unwrap();
+        let mut plans: Vec<_> = folder
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.extension().is_some_and(|end| end == "plan"))
+            .collect();
+        plans.sort();
+        plans
+    };
+    record("one");
+    let first = replay();
+    assert_eq!(first.len(), 1, "{first:?}");
+    // It is the same file afterwards, not one that was made again.
+    let made = |plan: &std::path::Path| {
+        use std::os::unix::fs::MetadataExt;
+        std::fs::metadata(plan).unwrap().ino()
+    };
+    let inode = made(&first[0]);
+    assert_eq!(replay(), first);
+    assert_eq!(made(&first[0]), inode);
+    record("two");
+    assert_eq!(replay().len(), 2);
+}
+
+#[test]
 fn the_recording_of_a_replay_equals_the_recording() {
     let place = Place::new();
     record(&place, "handoff");

@@ -1,11 +1,13 @@
 //! Recordings of other tools as recordings of ours.
 //!
 //! What their files lack is said in the notes: most have no times, so the clock only gives the
-//! order, one microsecond from event to event; heaptrack's have no threads.
+//! order, one microsecond from event to event; heaptrack's have no threads; memray's are of Python
+//! programs, whose own pools are left out.
 
 mod android;
 mod heaptrack;
 mod ltrace;
+mod memray;
 mod webkit;
 
 use std::collections::BTreeMap;
@@ -27,13 +29,16 @@ pub enum Format {
     Ltrace,
     /// The text of heaptrack: what it wrote, interpreted, as it is or compressed by zstd or gzip.
     Heaptrack,
+    /// The binary file of `memray run`, as it is or compressed.
+    Memray,
 }
 
-pub const FORMATS: [(&str, Format); 4] = [
+pub const FORMATS: [(&str, Format); 5] = [
     ("android", Format::Android),
     ("ops", Format::Ops),
     ("ltrace", Format::Ltrace),
     ("heaptrack", Format::Heaptrack),
+    ("memray", Format::Memray),
 ];
 
 /// The first bytes of frames of zstd, and of files of gzip.
@@ -47,6 +52,8 @@ pub fn guess(name: &str, head: &[u8]) -> Option<Format> {
     let first = first.unwrap_or("");
     if name.ends_with(".ops") {
         Some(Format::Ops)
+    } else if head.starts_with(&memray::MAGIC) || head.starts_with(&memray::LZ4) {
+        Some(Format::Memray)
     } else if head.starts_with(&ZSTD) || head.starts_with(&GZIP) || name.contains("heaptrack") {
         Some(Format::Heaptrack)
     } else if android::is_line(first) {
@@ -74,6 +81,15 @@ pub fn import(
             "order",
             vec!["heaptrack does not tell the threads: all events are of one".to_owned()],
         ),
+        Format::Memray => (
+            "memray",
+            "ten milliseconds, and order",
+            vec![
+                "blocks of Python's own pools are left out; a realloc is a free and an allocation; \
+                 alignments are not told"
+                    .to_owned(),
+            ],
+        ),
     };
     let start = Start {
         program: program.to_owned(),
@@ -87,6 +103,13 @@ pub fn import(
         Format::Android => android::read(from, &mut sink)?,
         Format::Ops => webkit::read(from, &mut sink)?,
         Format::Ltrace => ltrace::read(from, &mut sink)?,
+        Format::Memray => match from.fill_buf()?.starts_with(&memray::LZ4) {
+            true => {
+                let unpacked = lz4_flex::frame::FrameDecoder::new(from);
+                memray::read(std::io::BufReader::new(unpacked), &mut sink)?;
+            }
+            false => memray::read(from, &mut sink)?,
+        },
         Format::Heaptrack => {
             let head = from.fill_buf()?;
             let (zstd, gzip) = (head.starts_with(&ZSTD), head.starts_with(&GZIP));

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{Read, Seek};
 
+use serde::{Deserialize, Serialize};
+
 use super::inherited::inherited;
 use super::slots::{Place, Slots};
 use super::writer::Regions;
@@ -25,7 +27,7 @@ pub struct Options {
 }
 
 /// What a plan will do, for comparison with what a replay has done.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     pub threads: u64,
     /// The most threads at one time.
