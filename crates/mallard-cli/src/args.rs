@@ -105,7 +105,7 @@ Options:
 const EXAMPLES: &str = "\
 Questions, and what answers them (`--service FILE` instead of `-- PROGRAM` for a server):
   Throughput stops scaling?   mallard diagnose -- PROGRAM   locks of malloc, or the program's own
-  P99 spikes?                 mallard diagnose -- PROGRAM   the longest calls, and what they wait for
+  P99 spikes?                 mallard diagnose -- PROGRAM   the longest calls and their waits
   RSS never falls?            mallard diagnose -- PROGRAM   a leak, or what the allocator holds back
   Which allocator?            mallard compare -- PROGRAM    all that are ready, by turns
   Is a change worth it?       mallard diagnose -- PROGRAM   the most that any allocator can bring
