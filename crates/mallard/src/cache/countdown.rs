@@ -12,6 +12,8 @@ pub struct Pace {
     /// The mean distance between the thread's samples is so many times longer than asked for (base-2
     /// logarithm).
     pub thinned: u8,
+    /// Slow events since the clock was read for it.
+    pub events: u8,
     /// Samples since the last change, and when that was (milliseconds).
     pub taken: u16,
     pub since_ms: u32,
@@ -21,6 +23,7 @@ impl Pace {
     const fn new() -> Pace {
         Pace {
             thinned: 0,
+            events: 0,
             taken: 0,
             since_ms: 0,
         }

@@ -81,7 +81,7 @@ pub fn grown(block: usize, more: usize, size: usize) {
 fn counted_part(block: *mut u8, part: usize, size: usize) -> *mut u8 {
     match cache::countdown() {
         Some(countdown) if countdown.spend(part) => {
-            if pace::is_thinned(countdown) && pace::count(countdown, 0) {
+            if pace::is_thinned(countdown) && pace::slow_event(countdown) {
                 countdown.set(gap::draw(pace::lg_of(countdown)));
             }
             block
@@ -164,7 +164,7 @@ extern "C" fn due_from(
         return block;
     };
     let lg = pace::lg_of(countdown);
-    pace::count(countdown, 1);
+    pace::sample(countdown);
     countdown.set(gap::draw(pace::lg_of(countdown)));
     take::sample(block.addr(), size, countdown.thread(), lg, from);
     files::write_if_due();

@@ -17,6 +17,8 @@ static LEAST_MS: AtomicU32 = AtomicU32::new(0);
 /// Samples after which the time is looked at: a heap that is built in a moment has as many at the
 /// distance asked for.
 const WINDOW_SAMPLES: u32 = 512;
+/// Slow events of a thinned thread for each look at the clock.
+const CLOCK_EVENTS: u8 = 32;
 /// Distances are doubled so often at most.
 const MOST_DOUBLINGS: u8 = 8;
 /// Shorter distances than this are asked for on purpose, and are never changed (base-2 logarithm).
@@ -44,10 +46,33 @@ pub fn is_thinned(countdown: &Countdown) -> bool {
     countdown.pace().thinned > 0
 }
 
-/// Counts so many samples of a thread. Returns whether its mean distance has changed, so that the
-/// distance to the next sample must be drawn anew.
+/// Counts a slow event of a thread whose samples are thinned out: it may have slowed down. Returns
+/// whether its mean distance has changed, so that the distance to the next sample must be drawn
+/// anew.
+#[inline]
+pub fn slow_event(countdown: &Countdown) -> bool {
+    let old = countdown.pace();
+    let events = old.events.wrapping_add(1) % CLOCK_EVENTS;
+    countdown.set_pace(Pace { events, ..old });
+    events == 0 && advance(countdown, 0)
+}
+
+/// Counts a sample of a thread.
+#[inline]
+pub fn sample(countdown: &Countdown) {
+    let old = countdown.pace();
+    let taken = old.taken.saturating_add(1);
+    // Nothing can change yet, and a look at the clock is a system call in some sandboxes.
+    if old.thinned == 0 && taken > 1 && u32::from(taken) < WINDOW_SAMPLES {
+        countdown.set_pace(Pace { taken, ..old });
+        return;
+    }
+    advance(countdown, 1);
+}
+
+/// Counts so many samples at the time that it is now. Returns whether the mean distance has changed.
 #[inline(never)]
-pub fn count(countdown: &Countdown, samples: u16) -> bool {
+fn advance(countdown: &Countdown, samples: u16) -> bool {
     let least = LEAST_MS.load(Ordering::Relaxed);
     if least == 0 || lg_sample() < LEAST_LG_BYTES {
         return false;
@@ -75,6 +100,7 @@ fn next(old: Pace, samples: u16, now: u32, least: u32) -> Pace {
         },
         taken: 0,
         since_ms: now,
+        ..old
     }
 }
 
@@ -101,6 +127,7 @@ mod tests {
     fn a_fast_thread_is_sampled_about_as_often_as_is_allowed_and_a_slow_one_always() {
         let begun = Pace {
             thinned: 0,
+            events: 0,
             taken: 0,
             since_ms: 5,
         };
