@@ -35,7 +35,9 @@ impl Memory {
     }
 
     /// The pages in which an earlier walk of the calling thread has read, if the stack pointer is
-    /// still among them: a thread's stack stays while the thread is on it.
+    /// still among them: a thread's stack stays while the thread is on it. Otherwise the page of the
+    /// stack pointer: a walk may read nothing there, in a frame with large variables, and later
+    /// walks go by it.
     #[inline(always)]
     pub fn known([first, end]: [usize; 2], stack_pointer: usize) -> Memory {
         match (first..end).contains(&stack_pointer) {
@@ -43,8 +45,16 @@ impl Memory {
                 first,
                 len: end - first,
             },
-            false => Memory::unknown(),
+            false => Memory::around(stack_pointer),
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn around(stack_pointer: usize) -> Memory {
+        let mut memory = Memory::unknown();
+        memory.learn(stack_pointer & !(size_of::<usize>() - 1));
+        memory
     }
 
     /// What [`Memory::known`] takes for a later walk.
@@ -147,7 +157,16 @@ mod tests {
         }
         let again = Memory::known(memory.pages(), at);
         assert_eq!(again.pages(), memory.pages());
-        assert_eq!(Memory::known(memory.pages(), end).pages(), [0, 0]);
+        let other = Memory::known(memory.pages(), 8);
+        assert_eq!(other.pages(), [0, 0]);
+        // A walk that reads far above the stack pointer is known by that pointer again.
+        let block = [0_u8; 4 * PAGE];
+        let low = block.as_ptr().expose_provenance();
+        let mut large_frame = Memory::known([0, 0], low);
+        assert!(large_frame.word((low + 3 * PAGE) & !7).is_some());
+        let again = Memory::known(large_frame.pages(), low);
+        assert_eq!(again.pages(), large_frame.pages());
+        assert!(again.len > 2 * PAGE);
         let text = *b"0123456789abcdef";
         let at = text.as_ptr().expose_provenance();
         for skipped in 0..8 {
