@@ -123,10 +123,13 @@ pub fn is_time() -> bool {
 }
 
 /// Whether memory in use has doubled or halved since the last publication, and another one may come
-/// before its time.
+/// before its time. After a heap that shrank there is always one left for when it grows again: the
+/// figures of a program that exchanges a large block now and then must not be those in between.
 fn is_another_heap() -> bool {
     let (now, then) = (arena::footprint(), PUBLISHED.load(Ordering::Relaxed));
-    now.abs_diff(then) >= now.min(then).max(WORTH) && EARLY_LEFT.load(Ordering::Relaxed) > 0
+    let needed = 1 + u8::from(now < then);
+    let is_other = now.abs_diff(then) >= now.min(then).max(WORTH);
+    is_other && EARLY_LEFT.load(Ordering::Relaxed) >= needed
 }
 
 /// When the page is due next.
