@@ -46,11 +46,12 @@ pub(super) fn errands() {
     }
 }
 
-/// What a thread does after it freed memory past its cache: the memory that others see may have
-/// changed for a long time.
+/// What a thread does after it freed memory past its cache: where that was much, the figures may be
+/// the last ones for a long time. Otherwise the page waits for a thread that gets memory, so that
+/// its figures are not those between the free of a block and the request for the next one.
 #[inline]
 pub(super) fn errands_of_free() {
-    if errands::is_wanted(Errand::Page) {
+    if errands::is_wanted(Errand::Page) && export::is_another_heap() {
         publish();
     }
 }

@@ -3,12 +3,12 @@
 //! - By default a process has no page before it holds [`WORTH`] bytes and is [`OLD_NS`] old. A tick
 //!   then costs two loads and a comparison.
 //! - The page exists: it is due when [`EVERY_MS`] have passed, or when a reader asks for something.
-//!   The background thread publishes, if there is one, or else a thread that has just got or freed
+//!   The background thread publishes, if there is one, or else a thread that has just got
 //!   memory past the fast paths ([`errands`]). Ticks notice both.
 //! - A process whose threads make no slow events has no ticks: its figures stand, and requests wait.
 //!   Slow events that were the last ones for a long time are often those that changed most: the page
 //!   is due at once when the pages that hold blocks have doubled or halved since it was published,
-//!   a few times in [`EVERY_MS`].
+//!   a few times in [`EVERY_MS`]; then a thread that frees memory publishes, too.
 //!
 //! `stats::page` makes and writes the page; `page` has its layout.
 
@@ -125,7 +125,9 @@ pub fn is_time() -> bool {
 /// Whether memory in use has doubled or halved since the last publication, and another one may come
 /// before its time. After a heap that shrank there is always one left for when it grows again: the
 /// figures of a program that exchanges a large block now and then must not be those in between.
-fn is_another_heap() -> bool {
+#[cold]
+#[inline(never)]
+pub fn is_another_heap() -> bool {
     let (now, then) = (arena::footprint(), PUBLISHED.load(Ordering::Relaxed));
     let needed = 1 + u8::from(now < then);
     let is_other = now.abs_diff(then) >= now.min(then).max(WORTH);
