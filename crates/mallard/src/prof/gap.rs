@@ -72,19 +72,6 @@ impl Weight {
         Weight(scaled as u64)
     }
 
-    /// The weight of a sample whose request grew by `more` bytes, where the mean distance is 2^`lg`
-    /// bytes: it was sampled at first, or would have been for what was added.
-    #[inline(never)]
-    pub fn grown(self, more: usize, lg: u32) -> Weight {
-        if self == Weight::ONE {
-            return self;
-        }
-        let one = (1u64 << FRACTION_BITS) as f64;
-        let before = one / self.0 as f64;
-        let added = one_minus_exp((more as f64 / mean(lg)).min(SURE));
-        Weight((one / (before + (1.0 - before) * added)) as u64)
-    }
-
     /// The mean distance with which a request of `size` bytes has this weight, and how much of what
     /// the sample stands for depends on chance; `None` if that is nothing.
     #[inline(never)]
@@ -220,19 +207,6 @@ mod tests {
         assert_eq!(Weight::of(10, 0), Weight::ONE);
         assert_eq!(rounded(Weight::ONE.times(77)), 77);
         assert!(Weight::of(0, 63).times(1 << 47) > 0);
-    }
-
-    #[test]
-    fn a_block_that_grew_weighs_what_a_new_one_does() {
-        for (from, more, lg) in [(1000, 500, 10), (50_000, 50_000, 19), (100, 1 << 30, 19)] {
-            let (grown, new) = (
-                Weight::of(from, lg).grown(more, lg),
-                Weight::of(from + more, lg),
-            );
-            let ratio = grown.0 as f64 / new.0 as f64;
-            assert!((ratio - 1.0).abs() < 1e-4, "{from} + {more}: {ratio}");
-        }
-        assert_eq!(Weight::ONE.grown(1000, 19), Weight::ONE);
     }
 
     #[test]

@@ -136,10 +136,10 @@ pub(in crate::api) fn note_resized(
     lifted: Option<prof::Lifted>,
     size: usize,
 ) {
-    if let Some(lifted) = lifted {
+    if new > old && (lifted.is_some() || prof::is_on()) {
+        prof::grew(lifted, p, size);
+    } else if let Some(lifted) = lifted {
         prof::put_down(lifted, p.addr(), Some(size));
-    } else if prof::is_on() && new > old {
-        prof::grown(p.addr(), new - old, size);
     }
 }
 

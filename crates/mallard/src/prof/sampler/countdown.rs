@@ -2,10 +2,8 @@
 
 use super::threads::thread_number;
 use super::{files, pace, take};
-use crate::arena::large;
 use crate::cache::{self, Countdown, inside, life, registry};
 use crate::prof::gap::{self, lg_sample};
-use crate::prof::samples;
 use crate::prof::unwind::Registers;
 use crate::sys::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use core::arch::naked_asm;
@@ -61,33 +59,15 @@ pub fn set_thread_on(on: bool) {
 #[cold]
 #[inline(never)]
 pub fn counted(block: *mut u8, size: usize) -> *mut u8 {
-    counted_part(block, size, size)
-}
-
-/// Counts a block that grew in place by a request of `more` bytes to `size` bytes. As unsampled
-/// blocks may be sampled for the bytes that are added, a sample of a block that grew stands for
-/// what a new one of its length would.
-#[cold]
-#[inline(never)]
-pub fn grown(block: usize, more: usize, size: usize) {
-    if samples::count() > 0 && large::is_sampled(block) {
-        return;
-    }
-    // A large block stays where it is.
-    counted_part(block as *mut u8, more, size);
-}
-
-#[inline(always)]
-fn counted_part(block: *mut u8, part: usize, size: usize) -> *mut u8 {
     match cache::countdown() {
-        Some(countdown) if countdown.spend(part) => {
+        Some(countdown) if countdown.spend(size) => {
             if pace::is_thinned(countdown) && pace::slow_event(countdown) {
                 countdown.set(gap::draw(pace::lg_of(countdown)));
             }
             block
         }
-        Some(countdown) => due_part(countdown, block, part, size),
-        None => counted_without_cache(block, part, size),
+        Some(countdown) => due_here(countdown, block, size),
+        None => counted_without_cache(block, size),
     }
 }
 
@@ -97,7 +77,7 @@ fn counted_part(block: *mut u8, part: usize, size: usize) -> *mut u8 {
 #[inline(never)]
 pub fn due(size: usize, block: *mut u8) -> *mut u8 {
     match cache::countdown() {
-        Some(countdown) => due_part(countdown, block, size, size),
+        Some(countdown) => due_here(countdown, block, size),
         None => block,
     }
 }
@@ -105,7 +85,7 @@ pub fn due(size: usize, block: *mut u8) -> *mut u8 {
 /// Takes a sample from the frame that this returns to, like [`due_from`]. Callers call this last, so
 /// that their own frames are gone: the stack then begins with the frame of `malloc`'s caller.
 #[unsafe(naked)]
-extern "C" fn due_part(countdown: &Countdown, block: *mut u8, part: usize, size: usize) -> *mut u8 {
+extern "C" fn due_here(countdown: &Countdown, block: *mut u8, size: usize) -> *mut u8 {
     naked_asm!(
         ".cfi_startproc",
         // The caller's `Registers`, from the last to the first.
@@ -120,7 +100,7 @@ extern "C" fn due_part(countdown: &Countdown, block: *mut u8, part: usize, size:
         ".cfi_adjust_cfa_offset 8",
         "push qword ptr [rsp + 32]",
         ".cfi_adjust_cfa_offset 8",
-        "mov r8, rsp",
+        "mov rcx, rsp",
         "call {due_from}",
         "add rsp, 40",
         ".cfi_adjust_cfa_offset -40",
@@ -143,7 +123,6 @@ const _: () = assert!(
 extern "C" fn due_from(
     countdown: &Countdown,
     block: *mut u8,
-    part: usize,
     size: usize,
     from: &Registers,
 ) -> *mut u8 {
@@ -151,7 +130,7 @@ extern "C" fn due_from(
     if !countdown.is_of(epoch) {
         countdown.enter(epoch, thread_number());
         countdown.set(gap::draw(pace::lg_of(countdown)));
-        if is_thread_on() && countdown.spend(part) {
+        if is_thread_on() && countdown.spend(size) {
             return block;
         }
     }
@@ -174,9 +153,9 @@ extern "C" fn due_from(
 /// Like [`counted`], in a thread without a cache: such threads count down together.
 #[cold]
 #[inline(never)]
-fn counted_without_cache(block: *mut u8, part: usize, size: usize) -> *mut u8 {
-    let left = SHARED_LEFT.fetch_sub(part as u64 + 1, Ordering::Relaxed) as i64;
-    if left > part as i64 {
+fn counted_without_cache(block: *mut u8, size: usize) -> *mut u8 {
+    let left = SHARED_LEFT.fetch_sub(size as u64 + 1, Ordering::Relaxed) as i64;
+    if left > size as i64 {
         return block;
     }
     let gap = gap::draw(lg_sample());

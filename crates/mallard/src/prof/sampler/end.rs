@@ -1,13 +1,13 @@
 //! Ends samples: blocks that are freed, change their length or place, or are discarded with their
 //! arena.
 
-use super::pace;
+use super::countdown::{counted, is_thread_on};
+use super::hidden::is_on;
 use super::take::{mark, now_ns, site_of, stack};
 use super::threads::thread_number;
 use crate::arena::{self, large};
-use crate::cache;
 use crate::class::Class;
-use crate::prof::gap::lg_sample;
+use crate::prof::gap::Weight;
 use crate::prof::history::{self, Moment};
 use crate::prof::samples::{self, Sample};
 use crate::prof::{by_class, hooks, sites};
@@ -138,6 +138,30 @@ fn forget(sample: &Sample) {
 /// The sample of a large block whose length or place is about to change.
 pub struct Lifted(Sample, usize);
 
+/// Tells the profiler of a large block that grew by a request of `size` bytes, and had this sample
+/// before.
+///
+/// The request counts as one for a new block, and so it does for a block without a sample: a block
+/// of either kind is then sampled as often as its size says. What was asked for before is only
+/// known of sampled blocks, so that no share of the growth could be counted truly. A sample that
+/// was certain stays.
+pub fn grew(lifted: Option<Lifted>, p: *mut u8, size: usize) {
+    let draws = is_on() && is_thread_on();
+    match lifted {
+        Some(lifted) if !draws || lifted.0.weight == Weight::ONE => {
+            put_down(lifted, p.addr(), Some(size));
+        }
+        Some(Lifted(sample, from)) => {
+            end(from, &sample);
+            counted(p, size);
+        }
+        None if draws => {
+            counted(p, size);
+        }
+        None => {}
+    }
+}
+
 /// Takes the sample off a block, if it has one.
 #[inline(never)]
 fn lift(p: usize) -> Option<Sample> {
@@ -173,11 +197,6 @@ pub fn put_down(lifted: Lifted, p: usize, size: Option<usize>) {
     let Lifted(old, from) = lifted;
     let new = match size {
         Some(size) => Sample {
-            weight: match (cache::countdown(), size.checked_sub(old.requested)) {
-                (Some(countdown), Some(more)) => old.weight.grown(more, pace::lg_of(countdown)),
-                (None, Some(more)) => old.weight.grown(more, lg_sample()),
-                (_, None) => old.weight,
-            },
             requested: size,
             usable: large::bytes_of(p),
             ..old

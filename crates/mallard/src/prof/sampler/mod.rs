@@ -27,11 +27,11 @@ use crate::sys::time;
 use crate::upkeep::export::page::Page;
 use core::ffi::CStr;
 
-pub use countdown::{counted, due, grown, is_thread_on, set_thread_on, set_threads_on, threads_on};
+pub use countdown::{counted, due, is_thread_on, set_thread_on, set_threads_on, threads_on};
 #[cfg(test)]
 pub use end::is_sampled;
 pub use end::{
-    Filed, Lifted, filed, forget_arena, lifted, put_down, small_class, unsampled, will_free,
+    Filed, Lifted, filed, forget_arena, grew, lifted, put_down, small_class, unsampled, will_free,
 };
 pub use files::{dumps_growth, interval, set_dumps_growth};
 pub use hidden::is_on;
