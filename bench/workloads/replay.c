@@ -1,11 +1,12 @@
 /* replay: does what a recorded program did with malloc and free, from a plan that `mallard trace
  * compile` made (crates/trace/src/plan). The head of that module describes the file.
  *
- * Each recorded thread is a thread here. A block's address lies in a slot from its allocation to its
- * free. Threads wait for each other only where a block changes hands: a thread that frees a
- * block of another waits until its slot is filled, and a thread that uses a slot again which another has
- * freed waits until the block before it has left. And no thread runs more than a window of recorded time
- * ahead of the slowest, because a thread that runs ahead changes what is live together.
+ * Each recorded thread is a thread here. A block's address lies in a slot from its allocation to
+ * its free. Threads wait for each other only where a block changes hands: a thread that frees a
+ * block of another waits until its slot is filled, and a thread that uses a slot again which
+ * another has freed waits until the block before it has left. And no thread runs more than a window
+ * of recorded time ahead of the slowest, because a thread that runs ahead changes what is live
+ * together.
  *
  * Nothing here comes from malloc but the blocks of the plan: slots, lanes and buffers are mapped.
  *
@@ -17,8 +18,8 @@
  * bytes of a buffer of its own that each thread writes whenever it has waited. none: no allocator;
  * all else is done, so that its time and memory are what the replay itself costs.
  *
- * With a speed it also prints its resident memory at a hundred points of the recorded time, as lines
- * `curve SECONDS BYTES`. */
+ * With a speed it also prints its resident memory at a hundred points of the recorded time, as
+ * lines `curve SECONDS BYTES`. */
 #include "memory.h"
 
 #include <linux/futex.h>
@@ -50,7 +51,8 @@ static Stream *streams;
 /* ---- what threads share ---------------------------------------------------------------------- */
 
 typedef struct {
-    _Alignas(128) _Atomic uint64_t place; /* recorded time of what the thread does next; all ones: none */
+    _Alignas(128) _Atomic uint64_t
+        place; /* recorded time of what the thread does next; all ones: none */
     _Atomic int64_t live;                 /* bytes it has allocated, less those it has freed */
     _Atomic uint32_t running;
 } Lane;
@@ -103,10 +105,12 @@ static _Atomic uint32_t *futex_of(uint64_t slot) {
     return (_Atomic uint32_t *)&slots[slot].held;
 }
 
-__attribute__((noinline, cold)) static uint64_t await_slowly(uint64_t slot, uint64_t number, Wanted wanted) {
+__attribute__((noinline, cold)) static uint64_t await_slowly(uint64_t slot, uint64_t number,
+                                                             Wanted wanted) {
     uint64_t held;
     for (int i = 0; i < SPINS; i++) {
-        if (is(held = atomic_load_explicit(&slots[slot].held, memory_order_acquire), number, wanted))
+        if (is(held = atomic_load_explicit(&slots[slot].held, memory_order_acquire), number,
+               wanted))
             return held;
         __builtin_ia32_pause();
     }
@@ -119,7 +123,8 @@ __attribute__((noinline, cold)) static uint64_t await_slowly(uint64_t slot, uint
 
 static inline uint64_t await(uint64_t slot, uint64_t number, Wanted wanted) {
     const uint64_t held = atomic_load_explicit(&slots[slot].held, memory_order_acquire);
-    return __builtin_expect(is(held, number, wanted), 1) ? held : await_slowly(slot, number, wanted);
+    return __builtin_expect(is(held, number, wanted), 1) ? held
+                                                         : await_slowly(slot, number, wanted);
 }
 
 /* Waits until the block before this one has left the slot. */
@@ -141,8 +146,9 @@ static inline void *block_of(uint64_t held) {
 
 /* Takes the block out of a slot, and tells its size. */
 static inline void *take(uint64_t slot, int from_another, uint64_t number, uint64_t *size) {
-    const uint64_t held = from_another ? await(slot, number, HERE)
-                                       : atomic_load_explicit(&slots[slot].held, memory_order_relaxed);
+    const uint64_t held = from_another
+                              ? await(slot, number, HERE)
+                              : atomic_load_explicit(&slots[slot].held, memory_order_relaxed);
     *size = slots[slot].size;
     atomic_store_explicit(&slots[slot].held, number << NUMBER_AT, memory_order_release);
     if (from_another)
@@ -150,8 +156,10 @@ static inline void *take(uint64_t slot, int from_another, uint64_t number, uint6
     return block_of(held);
 }
 
-static inline void put(uint64_t slot, void *block, uint64_t size, int for_another, uint64_t number) {
-    const uint64_t address = __builtin_expect(block != NULL, 1) ? (uint64_t)(uintptr_t)block : NO_BLOCK;
+static inline void put(uint64_t slot, void *block, uint64_t size, int for_another,
+                       uint64_t number) {
+    const uint64_t address =
+        __builtin_expect(block != NULL, 1) ? (uint64_t)(uintptr_t)block : NO_BLOCK;
     slots[slot].size = size;
     atomic_store_explicit(&slots[slot].held, address | number << NUMBER_AT, memory_order_release);
     if (for_another)
@@ -219,7 +227,8 @@ static int tick(Lane *lane, uint64_t us, int64_t most) {
         }
         const uint32_t seen = atomic_load(&pace);
         atomic_fetch_add(&waiting_for_pace, 1);
-        if (atomic_load(&floor_us) + window_us < us && futex(&pace, FUTEX_WAIT, seen, &LONG_WAIT) != 0)
+        if (atomic_load(&floor_us) + window_us < us &&
+            futex(&pace, FUTEX_WAIT, seen, &LONG_WAIT) != 0)
             raise_floor(&live);
         atomic_fetch_sub(&waiting_for_pace, 1);
     }
@@ -253,7 +262,8 @@ __attribute__((noinline, cold)) static void refill(Words *words) {
     const uint64_t count = words->left < BUFFER_WORDS ? words->left : BUFFER_WORDS;
     size_t done = 0;
     while (done < count * 8) {
-        ssize_t got = pread(plan_file, (char *)words->buffer + done, count * 8 - done, (off_t)(words->at + done));
+        ssize_t got = pread(plan_file, (char *)words->buffer + done, count * 8 - done,
+                            (off_t)(words->at + done));
         if (got <= 0)
             fail("cannot read the plan", got ? strerror(errno) : "it ends early");
         done += (size_t)got;
@@ -422,8 +432,9 @@ static void *run_stream(void *argument) {
             break;
         }
         case QUERY: {
-            const uint64_t held = flag ? await(slot, size >> 16 & MOST_NUMBER, HERE)
-                                       : atomic_load_explicit(&slots[slot].held, memory_order_relaxed);
+            const uint64_t held =
+                flag ? await(slot, size >> 16 & MOST_NUMBER, HERE)
+                     : atomic_load_explicit(&slots[slot].held, memory_order_relaxed);
             void *block = block_of(held);
             if (block && !none) {
                 volatile size_t usable = malloc_usable_size(block);

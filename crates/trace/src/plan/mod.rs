@@ -84,3 +84,30 @@ pub enum Control {
     Spawn = 2,
     Trim = 4,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::summary::POINTS;
+
+    /// The replayer is written in C and states the layout once more.
+    #[test]
+    fn the_replayer_has_the_same_layout() {
+        let replayer = include_str!("../../../../bench/workloads/replay.c");
+        for line in [
+            format!(
+                "enum {{ HEAD_WORDS = {HEAD_WORDS}, POINTS = {POINTS}, TIMES_AT = {TIMES_AT} }};"
+            ),
+            format!("#define PLAN_MAGIC UINT64_C({MAGIC:#018x})"),
+            "enum { CONTROL, MALLOC, CALLOC, REALLOC, FREE, SIZED_FREE, LONG, QUERY };".to_owned(),
+            "enum { NOTHING, TICK, SPAWN, END, TRIM };".to_owned(),
+        ] {
+            assert!(replayer.contains(&line), "not in replay.c: {line}");
+        }
+        assert_eq!(
+            [Op::Realloc as u64, Op::SizedFree as u64, Op::Query as u64],
+            [3, 5, 7]
+        );
+        assert_eq!([Control::Spawn as u64, Control::Trim as u64], [2, 4]);
+    }
+}
