@@ -120,9 +120,10 @@ static void kept(int every) {
 
 static void leak(void) {
     while (now() < end) {
-        memset(malloc(50000), 1, 50000);
-        compute(300000);
-        usleep(500);
+        for (int i = 0; i < 3; i++)
+            memset(malloc(100000), 1, 100000);
+        compute(5000000);
+        usleep(200);
     }
 }
 
