@@ -24,7 +24,7 @@ fi
 . "$root/scripts/ten-programs.sh"
 
 printf '%-10s %7s %8s  %s\n' program bound 'faults' gain
-printf '%s\n' "$programs" | while IFS='|' read -r name needs command; do
+printf '%s\n' "$programs" | while IFS='|' read -r name needs command _; do
     [ -n "$name" ] || continue
     if ! command -v "$needs" > /dev/null; then
         printf '%-10s skipped: %s is not installed\n' "$name" "$needs"

@@ -25,17 +25,28 @@ fi
 . "$root/scripts/ten-programs.sh"
 
 printf '%-10s %8s %8s  %s\n' program live ratios 'peak RSS to glibc, in the replay and in the program'
-printf '%s\n' "$programs" | while IFS='|' read -r name needs command; do
+printf '%s\n' "$programs" | while IFS='|' read -r name needs command process; do
     [ -n "$name" ] || continue
     if ! command -v "$needs" > /dev/null; then
         printf '%-10s skipped: %s is not installed\n' "$name" "$needs"
         continue
     fi
     export COMMAND="$command"
-    if ! "$mallard" record --no-check -o "$name.mtrace" -- sh -c "$command" > "$name.record" 2>&1 ||
-        ! "$mallard" replay --check --speed 1x -r "$RUNS" -a "$allocators" -o "$name" \
-            "$name.mtrace" -- sh -c "$command" > "$name.txt" 2>&1; then
-        printf '%-10s failed: %s\n' "$name" "$(tail -n 1 "$name.txt" "$name.record" | tail -n 1)"
+    file=$name.mtrace
+    # A recording that is in FOLDER is used again.
+    if ! [ -s "$file" ] &&
+        ! "$mallard" record --no-check -o "$file" -- sh -c "$command" > "$name.txt" 2>&1; then
+        printf '%-10s failed: %s\n' "$name" "$(tail -n 1 "$name.txt")"
+        continue
+    fi
+    which=$("$mallard" trace info --json "$file" | python3 -c '
+import json, re, sys
+found = [p for p in json.load(sys.stdin)["processes"] if re.search(sys.argv[1], (p["process"] or {}).get("program") or "")]
+most = max(found, key=lambda p: p["calls"], default=None)
+print(most["number"] if most and sys.argv[1] else "main")' "$process")
+    if ! "$mallard" replay --check --speed 1x -r "$RUNS" -a "$allocators" -o "$name" \
+        ${process:+--process "$which"} "$file" -- sh -c "$command" > "$name.txt" 2>&1; then
+        printf '%-10s failed: %s\n' "$name" "$(tail -n 1 "$name.txt")"
         continue
     fi
     tr -s ' \n' '  ' < "$name.txt" | sed -nE \

@@ -28,7 +28,7 @@ timed() {
 }
 
 printf '%-10s %12s %10s %12s %10s %12s\n' program events 'bytes/ev' 'record ns/ev' 'slower' 'replay ns/ev'
-printf '%s\n' "$programs" | while IFS='|' read -r name needs command; do
+printf '%s\n' "$programs" | while IFS='|' read -r name needs command _; do
     [ -n "$name" ] || continue
     if ! command -v "$needs" > /dev/null; then
         printf '%-10s skipped: %s is not installed\n' "$name" "$needs"

@@ -1,6 +1,7 @@
 # Ten programs whose memory is recorded and replayed: sourced by recording.sh and fidelity.sh, in the
-# folder where they run. Sets `programs`, a line for each: its name, what must be installed, and the
-# command. `root` is the repository.
+# folder where they run. Sets `programs`, a line for each: its name, what must be installed, the
+# command, and where it starts several processes which of them is meant (a pattern for its path; by
+# default the one with the most calls). `root` is the repository.
 
 cat > x.cpp <<'CPP'
 #include <map>
@@ -31,10 +32,10 @@ for i in $(seq 200); do curl -s --unix-socket n.sock http://x/ -o /dev/null; don
 kill $server; wait $server || true
 SH
 
-# name|program that must be there|command
+# name|program that must be there|command|process
 programs="
-redis|redis-benchmark|sh redis.sh
-nginx|nginx|sh nginx.sh
+redis|redis-benchmark|sh redis.sh|redis-(server|check)
+nginx|nginx|sh nginx.sh|nginx
 python3|python3|env PYTHONMALLOC=malloc python3 -c 'print(len({str(i): [i] for i in range(600000)}))'
 node|node|node -e 'let a=[];for(let i=0;i<3e6;i++)a.push({i,s:String(i)});console.log(a.length)'
 ruby|ruby|ruby -e 'puts (1..1500000).map(&:to_s).sort.join.size'
