@@ -49,7 +49,7 @@ print(most["number"] if most and sys.argv[1] else "main")' "$process")
         printf '%-10s failed: %s\n' "$name" "$(tail -n 1 "$name.txt")"
         continue
     fi
-    tr -s ' \n' '  ' < "$name.txt" | sed -nE \
+    { tr -s ' \n' '  ' < "$name.txt"; echo; } | sed -nE \
         's/.*live bytes within ([0-9.]+) %.*ratios of peak RSS to glibc within ([0-9.]+) % \(([^)]*)\).*/\1|\2|\3/p' |
         while IFS='|' read -r live ratios pairs; do
             printf '%-10s %7s%% %7s%%  %s\n' "$name" "$live" "$ratios" "$pairs"
