@@ -192,7 +192,10 @@ mod tests {
         assert!(told.contains("within 10 %"), "{told}");
         // The program has 100 bytes of its own on either.
         let told = checked(&[pair("glibc", 100.0, 200.0), pair("mallard", 150.0, 250.0)]);
-        assert!(told.contains("within 0 %") && told.contains("100 B added"), "{told}");
+        assert!(
+            told.contains("within 0 %") && told.contains("100 B added"),
+            "{told}"
+        );
         assert!(checked(&[]).contains("not compared"));
     }
 }
