@@ -13,14 +13,6 @@ set -eu
 RUNS=${RUNS:-8}
 allocators=${ALLOCATORS:-glibc,mallard,jemalloc,mimalloc,tcmalloc}
 root=$(cd "$(dirname "$0")/.." && pwd)
-folder=${1:-$(mktemp -d)}
-mkdir -p "$folder"
-cd "$folder"
-mallard=${MALLARD:-}
-if [ -z "$mallard" ]; then
-  cargo build --release --locked --quiet --manifest-path "$root/Cargo.toml" -p mallard-cli
-  mallard="$root/target/release/mallard"
-fi
 . "$root/scripts/ten-programs.sh"
 
 printf '%-10s %7s %8s  %s\n' program bound 'faults' gain

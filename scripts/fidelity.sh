@@ -14,14 +14,6 @@ set -eu
 RUNS=${RUNS:-3}
 allocators=${ALLOCATORS:-glibc,mallard,jemalloc,mimalloc}
 root=$(cd "$(dirname "$0")/.." && pwd)
-folder=${1:-$(mktemp -d)}
-mkdir -p "$folder"
-cd "$folder"
-mallard=${MALLARD:-}
-if [ -z "$mallard" ]; then
-  cargo build --release --locked --quiet --manifest-path "$root/Cargo.toml" -p mallard-cli
-  mallard="$root/target/release/mallard"
-fi
 . "$root/scripts/ten-programs.sh"
 
 printf '%-10s %8s %8s  %s\n' program live ratios 'peak RSS to glibc, in the replay and in the program'

@@ -12,14 +12,8 @@ set -eu
 
 RUNS=${RUNS:-5}
 root=$(cd "$(dirname "$0")/.." && pwd)
-folder=${1:-$(mktemp -d)}
-mkdir -p "$folder"
-cd "$folder"
-cargo build --release --locked --quiet --manifest-path "$root/Cargo.toml" -p mallard-cli
-mallard="$root/target/release/mallard"
-cc -std=gnu11 -O2 -fno-builtin -pthread "$root/bench/workloads/replay.c" -o replay -ldl
-
 . "$root/scripts/ten-programs.sh"
+cc -std=gnu11 -O2 -fno-builtin -pthread "$root/bench/workloads/replay.c" -o replay -ldl
 
 # CPU and wall seconds of a command: "cpu wall".
 timed() {

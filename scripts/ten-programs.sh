@@ -1,7 +1,19 @@
-# Ten programs whose memory is recorded and replayed: sourced by recording.sh and fidelity.sh, in the
-# folder where they run. Sets `programs`, a line for each: its name, what must be installed, the
-# command, and where it starts several processes which of them is meant (a pattern for its path; by
-# default the one with the most calls). `root` is the repository.
+# Ten programs whose memory is recorded and replayed: sourced by bound.sh, fidelity.sh and
+# recording.sh, which set `root`, the repository. Goes to the folder that is the script's argument
+# (default: a temporary one), and makes there what the programs need.
+#
+# Sets `folder`; `mallard`, the command (MALLARD, or built here); and `programs`, a line for each: its
+# name, what must be installed, the command, and where that starts several processes which of them
+# is meant (a pattern for its path; by default the one with the most calls).
+
+folder=${1:-$(mktemp -d)}
+mkdir -p "$folder"
+cd "$folder"
+mallard=${MALLARD:-}
+if [ -z "$mallard" ]; then
+  cargo build --release --locked --quiet --manifest-path "$root/Cargo.toml" -p mallard-cli
+  mallard="$root/target/release/mallard"
+fi
 
 cat > x.cpp <<'CPP'
 #include <map>

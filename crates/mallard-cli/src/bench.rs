@@ -309,15 +309,9 @@ impl Runner<'_> {
                 workloads::judge(allocator.expect("only these have an entry"), measured)
             });
             experiment.rows.push(Row {
-                label: row.label.clone(),
                 x: row.x,
                 threads: row.threads,
-                seconds_are: None,
-                about: None,
-                settings: Vec::new(),
-                metrics: Vec::new(),
-                live: Vec::new(),
-                cells,
+                ..Row::plain(row.label.clone(), cells)
             });
             if let Some(line) = session::row_line(&what, &experiment) {
                 self.race.progress.say(&line);

@@ -94,19 +94,13 @@ mod tests {
             unit: "/s".to_owned(),
             higher_is_better: true,
         };
+        let cells = vec![
+            cell("glibc", &[100.0, 101.0, 99.0, 100.0, 100.5, 99.5]),
+            cell("mallard", &[110.0, 111.1, 108.9, 110.0, 110.5, 109.5]),
+        ];
         let row = Row {
-            label: "web".to_owned(),
-            x: None,
-            threads: 1,
-            seconds_are: None,
-            about: None,
-            settings: Vec::new(),
             metrics: vec![metric.clone()],
-            live: Vec::new(),
-            cells: vec![
-                cell("glibc", &[100.0, 101.0, 99.0, 100.0, 100.5, 99.5]),
-                cell("mallard", &[110.0, 111.1, 108.9, 110.0, 110.5, 109.5]),
-            ],
+            ..Row::plain("web".to_owned(), cells)
         };
         let e = Experiment {
             name: "compare".to_owned(),

@@ -74,15 +74,8 @@ proptest! {
 
 fn row(label: &str, cells: Vec<Cell>) -> Row {
     Row {
-        label: label.to_owned(),
-        x: None,
         threads: 4,
-        seconds_are: None,
-        about: None,
-        settings: Vec::new(),
-        metrics: Vec::new(),
-        live: Vec::new(),
-        cells,
+        ..Row::plain(label.to_owned(), cells)
     }
 }
 

@@ -28,10 +28,7 @@ fn cell(allocator: &str, seconds: f64, mib: u64) -> Cell {
 
 fn row(label: &str, cells: Vec<Cell>) -> Row {
     Row {
-        label: label.to_owned(),
-        x: None,
         threads: 2,
-        seconds_are: None,
         about: Some(About {
             group: "patterns".to_owned(),
             title: format!("the title of {label}"),
@@ -39,10 +36,7 @@ fn row(label: &str, cells: Vec<Cell>) -> Row {
             command: format!("{label} threads=2"),
             syscalls_of: Some("a short run".to_owned()),
         }),
-        settings: Vec::new(),
-        metrics: Vec::new(),
-        live: Vec::new(),
-        cells,
+        ..Row::plain(label.to_owned(), cells)
     }
 }
 

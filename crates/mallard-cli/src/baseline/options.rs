@@ -171,8 +171,8 @@ pub struct Rehearse {
     #[arg(value_name = "FILE")]
     pub files: Vec<PathBuf>,
 
-    /// A change of the subject to be found, such as p99=+8% (can be repeated) [default: 1.6 times each
-    /// limit]
+    /// A change of the subject to be found, such as p99=+8% (can be repeated) [default: 1.6 times
+    /// each limit]
     #[arg(long = "plant", value_name = "METRIC=CHANGE")]
     pub plants: Vec<Within>,
 

@@ -20,9 +20,9 @@ use read::Found;
 /// Show results again: as text, as Markdown and as a web page
 ///
 /// Takes what the commands of the lab wrote: results.json (bench), compare.json (compare, replay),
-/// diagnose.json, tune.json, the file of a baseline, what `baseline check --json` and `profile --json`
-/// print, or a folder with one of them. Writes the page
-/// beside it and prints the text. Several files of one kind are shown side by side.
+/// diagnose.json, tune.json, the file of a baseline, what `baseline check --json` and
+/// `profile --json` print, or a folder with one of them. Writes the page beside it and prints the
+/// text. Several files of one kind are shown side by side.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Options {

@@ -72,15 +72,9 @@ pub fn run(options: &Compare, service: &Service, runs: Runs) -> Result<ExitCode>
         parameters: Vec::new(),
         axis: "service".to_owned(),
         rows: vec![Row {
-            label: label.to_owned(),
-            x: None,
-            threads: 1,
             seconds_are: Some(work.seconds_are().to_owned()),
-            about: None,
-            settings: Vec::new(),
             metrics: work.metrics(),
-            live: Vec::new(),
-            cells,
+            ..Row::plain(label.to_owned(), cells)
         }],
     };
     let settings = settings(options, service, runs);

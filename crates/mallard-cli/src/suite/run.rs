@@ -322,8 +322,6 @@ impl Suite<'_> {
         let variables = row.setting.variables().iter();
         let variables = variables.filter(|set| present(set.allocator));
         Row {
-            label: row.name.to_owned(),
-            x: None,
             threads: row.threads,
             seconds_are: row.seconds_are.map(str::to_owned),
             about: Some(About {
@@ -341,9 +339,7 @@ impl Suite<'_> {
                     )
                 })
                 .collect(),
-            metrics: Vec::new(),
-            live: Vec::new(),
-            cells: Vec::new(),
+            ..Row::plain(row.name.to_owned(), Vec::new())
         }
     }
 

@@ -110,15 +110,9 @@ fn experiment(name: &str, title: &str, claim: &str, axis: &str, rows: Vec<Row>) 
 
 fn row(label: &str, x: Option<f64>, threads: u32, cells: Vec<Cell>) -> Row {
     Row {
-        label: label.to_owned(),
         x,
         threads,
-        seconds_are: None,
-        about: None,
-        settings: Vec::new(),
-        metrics: Vec::new(),
-        live: Vec::new(),
-        cells,
+        ..Row::plain(label.to_owned(), cells)
     }
 }
 
