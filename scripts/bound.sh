@@ -22,15 +22,18 @@ printf '%s\n' "$programs" | while IFS='|' read -r name needs command _; do
         printf '%-10s skipped: %s is not installed\n' "$name" "$needs"
         continue
     fi
-    "$mallard" diagnose --json -- sh -c "$command" > "$name.json" 2> "$name.err" || true
-    "$mallard" compare -r "$RUNS" -a "$allocators" -o "$name" -- sh -c "$command" \
-        > "$name.txt" 2>&1 || true
+    rm -rf "bound-$name"
+    mkdir "bound-$name"
+    "$mallard" diagnose --json -- sh -c "$command" > "bound-$name/diagnose.json" \
+        2> "bound-$name/errors" || true
+    "$mallard" compare -r "$RUNS" -a "$allocators" -o "bound-$name" -- sh -c "$command" \
+        > "bound-$name/text" 2>> "bound-$name/errors" || true
     python3 - "$name" <<'PYTHON'
 import json, sys
 name = sys.argv[1]
 try:
-    bound = json.load(open(name + ".json"))["bound"]
-    rows = json.load(open(name + "/results.json"))["analysis"]
+    bound = json.load(open(f"bound-{name}/diagnose.json"))["bound"]
+    rows = json.load(open(f"bound-{name}/compare.json"))["analysis"]
 except (OSError, ValueError, KeyError) as e:
     print(f"{name:<10} failed: {e}")
     sys.exit()

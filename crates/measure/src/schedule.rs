@@ -7,6 +7,10 @@
 //! candidate would always follow the same one. Instead each follows all others equally often (E. J.
 //! Williams, "Experimental designs balanced for the estimation of residual effects of treatments",
 //! 1949).
+//!
+//! A regular order has a period, and so have many disturbances: a disturbance that comes every fourth
+//! run meets the same one of two candidates for minutes. So where candidates run in many blocks, as in
+//! a baseline, the order in each block is drawn ([`shuffled`]).
 
 /// The turns of `candidates` over `rounds`, as pairs of round and candidate. Each candidate has
 /// exactly one turn in every round. Over as many rounds as there are candidates, or twice as many
@@ -24,6 +28,30 @@ pub fn turns(rounds: usize, candidates: usize) -> impl Iterator<Item = (usize, u
             (round, (zigzag(place, candidates) + round) % candidates)
         })
     })
+}
+
+/// The order of some candidates in a block, drawn by its number, so that a session can be repeated.
+/// Every second block has the order of the one before it mirrored: over two blocks each candidate
+/// comes before each other once.
+pub fn shuffled(block: usize, candidates: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..candidates).collect();
+    for place in (1..candidates).rev() {
+        let number = draw((block / 2 * candidates + place) as u64);
+        order.swap(place, (number % (place as u64 + 1)) as usize);
+    }
+    if !block.is_multiple_of(2) {
+        order.reverse();
+    }
+    order
+}
+
+/// The random number with a number: the same in every session (Steele, Lea and Flood, "Fast
+/// splittable pseudorandom number generators", 2014).
+pub fn draw(number: u64) -> u64 {
+    let mut z = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
 }
 
 /// 0, n − 1, 1, n − 2, 2 and so on: the differences between neighbours are distinct modulo n.
@@ -79,6 +107,27 @@ mod tests {
             assert!(follows.values().all(|&count| count == times), "{follows:?}");
             assert_eq!(stands.len(), n * n, "{n}");
             assert!(stands.values().all(|&count| count == times), "{stands:?}");
+        }
+    }
+
+    #[test]
+    fn drawn_orders_are_fair_and_have_no_period() {
+        for n in [2, 3, 7] {
+            for pair in 0..50 {
+                let (order, mut mirrored) = (shuffled(2 * pair, n), shuffled(2 * pair + 1, n));
+                mirrored.reverse();
+                assert_eq!(order, mirrored);
+                mirrored.sort_unstable();
+                assert_eq!(mirrored, (0..n).collect::<Vec<_>>());
+            }
+        }
+        // Of two candidates the first begins in half of the pairs; a disturbance at every p-th run
+        // meets both about equally often.
+        let runs: Vec<usize> = (0..500).flat_map(|block| shuffled(block, 2)).collect();
+        for period in 2..20 {
+            let met = runs.iter().step_by(period);
+            let share = met.clone().sum::<usize>() as f64 / met.count() as f64;
+            assert!((0.3..0.7).contains(&share), "every {period} runs: {share}");
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
-use mallard_measure::Spec;
+use mallard_measure::{Spec, schedule};
 use mallard_report::model::Metric;
 
 use super::file::Block;
@@ -43,7 +43,7 @@ impl Pair<'_> {
         loop {
             let number = blocks.len() + 1;
             spinner.show(format!("block {number}"));
-            let Some(block) = self.block(number.is_multiple_of(2))? else {
+            let Some(block) = self.block(schedule::shuffled(blocks.len(), 2) == [0, 1])? else {
                 return Ok(None);
             };
             blocks.push(block);
@@ -56,8 +56,8 @@ impl Pair<'_> {
         }
     }
 
-    /// One block. The two change places from block to block.
-    fn block(&mut self, swapped: bool) -> Result<Option<Block>> {
+    /// One block, with the subject first or second.
+    fn block(&mut self, subject_first: bool) -> Result<Option<Block>> {
         let Some(anchor) = &mut self.anchor else {
             let subject = self.subject.once()?;
             return Ok(subject.map(|subject| Block {
@@ -65,7 +65,7 @@ impl Pair<'_> {
                 anchor: None,
             }));
         };
-        let (first, second) = match swapped {
+        let (first, second) = match subject_first {
             true => (&mut self.subject, anchor),
             false => (anchor, &mut self.subject),
         };
@@ -75,7 +75,10 @@ impl Pair<'_> {
         let Some(other) = second.once()? else {
             return Ok(None);
         };
-        let (subject, anchor) = if swapped { (one, other) } else { (other, one) };
+        let (subject, anchor) = match subject_first {
+            true => (one, other),
+            false => (other, one),
+        };
         Ok(Some(Block {
             subject,
             anchor: Some(anchor),

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use mallard_figures::change;
+use mallard_measure::schedule::draw;
 use mallard_report::model::Metric;
 use serde::Serialize;
 
@@ -179,14 +180,6 @@ fn deal<'a>(
     let spare = room - then.len();
     let next = begin + then.len() + draw(2 * session + 1) as usize % (spare + 1);
     (then, (0..looks::most()).map(move |index| at(next + index)))
-}
-
-/// A number that is the same in every rehearsal (splitmix64).
-fn draw(number: u64) -> u64 {
-    let mut z = (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 fn planted(mut block: Block, plant: Option<&Within>) -> Block {

@@ -28,6 +28,13 @@ pub struct Kept {
     pub figures: Figures,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
+    /// How often the program ran; the figures are medians.
+    #[serde(default = "once")]
+    pub times: usize,
+}
+
+fn once() -> usize {
+    1
 }
 
 /// Reads the runs of an interrupted session. A line that was cut by its end is left out.
@@ -40,6 +47,42 @@ pub fn kept(folder: &Path) -> Result<VecDeque<Kept>> {
         .collect())
 }
 
+/// A run of a short program is many executions, up to this many seconds together: a single one of
+/// some milliseconds varies too much to be worth its place in a block.
+const RUN_SECONDS: f64 = 0.5;
+
+/// A search takes about so many runs; repetitions leave the budget for them.
+const USUAL_RUNS: f64 = 800.0;
+
+const MOST_TIMES: f64 = 25.0;
+
+/// How often a program that takes so many seconds is executed in a run.
+pub fn times(seconds: f64, budget: f64) -> usize {
+    let room = RUN_SECONDS.min(budget / USUAL_RUNS);
+    (room / seconds).clamp(1.0, MOST_TIMES) as usize
+}
+
+/// What a run is, for texts; nothing where it is one execution.
+pub fn executions(times: usize) -> String {
+    match times {
+        1 => String::new(),
+        _ => format!(" ({times} executions each)"),
+    }
+}
+
+/// The median of each figure.
+fn medians(runs: &[Figures]) -> Figures {
+    let names = runs.first().into_iter().flatten().map(|(name, _)| name);
+    let median = |name: &String| {
+        let of = |run: &Figures| run.iter().find(|figure| figure.0 == *name).map(|f| f.1);
+        let mut values: Vec<f64> = runs.iter().filter_map(of).collect();
+        values.sort_by(f64::total_cmp);
+        let at = |index: usize| values[index.min(values.len() - 1)];
+        (at((values.len() - 1) / 2) + at(values.len() / 2)) / 2.0
+    };
+    names.map(|name| (name.clone(), median(name))).collect()
+}
+
 pub struct Bench<'a> {
     pub subject: Subject<'a>,
     pub allocators: BTreeMap<String, Allocator>,
@@ -49,6 +92,8 @@ pub struct Bench<'a> {
     pub spent: f64,
     pub budget: f64,
     pub runs: usize,
+    /// How often a program is executed in a run.
+    pub times: usize,
     pub doing: String,
     pub spinner: Spinner,
 }
@@ -60,6 +105,7 @@ impl<'a> Bench<'a> {
         earlier: VecDeque<Kept>,
         log: File,
         budget: f64,
+        times: usize,
     ) -> Bench<'a> {
         let named = allocators.iter().map(|a| (a.name.clone(), a.clone()));
         Bench {
@@ -70,6 +116,7 @@ impl<'a> Bench<'a> {
             spent: 0.0,
             budget,
             runs: 0,
+            times,
             doing: String::new(),
             spinner: Spinner::new(),
         }
@@ -96,17 +143,28 @@ impl Bench<'_> {
         let (conf, variables) = space::environment(setting, allocator);
         let begun = Instant::now();
         let spec = self.subject.spec(allocator, conf.as_deref(), &variables);
-        let (figures, failure) = match spec {
-            Ok(spec) => match self.subject.once(&spec)? {
-                Ok(figures) => (figures, None),
-                Err(failure) => (Vec::new(), Some(failure.reason)),
+        let mut runs = Vec::new();
+        let failure = match spec {
+            Ok(spec) => loop {
+                match self.subject.once(&spec)? {
+                    Ok(figures) => runs.push(figures),
+                    Err(failure) => break Some(failure.reason),
+                }
+                if runs.len() >= self.times {
+                    break None;
+                }
             },
-            Err(reason) => (Vec::new(), Some(reason)),
+            Err(reason) => Some(reason),
+        };
+        let figures = match failure {
+            None => medians(&runs),
+            Some(_) => Vec::new(),
         };
         Some(Kept {
             allocator: setting.allocator.clone(),
             options: setting.options.clone(),
             seconds: begun.elapsed().as_secs_f64(),
+            times: self.times,
             figures,
             failure,
         })
@@ -146,5 +204,34 @@ impl Lab for Bench<'_> {
     fn phase(&mut self, text: &str) {
         self.doing = text.to_owned();
         self.spinner.say(text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_programs_run_often_and_within_the_budget() {
+        assert_eq!(times(2.0, 1800.0), 1);
+        assert_eq!(times(0.04, 1800.0), 12);
+        assert_eq!(times(0.04, 120.0), 3);
+        assert_eq!(times(0.05, 5.0), 1);
+        assert_eq!(times(1e-9, 1e9), 25);
+    }
+
+    #[test]
+    fn a_run_has_the_median_of_each_figure() {
+        let run = |time: f64, rss: f64| vec![("time".to_owned(), time), ("rss".to_owned(), rss)];
+        let figures = medians(&[run(1.0, 7.0), run(9.0, 5.0), run(2.0, 6.0)]);
+        assert_eq!(figures, run(2.0, 6.0));
+        assert_eq!(medians(&[run(1.0, 2.0), run(2.0, 4.0)]), run(1.5, 3.0));
+        assert_eq!(medians(&[]), Vec::new());
+    }
+
+    #[test]
+    fn runs_of_earlier_versions_ran_once() {
+        let line = r#"{"allocator":"glibc","options":{},"seconds":0.5}"#;
+        assert_eq!(serde_json::from_str::<Kept>(line).unwrap().times, 1);
     }
 }

@@ -66,12 +66,17 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     let goal = Goal::new(options.objective, &options.within, &metrics)?;
     let bases = ordered(bases(&allocators), options, &target)?;
     let control = &allocators[0];
-    let each = match earlier.front() {
-        Some(run) => run.seconds,
-        None => first(&mut subject, control)?.ok_or(exit::Interrupted)?,
-    };
     let budget = options.budget.as_secs_f64();
-    say::text(&plan(&target, &bases, budget, each))?;
+    // A session that goes on keeps to what its beginning chose.
+    let (each, times) = match earlier.front() {
+        Some(run) => (run.seconds, run.times),
+        None => {
+            let once = first(&mut subject, control)?.ok_or(exit::Interrupted)?;
+            let times = lab::times(once, budget);
+            (once * times as f64, times)
+        }
+    };
+    say::text(&plan(&target, &bases, budget, each, times))?;
     if budget / each < LEAST_RUNS {
         return too_little(budget, each);
     }
@@ -81,7 +86,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     let folder = Folder::open(options.output.as_deref(), "tune", &target.name(), started)?;
     let log = folder.path().join(lab::RUNS);
     let log = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
-    let mut bench = Bench::new(subject, &allocators, earlier, log, budget);
+    let mut bench = Bench::new(subject, &allocators, earlier, log, budget, times);
     let outcome = search::search(&mut bench, &goal, budget, &bases);
     let spent = bench.spent;
     drop(bench);
@@ -92,6 +97,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         control: Setting::default_of(&control.name),
         allocators: &allocators,
         outcome: &outcome,
+        times,
         spent,
         folder: &folder,
     };
@@ -211,7 +217,13 @@ fn first(subject: &mut Subject, control: &Allocator) -> Result<Option<f64>> {
     }
 }
 
-fn plan(target: &Target, bases: &[(String, Vec<Knob>)], budget: f64, each: f64) -> String {
+fn plan(
+    target: &Target,
+    bases: &[(String, Vec<Knob>)],
+    budget: f64,
+    each: f64,
+    times: usize,
+) -> String {
     let options: usize = bases.iter().map(|base| base.1.len()).sum();
     let grid: f64 = bases
         .iter()
@@ -224,10 +236,11 @@ fn plan(target: &Target, bases: &[(String, Vec<Knob>)], budget: f64, each: f64) 
         .sum();
     let names: Vec<&str> = bases.iter().map(|base| base.0.as_str()).collect();
     format!(
-        "{} on {}: {options} options, {grid:.0} combinations. A run takes about {:.1} s: at most {:.0} runs in {}.\n",
+        "{} on {}: {options} options, {grid:.0} combinations. A run takes about {}{}: at most {:.0} runs in {}.\n",
         target.shown(),
         names.join(", "),
-        each,
+        mallard_figures::duration(each * 1e9),
+        lab::executions(times),
         budget / each,
         humantime::format_duration(std::time::Duration::from_secs(budget as u64))
     )

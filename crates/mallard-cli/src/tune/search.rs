@@ -18,6 +18,7 @@
 
 use std::collections::BTreeMap;
 
+use mallard_measure::schedule;
 use mallard_statistics::{Comparison, holm, paired};
 
 use super::model::{self, Fit, Observation};
@@ -97,7 +98,7 @@ pub struct Search<'a, L: Lab> {
     /// Values that failed.
     broken: Vec<Setting>,
     control: Option<Setting>,
-    draw: u64,
+    draws: u64,
 }
 
 /// A stop ended the search.
@@ -120,7 +121,7 @@ pub fn search<L: Lab>(
         observations: Vec::new(),
         broken: Vec::new(),
         control: None,
-        draw: 1,
+        draws: 0,
     };
     if search.all(bases).is_err() {
         search.outcome.unconfirmed = true;
@@ -147,17 +148,12 @@ impl<L: Lab> Search<'_, L> {
         self.confirm(&control, &default, &found)
     }
 
-    /// Runs each of the settings once. The order changes from block to block. Failed ones are left
-    /// out of the result.
+    /// Runs each of the settings once, in an order that is drawn. Failed ones are left out of the
+    /// result.
     fn block(&mut self, settings: &[Setting]) -> Step<Block> {
         let number = self.outcome.blocks.len();
-        let mut order: Vec<usize> = (0..settings.len()).collect();
-        order.rotate_left(number % settings.len().max(1));
-        if number % 2 == 1 {
-            order.reverse();
-        }
         let mut block = Vec::new();
-        for index in order {
+        for index in schedule::shuffled(number, settings.len()) {
             let setting = &settings[index];
             if self.broken.contains(setting) {
                 continue;
@@ -401,13 +397,10 @@ impl<L: Lab> Search<'_, L> {
         setting
     }
 
-    /// The next of numbers that are the same in every session (splitmix64).
+    /// The next of numbers that are the same in every session.
     fn next(&mut self) -> u64 {
-        self.draw = self.draw.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.draw;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.draws += 1;
+        schedule::draw(self.draws)
     }
 
     /// The best value of each option, without those that gain little.

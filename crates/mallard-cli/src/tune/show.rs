@@ -6,6 +6,7 @@ use mallard_report::model::Metric;
 use mallard_report::tuning::{self, Point, Tuning};
 use mallard_statistics::Comparison;
 
+use super::lab;
 use super::objective::{self, Goal};
 use super::search::{self, Block, Outcome, WORTH};
 use super::space::{self, Setting};
@@ -21,6 +22,8 @@ pub struct Found<'a> {
     pub control: Setting,
     pub allocators: &'a [Allocator],
     pub outcome: &'a Outcome,
+    /// Executions of a run.
+    pub times: usize,
     pub spent: f64,
     pub folder: &'a Folder,
 }
@@ -101,8 +104,9 @@ impl Found<'_> {
         line(
             "how sure",
             format!(
-                "{} runs in {:.0} s; a run varies by {:.1} %; an improvement of {:.1} % or more would have been seen",
+                "{} runs{} in {:.0} s; a run varies by {:.1} %; an improvement of {:.1} % or more would have been seen",
                 outcome.runs,
+                lab::executions(self.times),
                 self.spent,
                 outcome.noise * 100.0,
                 outcome.smallest * 100.0
