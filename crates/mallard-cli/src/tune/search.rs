@@ -13,13 +13,18 @@
 //! 6. *Confirmation*: control, default and the found string on fresh runs only, so that the luck
 //!    that chose the string cannot speak for it. Nothing is recommended that fails it.
 //!
+//! Steps 5 and 6 are in [`prune`] and [`confirm`].
+//!
 //! Given the same outcomes of runs, the search always takes the same way, so a session resumes by
 //! being told the runs that it had.
+
+mod confirm;
+mod prune;
 
 use std::collections::BTreeMap;
 
 use mallard_measure::schedule;
-use mallard_statistics::{Comparison, holm, paired};
+use mallard_statistics::{Comparison, paired};
 
 use super::model::{self, Fit, Observation};
 use super::objective::Goal;
@@ -70,8 +75,6 @@ pub struct Outcome {
 
 /// An improvement below this is not worth a change.
 pub const WORTH: f64 = 0.02;
-/// Options that gain less than this together are left out.
-const PRUNED: f64 = 0.01;
 /// A value drops out if it is worse than the best by more than this many standard errors.
 const BEHIND: f64 = 2.5;
 const FAR_BEHIND: f64 = 4.0;
@@ -83,10 +86,6 @@ const MOST_DRAWN: usize = 400;
 /// Values that cannot differ by more than this need no more runs.
 const FINE: f64 = 0.003;
 const CONFIRMED: (usize, usize) = (8, 20);
-/// Blocks of fresh runs that judge doubtful options by leaving each out.
-const PRUNING_BLOCKS: usize = 4;
-/// So many doubtful options are judged that way, the smallest gains first.
-const MOST_DOUBTFUL: usize = 4;
 
 pub struct Search<'a, L: Lab> {
     lab: &'a mut L,
@@ -336,7 +335,7 @@ impl<L: Lab> Search<'_, L> {
         let (mut drawn, mut round) = (0, 0);
         let mut fit = self.fit(default, knobs);
         while alive.values().any(|values| values.len() > 1) && drawn < MOST_DRAWN {
-            let pruning = PRUNING_BLOCKS * (knobs.len().min(MOST_DOUBTFUL) + 2);
+            let pruning = prune::PRUNING_BLOCKS * (knobs.len().min(prune::MOST_DOUBTFUL) + 2);
             if self.runs_left() < BLOCKS_A_ROUND * (DRAWN + 1) + pruning {
                 break;
             }
@@ -402,201 +401,6 @@ impl<L: Lab> Search<'_, L> {
         self.draws += 1;
         schedule::draw(self.draws)
     }
-
-    /// The best value of each option, without those that gain little.
-    fn prune(&mut self, default: &Setting, knobs: &[Knob], fit: Fit) -> Step<Setting> {
-        let best = gains(knobs, &fit);
-        let doubtful: Vec<&Gain> = best
-            .iter()
-            .filter(|gain| gain.is_doubtful())
-            .take(MOST_DOUBTFUL)
-            .collect();
-        let gains = match doubtful.is_empty() {
-            true => best,
-            false => {
-                self.leave_each_out(default, &best, &doubtful)?;
-                let fit = self.fit(default, knobs);
-                let mut again: Vec<Gain> = best.iter().filter_map(|gain| gain.of(&fit)).collect();
-                again.sort_by(|a, b| a.gain.total_cmp(&b.gain));
-                self.outcome.noise = fit.noise;
-                again
-            }
-        };
-        let (mut setting, mut lost) = (default.clone(), 0.0);
-        for one in gains {
-            if lost + one.gain <= PRUNED {
-                lost += one.gain;
-                let left = (one.knob.key.clone(), one.value, one.gain, one.error);
-                self.outcome.left_out.push(left);
-            } else {
-                setting = setting.with(one.knob, &one.value);
-            }
-        }
-        Ok(setting)
-    }
-
-    /// Runs the whole string beside the string without each doubtful option, in fresh blocks.
-    fn leave_each_out(&mut self, default: &Setting, best: &[Gain], doubtful: &[&Gain]) -> Step<()> {
-        let of = |without: Option<&Gain>| {
-            let kept = best
-                .iter()
-                .filter(|gain| without.is_none_or(|left| left.knob.key != gain.knob.key));
-            kept.fold(default.clone(), |setting, gain| {
-                setting.with(gain.knob, &gain.value)
-            })
-        };
-        let mut settings = vec![default.clone(), of(None)];
-        for gain in doubtful {
-            let setting = of(Some(gain));
-            if !settings.contains(&setting) {
-                settings.push(setting);
-            }
-        }
-        self.lab.phase("each doubtful option left out");
-        while self.outcome.pruning < PRUNING_BLOCKS && self.runs_left() >= settings.len() {
-            self.block(&settings)?;
-            self.outcome.pruning += 1;
-        }
-        Ok(())
-    }
-
-    /// Fresh runs of the control, the default and the found string decide.
-    fn confirm(&mut self, control: &Setting, default: &Setting, found: &Setting) -> Step<()> {
-        let mut settings = vec![control.clone()];
-        for setting in [default, found] {
-            if !settings.contains(setting) {
-                settings.push(setting.clone());
-            }
-        }
-        if settings.len() == 1 {
-            let blocks = self.confirmed_blocks() as f64;
-            self.outcome.smallest =
-                (2.8 * std::f64::consts::SQRT_2 * self.noise() / blocks.sqrt()).exp_m1();
-            return Ok(());
-        }
-        self.lab.phase("confirmation on fresh runs");
-        let most = self.confirmed_blocks();
-        for _ in 0..most {
-            let block = settings.len() as f64 * self.each();
-            let late = self.lab.spent() + block > self.budget * 1.05;
-            if late && self.outcome.confirmation.len() >= CONFIRMED.0 {
-                break;
-            }
-            let block = self.block(&settings)?;
-            self.outcome.confirmation.push(block);
-        }
-        let blocks = self.outcome.confirmation.len() as f64;
-        self.outcome.smallest =
-            (2.8 * std::f64::consts::SQRT_2 * self.noise() / blocks.sqrt()).exp_m1();
-        self.judge(control, default, found);
-        Ok(())
-    }
-
-    fn judge(&mut self, control: &Setting, default: &Setting, found: &Setting) {
-        let pairs = [(found, control), (found, default), (default, control)];
-        let compared = pairs.map(|(one, other)| match one == other {
-            true => None,
-            false => self.compare(one, other),
-        });
-        let all: Vec<f64> = compared.iter().flatten().map(|c| c.p).collect();
-        let adjusted = holm(&all);
-        let mut adjusted = adjusted.into_iter();
-        let better = compared.map(|c| {
-            let c = c?;
-            let p = adjusted.next()?;
-            Some(p <= mallard_statistics::ALPHA && c.ratio <= 1.0 - WORTH)
-        });
-        // What is not compared with itself counts as better: it is the same.
-        let [to_control, to_default, base] = better;
-        let string = found != default;
-        if string && to_control.unwrap_or(true) && to_default.unwrap_or(true) {
-            match self.beyond(found, control) {
-                None => self.outcome.recommended = Some(found.clone()),
-                Some(reason) => self.outcome.refused = Some(reason),
-            }
-        }
-        if self.outcome.recommended.is_none() && default != control && base == Some(true) {
-            match self.beyond(default, control) {
-                None => self.outcome.recommended = Some(default.clone()),
-                Some(reason) => {
-                    self.outcome.refused.get_or_insert(reason);
-                }
-            }
-        }
-    }
-
-    /// Compares the scores of two settings over the fresh blocks.
-    fn compare(&self, one: &Setting, other: &Setting) -> Option<Comparison> {
-        compare(&self.outcome.confirmation, one, other, |figures| {
-            self.goal.score(figures)
-        })
-    }
-
-    /// The limit that a setting breaks, if there is one.
-    fn beyond(&self, setting: &Setting, control: &Setting) -> Option<String> {
-        self.goal.within.iter().find_map(|(name, limit)| {
-            let log = |figures: &Figures| Some(super::objective::positive(figures, name)?.ln());
-            let c = compare(&self.outcome.confirmation, setting, control, log)?;
-            let broken = if *limit < 0.0 {
-                c.ratio.ln() < *limit
-            } else {
-                c.ratio.ln() > *limit
-            };
-            let change = |ratio: f64| (ratio - 1.0) * 100.0;
-            broken.then(|| {
-                format!(
-                    "{} would change {name} by {:+.1} %, and the limit is {:+.1} %",
-                    setting.shown(),
-                    change(c.ratio),
-                    change(limit.exp())
-                )
-            })
-        })
-    }
-}
-
-/// What the best value of an option gains over its default.
-#[derive(Debug, Clone)]
-struct Gain<'a> {
-    knob: &'a Knob,
-    value: String,
-    gain: f64,
-    /// Its standard error.
-    error: f64,
-}
-
-impl<'a> Gain<'a> {
-    /// The same value by another fit.
-    fn of(&self, fit: &Fit) -> Option<Gain<'a>> {
-        let (gain, error) = fit.gain(self.knob, &self.value, &self.knob.values[0])?;
-        Some(Gain {
-            gain,
-            error,
-            ..self.clone()
-        })
-    }
-
-    /// Whether it may be that little that it is not worth its place.
-    fn is_doubtful(&self) -> bool {
-        self.gain - 2.0 * self.error <= PRUNED
-    }
-}
-
-/// The best value of each option that is not its default, from the smallest gain on.
-fn gains<'a>(knobs: &'a [Knob], fit: &Fit) -> Vec<Gain<'a>> {
-    let gain = |knob: &'a Knob| {
-        let value = fit.best(knob, &knob.values)?.to_owned();
-        let (gain, error) = fit.gain(knob, &value, &knob.values[0])?;
-        (value != knob.values[0]).then_some(Gain {
-            knob,
-            value,
-            gain,
-            error,
-        })
-    };
-    let mut gains: Vec<Gain> = knobs.iter().filter_map(gain).collect();
-    gains.sort_by(|a, b| a.gain.total_cmp(&b.gain));
-    gains
 }
 
 /// Drops values of an option that are behind, and gives the best number its neighbours. Returns
