@@ -11,6 +11,7 @@ use anyhow::{Context, Result};
 use mallard_allocators::{Allocator, Kind};
 use mallard_measure::{End, Measurement};
 use mallard_report::model::{Failure, Latency, Run};
+use mallard_report::suite::REMOTE_METRIC;
 use object::Endianness;
 use object::elf::{DT_SONAME, FileHeader64};
 use object::read::elf::{Dyn, ElfFile, FileHeader};
@@ -146,9 +147,6 @@ pub struct Answer {
     pub remote_percent: Option<f64>,
 }
 
-/// The name of that share among a run's metrics.
-pub const REMOTE: &str = "remote";
-
 impl Answer {
     /// Reads the lines `name value` that a workload prints; none if one is missing.
     pub fn read(text: &str) -> Option<Answer> {
@@ -236,7 +234,7 @@ pub fn judge(allocator: &Allocator, measured: &Measurement) -> Result<Run, Failu
         huge_bytes: answer.huge_bytes,
         curve: answer.curve,
         metrics: (answer.remote_percent.iter())
-            .map(|share| (REMOTE.to_owned(), *share))
+            .map(|share| (REMOTE_METRIC.to_owned(), *share))
             .collect(),
         ..figures
     })

@@ -106,7 +106,7 @@ fn write_wide(e: &Experiment, csv: &mut csv::Writer<&mut dyn Write>) -> csv::Res
 }
 
 /// The figures of the suite and their columns.
-const SUITE_FIGURES: [(&str, Figure); 17] = [
+const SUITE_FIGURES: [(&str, Figure); 18] = [
     ("seconds", suite::TIME),
     ("ops_per_second", Figure::new(|run| run.ops_per_second)),
     ("wall_seconds", Figure::new(|run| Some(run.wall_seconds))),
@@ -133,6 +133,7 @@ const SUITE_FIGURES: [(&str, Figure); 17] = [
     ("max_ns", suite::MAX),
     ("slow_calls", suite::SLOW_CALLS),
     ("page_faults", suite::FAULTS),
+    ("remote_percent", suite::REMOTE),
 ];
 
 const SUITE_RATIOS: [(&str, Figure); 3] = [

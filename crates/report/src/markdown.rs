@@ -19,10 +19,12 @@ pub fn write_markdown(r: &Results, out: &mut dyn Write) -> io::Result<()> {
         if r.kind != Kind::Compare {
             writeln!(out, "### {}: {}\n", e.name, escaped(&e.title))?;
         }
+        // All rows of services have metrics; of the full suite some have one besides.
+        if e.rows.iter().any(|row| row.metrics.is_empty()) {
+            table(r, e, out)?;
+        }
         if e.rows.iter().any(|row| !row.metrics.is_empty()) {
             services(e, out)?;
-        } else {
-            table(r, e, out)?;
         }
         if r.kind == Kind::Compare
             && let Some(closing) = e.rows.iter().find_map(closing)
@@ -89,7 +91,10 @@ fn services(e: &Experiment, out: &mut dyn Write) -> io::Result<()> {
     for row in &e.rows {
         for metric in &row.metrics {
             for line in metrics::lines(e, row, metric) {
-                let name = escaped(&metric.name);
+                let name = match e.rows.len() {
+                    1 => escaped(&metric.name),
+                    _ => escaped(&format!("{}: {}", row.label, metric.name)),
+                };
                 let allocator = escaped(&line.allocator);
                 let Some(median) = line.median else {
                     writeln!(out, "| {name} | {allocator} | failed | | | |")?;

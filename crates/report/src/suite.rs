@@ -53,6 +53,11 @@ pub const P99: Figure = Figure::new(|run| Some(run.latency?.p99_ns));
 pub const P999: Figure = Figure::new(|run| run.latency?.p999_ns);
 pub const MAX: Figure = Figure::new(|run| Some(run.latency?.max_ns));
 pub const SLOW_CALLS: Figure = Figure::new(|run| run.latency?.slow_calls.map(|calls| calls as f64));
+/// The share of the blocks' pages that lie on another NUMA node than their thread, in percent.
+pub const REMOTE: Figure = Figure::new(|run| run.metric(REMOTE_METRIC));
+
+/// The name of that share among a run's metrics.
+pub const REMOTE_METRIC: &str = "remote";
 
 /// The figure over the runs of a cell; none if it failed or no run has the figure.
 pub fn spread(cell: &Cell, figure: Figure) -> Option<Spread> {
@@ -342,7 +347,11 @@ fn nanoseconds(value: f64) -> String {
     }
 }
 
-pub const PLAIN: [Plain; 2] = [
+fn percent(value: f64) -> String {
+    mallard_figures::percent(value / 100.0)
+}
+
+pub const PLAIN: [Plain; 3] = [
     Plain {
         title: "Latency",
         lines: &[
@@ -360,5 +369,9 @@ pub const PLAIN: [Plain; 2] = [
             ("huge pages", HUGE, crate::units::bytes),
             (SYSTEM_CALLS, SYSCALLS, system_calls),
         ],
+    },
+    Plain {
+        title: "NUMA",
+        lines: &[("remote pages", REMOTE, percent)],
     },
 ];

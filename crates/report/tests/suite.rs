@@ -2,7 +2,7 @@
 
 mod common;
 
-use mallard_report::model::{About, Cell, Exit, Failure, Kind, Latency, Results, Row, Run};
+use mallard_report::model::{About, Cell, Exit, Failure, Kind, Latency, Metric, Results, Row, Run};
 use mallard_report::{TerminalOptions, suite};
 
 const MIB: u64 = 1 << 20;
@@ -317,4 +317,69 @@ fn the_report_has_the_tables_the_curve_and_the_settings() {
     ] {
         assert!(html.contains(part), "`{part}` is missing");
     }
+}
+
+/// The row about NUMA nodes, which has a figure of its own.
+fn with_numa() -> Results {
+    let mut results = results();
+    let mut numa = row(
+        "numa",
+        vec![cell("mallard", 1.0, 10), cell("glibc", 1.0, 10)],
+    );
+    for (cell, share) in numa.cells.iter_mut().zip([0.0, 37.0]) {
+        for run in &mut cell.runs {
+            run.metrics = vec![(suite::REMOTE_METRIC.to_owned(), share)];
+        }
+    }
+    numa.metrics = vec![Metric {
+        name: suite::REMOTE_METRIC.to_owned(),
+        unit: "%".to_owned(),
+        higher_is_better: false,
+    }];
+    results.experiments[0].rows.push(numa);
+    results
+}
+
+#[test]
+fn pages_on_another_node_are_told_by_every_output() {
+    let results = with_numa();
+    let terminal = mallard_report::terminal(&results, TerminalOptions::default());
+    let line = (terminal.lines().find(|line| line.contains("remote pages"))).unwrap();
+    let words: Vec<&str> = line.split_whitespace().collect();
+    assert_eq!(words, ["numa", "remote", "pages", "0", "%", "37", "%", "–"]);
+
+    let html = mallard_report::html(&results);
+    assert!(html.contains(">remote pages</td>"));
+    let mut csv = Vec::new();
+    mallard_report::write_csv(&results.experiments[0], &mut csv).unwrap();
+    let csv = String::from_utf8(csv).unwrap();
+    let fields = |line: &str| line.split(',').map(str::to_owned).collect::<Vec<_>>();
+    let lines: Vec<Vec<String>> = csv.lines().map(fields).collect();
+    let place = lines[0].iter().position(|name| name == "remote_percent");
+    let place = place.expect("a column for it");
+    let of = |row: &str, allocator: &str| {
+        let line = lines.iter().find(|l| l[0] == row && l[3] == allocator);
+        line.unwrap()[place].clone()
+    };
+    assert_eq!(
+        [
+            of("numa", "mallard"),
+            of("numa", "glibc"),
+            of("mixed", "glibc")
+        ],
+        ["0", "37", ""]
+    );
+
+    // The other rows are told besides.
+    let mut markdown = Vec::new();
+    mallard_report::write_markdown(&results, &mut markdown).unwrap();
+    let markdown = String::from_utf8(markdown).unwrap();
+    assert!(
+        markdown.contains("| numa: remote | glibc | 37.0 %"),
+        "{markdown}"
+    );
+    assert!(markdown.contains("| mixed | glibc |"), "{markdown}");
+
+    let told = mallard_report::terminal(&self::results(), TerminalOptions::default());
+    assert!(!told.contains("NUMA"), "{told}");
 }

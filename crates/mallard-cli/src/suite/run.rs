@@ -11,7 +11,7 @@ use anyhow::Result;
 use mallard_allocators::Allocator;
 use mallard_measure::{Cpus, End, Measurement, Purpose, Spec};
 use mallard_report::model::{About, Cell, Experiment, Failure, Kind, Metric, Row, Run};
-use mallard_report::{stats, units};
+use mallard_report::{stats, suite, units};
 
 use super::{Command, Place, Program, Real, Reported, Running, SuiteRow, programs};
 use crate::args::Bench;
@@ -477,9 +477,9 @@ fn environment_of(row: &SuiteRow, allocator: &Allocator) -> Vec<(String, String)
 /// What a workload reports beyond the figures that every row has.
 fn metrics_of(cells: &[Cell]) -> Vec<Metric> {
     let runs = cells.iter().flat_map(|cell| &cell.runs);
-    let mut told = runs.filter(|run| run.metric(workloads::REMOTE).is_some());
+    let mut told = runs.filter(|run| run.metric(suite::REMOTE_METRIC).is_some());
     let remote = told.next().map(|_| Metric {
-        name: workloads::REMOTE.to_owned(),
+        name: suite::REMOTE_METRIC.to_owned(),
         unit: "%".to_owned(),
         higher_is_better: false,
     });
