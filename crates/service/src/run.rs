@@ -42,13 +42,15 @@ pub struct Driven {
     pub cpu_seconds: f64,
     /// Page faults of the server during the load.
     pub faults: u64,
-    /// RSS over time, from the load's start.
+    /// RSS over time, from the load's start. No RSS counts pages that the kernel may take at will.
     pub curve: Vec<(f64, u64)>,
     pub rss_peak: u64,
     pub rss_mean: f64,
-    /// RSS after the load has gone and the server was idle for a while, without `lazy_free`.
+    /// RSS after the load has gone and the server was idle for a while.
     pub rss_end: u64,
+    /// Pages that the kernel could take at the end, and when the most memory was resident.
     pub lazy_free: u64,
+    pub lazy_free_at_most: u64,
 }
 
 impl Driven {
@@ -345,6 +347,7 @@ impl<'a> Stage<'a> {
             faults: after.faults.saturating_sub(before.faults),
             rss_peak: curve.peak().max(end.bytes),
             rss_mean: curve.mean(),
+            lazy_free_at_most: curve.lazy_free_at_most(),
             curve: curve.points,
             rss_end: end.bytes,
             lazy_free: end.lazy_free,

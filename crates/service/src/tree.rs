@@ -1,7 +1,7 @@
 //! The processes of a server, and their memory.
 
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A process and its descendants, the process first.
 pub fn processes(pid: u32) -> Vec<u32> {
@@ -120,13 +120,17 @@ fn quick(pid: u32) -> Option<u64> {
     Some(pages * rustix::param::page_size() as u64)
 }
 
-/// RSS over time.
+/// RSS over time, without the pages that the kernel may take at will.
 #[derive(Debug, Default)]
 pub struct Curve {
     pub points: Vec<(f64, u64)>,
-    /// Some processes share memory, which is read less often.
-    slow: Duration,
+    /// When the next point is due, and when a single process is looked at for such pages again.
     next: Duration,
+    next_lazy: Duration,
+    /// Such pages of a single process at the last look.
+    lazy: u64,
+    /// The point with the most resident memory, such pages included.
+    most: Memory,
 }
 
 /// Ten points a second; one a second where a point takes long.
@@ -134,6 +138,8 @@ const OFTEN: Duration = Duration::from_millis(100);
 const SELDOM: Duration = Duration::from_secs(1);
 /// A point that takes longer than this disturbs what it measures.
 const DEAR: Duration = Duration::from_millis(5);
+/// Looks for pages that the kernel may take at will are so many times further apart than one takes.
+const APART: u32 = 200;
 
 impl Curve {
     /// Adds a point if one is due `since` the start.
@@ -141,16 +147,46 @@ impl Curve {
         if since < self.next {
             return;
         }
-        let several = processes(pid).len() > 1;
-        let begun = std::time::Instant::now();
-        let bytes = match several {
-            false => quick(pid),
-            true => Some(memory(pid).bytes).filter(|bytes| *bytes > 0),
+        self.next = since + OFTEN;
+        let seen = match processes(pid).len() > 1 {
+            false => self.single(pid, since),
+            true => {
+                let begun = Instant::now();
+                let seen = memory(pid);
+                if begun.elapsed() > DEAR {
+                    self.next = since + SELDOM;
+                }
+                Some(seen).filter(|seen| seen.bytes > 0)
+            }
         };
-        self.slow = begun.elapsed();
-        self.next = since + if self.slow > DEAR { SELDOM } else { OFTEN };
-        self.points
-            .extend(bytes.map(|bytes| (since.as_secs_f64(), bytes)));
+        let Some(seen) = seen else {
+            return;
+        };
+        if seen.bytes + seen.lazy_free >= self.most.bytes + self.most.lazy_free {
+            self.most = seen;
+        }
+        self.points.push((since.as_secs_f64(), seen.bytes));
+    }
+
+    /// The memory of a single process. Its RSS is read at every point, what the kernel may take of it
+    /// once a second.
+    fn single(&mut self, pid: u32, since: Duration) -> Option<Memory> {
+        if since >= self.next_lazy {
+            let begun = Instant::now();
+            self.lazy = memory(pid).lazy_free;
+            self.next_lazy = since + (begun.elapsed() * APART).max(SELDOM);
+        }
+        let rss = quick(pid)?;
+        let lazy_free = self.lazy.min(rss);
+        Some(Memory {
+            bytes: rss - lazy_free,
+            lazy_free,
+        })
+    }
+
+    /// The pages that the kernel could take when the most memory was resident.
+    pub fn lazy_free_at_most(&self) -> u64 {
+        self.most.lazy_free
     }
 
     pub fn peak(&self) -> u64 {
@@ -178,7 +214,7 @@ mod tests {
         let mut shell = Command::new("sh");
         shell.args(["-c", script]).stdin(Stdio::null());
         let mut shell = shell.spawn().unwrap();
-        let begun = std::time::Instant::now();
+        let begun = Instant::now();
         while processes(shell.id()).len() < 3 && begun.elapsed() < Duration::from_secs(20) {
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -194,6 +230,40 @@ mod tests {
         }
         shell.wait().unwrap();
         assert!(!is_alive(shell.id()));
+    }
+
+    #[test]
+    fn pages_that_the_kernel_may_take_do_not_count() {
+        const BYTES: usize = 64 << 20;
+        // SAFETY: a fresh mapping, which only this test uses.
+        let block = unsafe {
+            use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
+            let protection = ProtFlags::READ | ProtFlags::WRITE;
+            let block = mmap_anonymous(std::ptr::null_mut(), BYTES, protection, MapFlags::PRIVATE);
+            let block = block.unwrap();
+            std::slice::from_raw_parts_mut(block.cast::<u8>(), BYTES).fill(1);
+            madvise(block, BYTES, Advice::LinuxFree).unwrap();
+            block
+        };
+        let own = std::process::id();
+        let lazy = memory(own).lazy_free;
+        if lazy < BYTES as u64 / 2 {
+            eprintln!("skipped: the kernel took the pages at once");
+            return;
+        }
+        let mut curve = Curve::default();
+        curve.look(own, Duration::ZERO);
+        curve.look(own, OFTEN);
+        assert_eq!(curve.points.len(), 2);
+        let rss = quick(own).unwrap();
+        assert!(
+            curve.peak() + BYTES as u64 / 2 < rss,
+            "{} {rss}",
+            curve.peak()
+        );
+        assert!(curve.lazy_free_at_most() >= BYTES as u64 / 2);
+        // SAFETY: the mapping from above.
+        unsafe { rustix::mm::munmap(block, BYTES).unwrap() };
     }
 
     #[test]

@@ -110,7 +110,11 @@ impl<'a> Work<'a> {
         Run {
             seconds: rate.map_or(driven.load_seconds, |rate| REQUESTS / rate),
             ops_per_second: rate,
-            peak_rss_bytes: driven.rss_peak.max(measured.peak_rss_bytes),
+            // The largest process may have been larger before the load.
+            peak_rss_bytes: (measured
+                .peak_rss_bytes
+                .saturating_sub(driven.lazy_free_at_most))
+            .max(driven.rss_peak),
             latency,
             end_rss_bytes: Some(driven.rss_end),
             lazy_free_bytes: Some(driven.lazy_free),
