@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use serde_json::{Value, json};
@@ -51,7 +51,8 @@ pub struct Browser {
     next_id: u64,
     /// Events that arrived while waiting for an answer.
     events: Vec<Value>,
-    _profile: tempfile::TempDir,
+    /// Also has the browser's temporary files.
+    profile: tempfile::TempDir,
 }
 
 /// What a page did while it loaded.
@@ -66,6 +67,8 @@ pub struct Visit {
 impl Browser {
     pub fn start(program: &Path) -> Browser {
         let profile = tempfile::tempdir().expect("a folder for the browser's profile");
+        let temporary = profile.path().join("tmp");
+        std::fs::create_dir(&temporary).expect("a folder for the browser's temporary files");
         let mut process = Command::new(program)
             .args([
                 "--headless=new",
@@ -85,6 +88,7 @@ impl Browser {
                 "about:blank",
             ])
             .arg(format!("--user-data-dir={}", profile.path().display()))
+            .env("TMPDIR", temporary)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -103,7 +107,7 @@ impl Browser {
             session: None,
             next_id: 1,
             events: Vec::new(),
-            _profile: profile,
+            profile,
         };
         browser.attach();
         browser
@@ -230,10 +234,57 @@ impl Browser {
 }
 
 impl Drop for Browser {
+    /// Ends the browser. Its other processes end by themselves, and until then write into the
+    /// profile, which can only be removed behind the last one.
     fn drop(&mut self) {
+        let others = descendants(self.process.id());
         let _ = self.process.kill();
         let _ = self.process.wait();
+        let begun = Instant::now();
+        while others.iter().any(is_alive) && begun.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // A process that left the others may write once more.
+        let removed = (0..100).any(|_| {
+            let removed = std::fs::remove_dir_all(self.profile.path()).is_ok();
+            if !removed {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            removed
+        });
+        if !removed {
+            eprintln!("{} is left", self.profile.path().display());
+        }
     }
+}
+
+/// A process: its number, and when it began, which tells it from a later one of the same number.
+type Process = (u32, String);
+
+/// The state of a process by a letter, and when it began.
+fn look(process: u32) -> Option<(char, String)> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+    let state = fields.next()?.chars().next()?;
+    Some((state, fields.nth(18)?.to_owned()))
+}
+
+fn is_alive((process, began): &Process) -> bool {
+    look(*process).is_some_and(|(state, now)| now == *began && !"ZX".contains(state))
+}
+
+/// The processes that a process started, and those that they did.
+fn descendants(process: u32) -> Vec<Process> {
+    let mut found = Vec::new();
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task"));
+    for task in tasks.into_iter().flatten().flatten() {
+        let children = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
+        for child in children.split_whitespace().filter_map(|id| id.parse().ok()) {
+            found.extend(look(child).map(|(_, began)| (child, began)));
+            found.extend(descendants(child));
+        }
+    }
+    found
 }
 
 /// The address that the browser prints once it listens.
