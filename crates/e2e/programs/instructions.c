@@ -172,6 +172,72 @@ static void sampled_operators(int taking) {
     cached_operators(taking);
 }
 
+/* Each request is sampled, from a call stack of so many frames. They include those of the C library,
+ * whose number differs, so that the program's own are made to fit. */
+enum { FRAMES = 8, SAMPLED_ROUNDS = 500 };
+static unsigned frames_told;
+static int frames_more;
+
+static void tell_frames(const void *block, size_t bytes, const uintptr_t *stack, unsigned frames,
+                        size_t usable) {
+    (void)block, (void)bytes, (void)stack, (void)usable;
+    frames_told = frames;
+}
+
+__attribute__((noinline)) static void *from_deep(size_t n, int more) {
+    void *block = more > 0 ? from_deep(n, more - 1) : malloc(n);
+    /* Prevents tail calls. */
+    __asm__ volatile("" ::: "memory");
+    return block;
+}
+
+static void *take_deep(size_t n) { return from_deep(n, frames_more); }
+
+/* Like `counted`, but callgrind does not know it. */
+__attribute__((noinline)) static void uncounted(void (*work)(size_t), size_t n) {
+    work(n);
+    __asm__ volatile("" ::: "memory");
+}
+
+static void *in_thread(void *unused) {
+    void (*volatile through)(void (*)(size_t), size_t) = uncounted;
+    void (*hook)(const void *, size_t, const uintptr_t *, unsigned, size_t) = tell_frames;
+    /* The mean distance is far less than a block's size. */
+    size_t distance = 4;
+    bool on = true;
+    allocate = take_deep;
+    control("prof.reset", NULL, NULL, &distance, sizeof distance);
+    control("experimental.hooks.prof_sample", NULL, NULL, &hook, sizeof hook);
+    control("prof.active", NULL, NULL, &on, sizeof on);
+    through(take, 1);
+    give(1);
+    if (frames_told != 0) {
+        CHECK(frames_told <= FRAMES);
+        frames_more = FRAMES - (int)frames_told;
+        through(take, 1);
+        give(1);
+        CHECK(frames_told == FRAMES);
+    }
+    hook = NULL;
+    control("experimental.hooks.prof_sample", NULL, NULL, &hook, sizeof hook);
+    for (int i = 0; i < 2 * SAMPLED_ROUNDS; i++) {
+        through = i < SAMPLED_ROUNDS ? uncounted : counted;
+        through(take, FEW);
+        check_all(FEW);
+        give(FEW);
+    }
+    operations = SAMPLED_ROUNDS * FEW;
+    return unused;
+}
+
+/* In a thread, whose stack the C library has few frames of. */
+static void each_sampled(int unused) {
+    (void)unused;
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, in_thread, NULL) == 0);
+    CHECK(pthread_join(thread, NULL) == 0);
+}
+
 static void cached_zeroed(int taking) {
     allocate = cleared;
     cached(taking);
@@ -357,6 +423,7 @@ static const struct {
     {"sampled-sized-free-128", sampled_sized, 128, 0},
     {"sampled-new-128", sampled_operators, 128, 1},
     {"sampled-delete-128", sampled_operators, 128, 0},
+    {"sample-of-8-frames", each_sampled, 1024, 1},
     {"counted-malloc-128", cached_counting, 128, 1},
     {"counted-free-128", cached_counting, 128, 0},
     {"fill-from-slabs", bulk_small, 64, 1},

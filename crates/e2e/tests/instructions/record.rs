@@ -123,7 +123,7 @@ impl Record {
     /// A table for readers: recorded, now, difference.
     pub fn table(&self, now: &Record) -> String {
         let mut table = format!(
-            "{:<18} {:>10} {:>10} {:>9}\n",
+            "{:<22} {:>10} {:>10} {:>9}\n",
             "instructions of", "recorded", "now", "change"
         );
         for (name, count) in &now.counts {
@@ -132,7 +132,7 @@ impl Record {
             let change = before.map_or(String::new(), |before| {
                 format!("{:+.2} %", (count / before - 1.0) * 100.0)
             });
-            let _ = writeln!(table, "{name:<18} {recorded:>10} {count:>10.2} {change:>9}");
+            let _ = writeln!(table, "{name:<22} {recorded:>10} {count:>10.2} {change:>9}");
         }
         table
     }
