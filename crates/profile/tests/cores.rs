@@ -7,6 +7,7 @@ mod made;
 use std::io::Write;
 
 use flate2::write::GzEncoder;
+use mallard_profile::model::LabelValue;
 use mallard_profile::process::{Error, Reading, core};
 use mallard_profile::view::View;
 use proptest::prelude::*;
@@ -34,6 +35,15 @@ fn the_records_of_a_core_are_found() {
         .map(|&i| profile.unnamed(profile.location(i)))
         .collect();
     assert_eq!(told, ["prog+0x1010", "prog+0x1020"]);
+    let threads: Vec<LabelValue> = profile
+        .samples
+        .iter()
+        .flat_map(|sample| &sample.labels)
+        .filter(|label| &*label.key == "thread")
+        .map(|label| label.value.clone())
+        .collect();
+    let told = |number: u32| LabelValue::Text(format!("thread {number} (tid 4711)").into());
+    assert_eq!(threads, [told(1), told(2), told(3)]);
     checks::core(&made::core());
 }
 

@@ -30,14 +30,27 @@ impl Pace {
     }
 }
 
+/// A thread by its numbers.
+#[derive(Clone, Copy)]
+pub struct Numbers {
+    /// The profiler's own, which no other thread of the process has, had or will have.
+    pub own: u32,
+    /// The system's. Once the thread has ended, another may have it.
+    pub tid: u32,
+}
+
+/// The epoch of a thread that has a number and no distance to the next sample.
+const NO_EPOCH: u32 = u32::MAX;
+
 pub struct Countdown {
     /// The bytes left; negative when a sample is due. Only its thread counts down, but others may
     /// set it to 0; if the thread counts meanwhile, that is lost.
     left: AtomicI64,
-    /// The profiler's epoch in which they were drawn; 0 for never.
+    /// The profiler's epoch in which they were drawn; [`NO_EPOCH`] for none, 0 if the thread has no
+    /// number yet either.
     epoch: Cell<u32>,
-    /// The system's number of the thread, as of that epoch.
-    thread: Cell<u32>,
+    /// The thread, as of that epoch.
+    thread: Cell<Numbers>,
     /// Whether the thread is taking a sample: what it allocates meanwhile is not sampled.
     is_sampling: Cell<bool>,
     /// Whether the thread's requests are not sampled, and whether that was decided.
@@ -53,7 +66,7 @@ impl Countdown {
         Countdown {
             left: AtomicI64::new(0),
             epoch: Cell::new(0),
-            thread: Cell::new(0),
+            thread: Cell::new(Numbers { own: 0, tid: 0 }),
             is_sampling: Cell::new(false),
             is_off: Cell::new(None),
             pace: Cell::new(Pace::new()),
@@ -91,14 +104,26 @@ impl Countdown {
     }
 
     /// Enters an epoch.
-    pub fn enter(&self, epoch: u32, thread: u32) {
+    pub fn enter(&self, epoch: u32, thread: Numbers) {
         self.epoch.set(epoch);
         self.thread.set(thread);
     }
 
-    /// The system's number of the thread, as of the last [`Countdown::enter`].
-    pub fn thread(&self) -> u32 {
+    /// The thread, as of the last [`Countdown::enter`].
+    pub fn thread(&self) -> Numbers {
         self.thread.get()
+    }
+
+    /// The thread's own number; if it has none yet, that which `new` makes.
+    #[inline]
+    pub fn number(&self, new: impl FnOnce() -> u32) -> u32 {
+        let thread = self.thread.get();
+        if self.epoch.get() != 0 {
+            return thread.own;
+        }
+        let own = new();
+        self.enter(NO_EPOCH, Numbers { own, ..thread });
+        own
     }
 
     /// Whether the thread's requests are not sampled; `None` if the thread never said.
@@ -109,7 +134,9 @@ impl Countdown {
     /// Sets that. The bytes left must be drawn anew.
     pub fn set_off(&self, off: bool) {
         self.is_off.set(Some(off));
-        self.epoch.set(0);
+        if self.epoch.get() != 0 {
+            self.epoch.set(NO_EPOCH);
+        }
         self.set(0);
     }
 

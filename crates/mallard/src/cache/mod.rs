@@ -46,7 +46,7 @@ use crate::sys::published::Current;
 use crate::sys::{time, tls};
 use core::cell::Cell;
 use core::ptr::NonNull;
-pub use countdown::{Countdown, Pace};
+pub use countdown::{Countdown, Numbers, Pace};
 pub use counted::events;
 pub use current::{countdown, stack_and_countdown, stack_at};
 use inside::Busy;

@@ -117,11 +117,16 @@ pub const NAME_MAX: usize = 16;
 
 pub type Name = [u8; NAME_MAX];
 
+/// The name of a thread. They are in a list, the one that was set last first.
 struct Named {
     thread: u32,
     name: Name,
     next: Option<NonNull<Named>>,
 }
+
+/// The most names that are kept: threads come and go, and nothing tells when the last sample of one
+/// has gone.
+const NAMES_MAX: usize = if cfg!(test) { 1 << 4 } else { 1 << 14 };
 
 /// The most records of a log: about 150 MB. Tests are satisfied with less.
 pub const LOG_MAX: usize = if cfg!(test) { 1 << 8 } else { 1 << 20 };
@@ -230,6 +235,28 @@ impl History {
                 link = &raw mut (*record_at).same;
             }
         }
+    }
+
+    /// Takes the thread's name out of the list, or else the last one if there are too many; of a
+    /// list with room, it makes another. `None` when memory is out.
+    fn room_for_name(&mut self, thread: u32) -> Option<NonNull<Named>> {
+        let mut link = &raw mut self.names;
+        for place in 1.. {
+            // SAFETY: the list's beginning, or the link of a name; names live for ever; the lock is
+            // held.
+            unsafe {
+                let Some(named) = *link else {
+                    break;
+                };
+                let at = named.as_ptr();
+                if (*at).thread == thread || place == NAMES_MAX {
+                    *link = (*at).next;
+                    return Some(named);
+                }
+                link = &raw mut (*at).next;
+            }
+        }
+        meta::take(size_of::<Named>()).map(NonNull::cast)
     }
 
     /// Forgets the oldest records that are too many.
@@ -415,19 +442,16 @@ pub fn recent() -> Records {
     copy
 }
 
-/// Names a thread; false when memory is out. For a thread that is inside.
+/// Names a thread; false when memory is out, or it has no number. For a thread that is inside.
 #[inline(never)]
 pub fn set_name(thread: u32, name: &Name) -> bool {
-    let mut history = HISTORY.lock_seldom();
-    if let Some(named) = find(&history, thread) {
-        // SAFETY: names live for ever; the lock is held.
-        unsafe { (*named.as_ptr()).name = *name };
-        return true;
+    if thread == 0 {
+        return false;
     }
-    let Some(room) = meta::take(size_of::<Named>()) else {
+    let mut history = HISTORY.lock_seldom();
+    let Some(room) = history.room_for_name(thread) else {
         return false;
     };
-    let room = room.cast::<Named>();
     let (name, next) = (*name, history.names);
     // SAFETY: the room is for a name, and nothing else uses it.
     unsafe { room.write(Named { thread, name, next }) };

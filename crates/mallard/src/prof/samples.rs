@@ -39,10 +39,12 @@ pub struct Sample {
     pub usable: usize,
     /// The record of the slab that holds the block, and its number of regions; 0 outside slabs.
     pub slab: usize,
-    pub regions: usize,
+    pub regions: u32,
+    /// The system's number of the thread that allocated it, which another thread may have by now.
+    pub tid: u32,
     /// When it was allocated, in nanoseconds of the monotonic clock.
     pub born_ns: u64,
-    /// The system's number of the thread that allocated it.
+    /// The profiler's number of that thread, which no other thread ever has.
     pub thread: u32,
     pub arena: u16,
     /// The number of resets before it was taken.
@@ -52,13 +54,14 @@ pub struct Sample {
 impl Sample {
     /// Where its fields lie, in their order.
     #[cfg(test)]
-    pub const OFFSETS: [usize; 10] = [
+    pub const OFFSETS: [usize; 11] = [
         offset_of!(Sample, site),
         offset_of!(Sample, weight),
         offset_of!(Sample, requested),
         offset_of!(Sample, usable),
         offset_of!(Sample, slab),
         offset_of!(Sample, regions),
+        offset_of!(Sample, tid),
         offset_of!(Sample, born_ns),
         offset_of!(Sample, thread),
         offset_of!(Sample, arena),

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::records::{FRACTION_BITS, Group, Key, Records, Root, Site};
+use super::records::{FRACTION_BITS, Group, Key, Records, Root, Site, Thread};
 use crate::model::{
     Label, LabelValue, Location, LocationIndex, Mapping, MappingIndex, Profile, Sample, SampleType,
     Text,
@@ -47,14 +47,13 @@ fn period(root: &Root, records: &Records) -> u64 {
     }
 }
 
-/// The profile, with what is to be known of it. `thread` names a thread, by its number and whether it
-/// has ended.
+/// The profile, with what is to be known of it. `thread` names a thread.
 pub fn profile(
     root: &Root,
     records: &Records,
     comment: Option<String>,
     mappings: Vec<Mapping>,
-    thread: &dyn Fn(u32, bool) -> Text,
+    thread: &dyn Fn(Thread) -> Text,
 ) -> Profile {
     let mut builder = Builder {
         profile: Profile {
@@ -77,7 +76,7 @@ pub fn profile(
         stacks.insert(site.at, Arc::clone(&stack));
         builder.sample(stack, of_site(site), Vec::new());
     }
-    let mut threads: HashMap<(u32, bool), Text> = HashMap::new();
+    let mut threads: HashMap<Thread, Text> = HashMap::new();
     // Weights are fractions: what rounding leaves goes to the next row.
     let mut rest = 0u128;
     for (key, group) in &records.samples {
@@ -88,8 +87,8 @@ pub fn profile(
         rest = units & ((1 << FRACTION_BITS) - 1);
         let blocks = u64::try_from(units >> FRACTION_BITS).unwrap_or(u64::MAX);
         let name = threads
-            .entry((key.thread, key.is_of_ended))
-            .or_insert_with(|| thread(key.thread, key.is_of_ended));
+            .entry(key.thread)
+            .or_insert_with(|| thread(key.thread));
         let labels = vec![
             number("bytes", key.usable, "bytes"),
             Label {

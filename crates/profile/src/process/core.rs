@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use mallard_live::memory::core::{self, Core};
 
+use super::records::Thread;
 use super::{Error, Reading, assemble, notes, root_of, since_1970, survey};
 use crate::model::Allocated;
 
@@ -52,8 +53,9 @@ pub fn read(bytes: &[u8], root: Option<&Path>) -> Result<Reading, Error> {
         let age = Duration::ZERO;
         Allocated { bytes, age }.to_string()
     });
-    let profile = assemble::profile(&root, &records, counted, code, &|tid, _| {
-        tid.to_string().into()
+    let profile = assemble::profile(&root, &records, counted, code, &|thread| {
+        let Thread { number, tid, .. } = thread;
+        format!("thread {number} (tid {tid})").into()
     });
     Ok(Reading {
         profile,

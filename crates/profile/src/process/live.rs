@@ -13,7 +13,7 @@ use mallard_live::memory::Mapped;
 use mallard_live::memory::process::ProcessMemory;
 use mallard_live::process::now_ns;
 
-use super::records::Root;
+use super::records::{Root, Thread};
 use super::{Error, Reading, assemble, notes, root_of, since_1970, survey};
 use crate::model::{Allocated, Mapping, Text};
 use crate::read::maps;
@@ -95,11 +95,12 @@ impl Process {
         // After the records: a library may have been loaded since the last time.
         let text = fs::read(proc.join("maps"))?;
         let (code, _) = survey(memory, mapped(&String::from_utf8_lossy(&text))?);
-        let thread = |tid: u32, has_ended: bool| -> Text {
+        let thread = |thread: Thread| -> Text {
+            let Thread { number, tid, .. } = thread;
             let name = comm(&proc.join(format!("task/{tid}")));
-            match name.filter(|_| !has_ended) {
+            match name.filter(|_| !thread.has_ended) {
                 Some(name) => format!("{name} {tid}").into(),
-                None => format!("{tid} (ended)").into(),
+                None => format!("thread {number} (ended)").into(),
             }
         };
         let mut profile = assemble::profile(&root, &records, counted, code, &thread);

@@ -11,7 +11,7 @@ use super::copies::{Versioned, stable};
 /// `MALLARD` and a zero, as a little-endian number.
 const MAGIC: u64 = u64::from_le_bytes(*b"MALLARD\0");
 /// The layout that is read.
-pub const LAYOUT: u32 = 3;
+pub const LAYOUT: u32 = 4;
 const ROOT_BYTES: usize = 128;
 /// Records begin at multiples of this.
 const GRAIN: u64 = 32;
@@ -58,14 +58,24 @@ pub struct Key {
     pub usable: u64,
     pub requested: u64,
     pub weight: u64,
-    pub thread: u32,
-    /// Whether the thread of this number is not the one that has it now.
-    pub is_of_ended: bool,
+    pub thread: Thread,
     pub arena: u16,
 }
 
-/// Whether a thread of this number that took a sample at this time (nanoseconds of the monotonic
-/// clock) has ended, and another may have the number now.
+/// The thread that allocated a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Thread {
+    /// The profiler's number, which no other thread of the process ever has. 0 stands for threads
+    /// that were about to end.
+    pub number: u32,
+    /// The system's, which another thread may have by now.
+    pub tid: u32,
+    /// Whether it has ended, as far as that is known.
+    pub has_ended: bool,
+}
+
+/// Whether a thread with this number of the system that took a sample at this time (nanoseconds of
+/// the monotonic clock) has ended, and another may have the number now.
 pub type HasEnded<'a> = dyn Fn(u32, u64) -> bool + 'a;
 
 /// How many samples are equal, and the sum of the free bytes that each of their blocks keeps from
@@ -239,7 +249,7 @@ impl Root {
             }
             let sample = Fields(&copied[24..]);
             let slab = sample.u64(32);
-            let regions = u32::try_from(sample.u64(40)).unwrap_or(u32::MAX);
+            let regions = sample.u32(40);
             let Some(key) = self.take(sample, has_ended, records) else {
                 continue;
             };
@@ -274,8 +284,11 @@ impl Root {
             weight: sample.u64(8),
             requested: sample.u64(16),
             usable: sample.u64(24),
-            thread: sample.u32(56),
-            is_of_ended: has_ended(sample.u32(56), sample.u64(48)),
+            thread: Thread {
+                number: sample.u32(56),
+                tid: sample.u32(44),
+                has_ended: has_ended(sample.u32(44), sample.u64(48)),
+            },
             arena: sample.u16(60),
         };
         records.samples.entry(key).or_default().count += 1;

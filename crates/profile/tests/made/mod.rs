@@ -14,6 +14,7 @@ pub const SITE_LATER_AT: usize = DATA_AT + 0x100 + 24;
 const LIBRARY_AT: usize = 0x400;
 const DATA_AT: usize = 0x600;
 const END: usize = 0xc00;
+const TID: u64 = 4711;
 const WEIGHT_ONE: u64 = 1 << 20;
 
 struct File(Vec<u8>);
@@ -54,9 +55,11 @@ impl File {
         let older = i.checked_sub(1).map_or(0, |i| SAMPLES + i * SAMPLE_BYTES);
         self.u64s(at, &[block, 0, older]);
         let [slab, regions] = slab;
+        let regions = regions | TID << 32;
         let what = [SITE, WEIGHT_ONE, requested, usable, slab, regions, 7];
         self.u64s(at + 24, &what);
-        self.u32s(at + 80, &[4711]);
+        // A thread of its own for each sample, to which the system gave one number after the other.
+        self.u32s(at + 80, &[i as u32 + 1]);
     }
 }
 
@@ -80,7 +83,7 @@ pub fn core() -> Vec<u8> {
     file.u64s(LIBRARY_AT + 0x114, &[DATA - here]);
     // The root.
     file.put(DATA_AT, b"MALLARD\0");
-    file.u32s(DATA_AT + 8, &[3, 0, 1, 112]);
+    file.u32s(DATA_AT + 8, &[4, 0, 1, 112]);
     file.u64s(DATA_AT + 24, &[SITE, 5, 3, SAMPLES + 2 * SAMPLE_BYTES]);
     file.u32s(DATA_AT + 56, &[SAMPLE_BYTES as u32, 0, 48]);
     // A site of two frames, which has changed since the peak.

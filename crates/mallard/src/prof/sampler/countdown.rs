@@ -1,6 +1,6 @@
 //! When a sample is due: the countdowns of threads.
 
-use super::threads::thread_number;
+use super::threads;
 use super::{files, pace, take};
 use crate::cache::{self, Countdown, inside, life, registry};
 use crate::prof::gap::{self, lg_sample};
@@ -128,7 +128,7 @@ extern "C" fn due_from(
 ) -> *mut u8 {
     let epoch = EPOCH.load(Ordering::Relaxed);
     if !countdown.is_of(epoch) {
-        countdown.enter(epoch, thread_number());
+        countdown.enter(epoch, threads::numbers());
         countdown.set(gap::draw(pace::lg_of(countdown)));
         if is_thread_on() && countdown.spend(size) {
             return block;
@@ -161,6 +161,6 @@ fn counted_without_cache(block: *mut u8, size: usize) -> *mut u8 {
     let gap = gap::draw(lg_sample());
     SHARED_LEFT.store(gap as u64, Ordering::Relaxed);
     let from = Registers::here();
-    take::sample(block.addr(), size, thread_number(), lg_sample(), &from);
+    take::sample(block.addr(), size, threads::numbers(), lg_sample(), &from);
     block
 }

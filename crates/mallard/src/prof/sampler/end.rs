@@ -4,7 +4,7 @@
 use super::countdown::{counted, is_thread_on};
 use super::hidden::is_on;
 use super::take::{mark, now_ns, site_of, stack};
-use super::threads::thread_number;
+use super::threads;
 use crate::arena::{self, large};
 use crate::class::Class;
 use crate::prof::gap::Weight;
@@ -111,7 +111,7 @@ fn end(p: usize, sample: &Sample) {
         let moment = Moment {
             ns: now_ns(),
             site: site_of(stack.as_ref()),
-            thread: thread_number(),
+            thread: threads::numbers().own,
         };
         history::freed(p, sample, moment);
     }
@@ -145,20 +145,18 @@ pub struct Lifted(Sample, usize);
 /// of either kind is then sampled as often as its size says. What was asked for before is only
 /// known of sampled blocks, so that no share of the growth could be counted truly. A sample that
 /// was certain stays.
+#[cold]
+#[inline(never)]
 pub fn grew(lifted: Option<Lifted>, p: *mut u8, size: usize) {
     let draws = is_on() && is_thread_on();
-    match lifted {
-        Some(lifted) if !draws || lifted.0.weight == Weight::ONE => {
-            put_down(lifted, p.addr(), Some(size));
+    if let Some(lifted) = lifted {
+        if !draws || lifted.0.weight == Weight::ONE {
+            return put_down(lifted, p.addr(), Some(size));
         }
-        Some(Lifted(sample, from)) => {
-            end(from, &sample);
-            counted(p, size);
-        }
-        None if draws => {
-            counted(p, size);
-        }
-        None => {}
+        end(lifted.1, &lifted.0);
+    }
+    if draws {
+        counted(p, size);
     }
 }
 

@@ -37,6 +37,8 @@ pub use files::{dumps_growth, interval, set_dumps_growth};
 pub use hidden::is_on;
 #[cfg(test)]
 pub use pace::configure as set_most_a_second;
+#[cfg(test)]
+pub use threads::numbers as thread_numbers;
 pub use threads::{has_system_names, set_thread_name, thread_name};
 
 /// What readers outside the process need to know of the records.

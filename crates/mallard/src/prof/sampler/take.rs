@@ -2,7 +2,7 @@
 
 use super::{files, threads};
 use crate::arena::{self, large};
-use crate::cache::{self, inside};
+use crate::cache::{self, Numbers, inside};
 use crate::class::Class;
 use crate::prof::gap::{self, Weight};
 use crate::prof::samples::{self, Sample};
@@ -53,7 +53,7 @@ pub fn stack() -> Option<capture::Stack> {
 
 /// Samples the block, which a request of `size` bytes got, where the mean distance between samples is
 /// 2^`lg` bytes, for a frame that has these registers.
-pub fn sample(block: usize, size: usize, thread: u32, lg: u32, from: &Registers) {
+pub fn sample(block: usize, size: usize, thread: Numbers, lg: u32, from: &Registers) {
     let _keep = KeepErrno::new();
     let mut taken = None;
     sample_inside(block, size, thread, lg, from, &mut taken);
@@ -85,7 +85,7 @@ fn stack_of(inside: &mut Option<inside::Inside>, from: &Registers) -> Option<cap
 fn sample_inside(
     block: usize,
     size: usize,
-    thread: u32,
+    thread: Numbers,
     lg: u32,
     from: &Registers,
     taken: &mut Option<(capture::Stack, usize)>,
@@ -103,7 +103,7 @@ fn sample_inside(
         return;
     }
     if threads::has_system_names() {
-        threads::name_by_system(thread);
+        threads::name_by_system(thread.own);
     }
     let Some(site) = site_of(stack.as_ref()) else {
         LOST.fetch_add(1, Ordering::Relaxed);
@@ -123,8 +123,9 @@ fn sample_inside(
         },
         slab,
         regions: class.shape().regions.into(),
+        tid: thread.tid,
         born_ns: now_ns(),
-        thread,
+        thread: thread.own,
         arena: arena::owner_of(block).unwrap_or(0),
         resets: samples::resets(),
     };

@@ -1,9 +1,16 @@
 //! Numbers and names of threads.
+//!
+//! The system gives the number of a thread that has ended to a new one, while samples of both may
+//! live. The profiler therefore counts threads itself, from 1, when they first need a number. 0
+//! stands for all threads without a cache: those that are about to end.
 
-use crate::cache::inside;
+use crate::cache::{self, Numbers, inside, life};
 use crate::prof::history;
-use crate::sys::atomic::{AtomicBool, Ordering};
+use crate::sys::atomic::{AtomicBool, AtomicU32, Ordering};
 use core::ffi::CStr;
+
+/// The number of threads that have one.
+static NUMBERED: AtomicU32 = AtomicU32::new(0);
 
 /// Whether threads have the names that the system has.
 static SYSTEM_NAMES: AtomicBool = AtomicBool::new(false);
@@ -13,16 +20,19 @@ pub fn configure(system_names: bool) {
     SYSTEM_NAMES.store(system_names, Ordering::Relaxed);
 }
 
-/// The system's number of the calling thread. A plain system call: the C library's function is
-/// newer than some libraries that we run on.
-pub fn thread_number() -> u32 {
-    // SAFETY: the call has no preconditions.
-    unsafe { libc::syscall(libc::SYS_gettid) as u32 }
+/// The numbers of the calling thread. The system's takes a plain system call: the C library's
+/// function is newer than some libraries that we run on.
+#[inline(never)]
+pub fn numbers() -> Numbers {
+    let new = || NUMBERED.fetch_add(1, Ordering::Relaxed) + 1;
+    Numbers {
+        own: cache::countdown().map_or(0, |countdown| countdown.number(new)),
+        // SAFETY: the call has no preconditions.
+        tid: unsafe { libc::syscall(libc::SYS_gettid) as u32 },
+    }
 }
 
 /// Names the calling thread as the system does.
-#[cold]
-#[inline(never)]
 pub fn name_by_system(thread: u32) {
     let mut name = [0; history::NAME_MAX];
     // SAFETY: the kernel writes sixteen bytes at most.
@@ -37,12 +47,13 @@ pub fn has_system_names() -> bool {
 
 /// Names the calling thread; false when memory is out.
 pub fn set_thread_name(name: &history::Name) -> bool {
+    life::current_or_new();
     let _inside = inside::enter_or_wait();
-    history::set_name(thread_number(), name)
+    history::set_name(numbers().own, name)
 }
 
 /// The calling thread's name.
 pub fn thread_name() -> &'static CStr {
     let _inside = inside::enter_or_wait();
-    history::name_in_place(thread_number())
+    history::name_in_place(numbers().own)
 }

@@ -3,7 +3,7 @@
 use super::{start, usable};
 use crate::api::profile;
 use crate::api::{alloc, dealloc};
-use crate::prof::{history, switch};
+use crate::prof::{history, samples, switch};
 use crate::testing::own_process;
 
 /// What `recent` passes on.
@@ -86,6 +86,62 @@ fn a_full_log_counts_what_it_lacks() {
     assert_eq!(records.missed, more as u64);
     let _inside = crate::cache::inside::enter_or_wait();
     drop(records);
+}
+
+/// Even if the system gives both the same number.
+#[test]
+fn threads_one_after_the_other_have_numbers_and_names_of_their_own() {
+    own_process!();
+    // The first call of the interface applies the options.
+    profile::lg_sample();
+    start(0, 1);
+    let in_thread = |name: Option<&'static core::ffi::CStr>| {
+        let thread = std::thread::spawn(move || {
+            if let Some(name) = name {
+                profile::set_thread_name(name).unwrap();
+            }
+            (
+                alloc(1000).addr(),
+                std::ffi::CString::from(profile::thread_name()),
+            )
+        });
+        thread.join().unwrap()
+    };
+    let threads = [in_thread(Some(c"first")), in_thread(None)];
+    assert_eq!(threads.each_ref().map(|(_, name)| &**name), [c"first", c""]);
+    let mut numbers = [0; 2];
+    samples::each(&mut |at, sample| {
+        for (number, (block, _)) in numbers.iter_mut().zip(&threads) {
+            if at == *block {
+                *number = sample.thread;
+            }
+        }
+    });
+    assert!(numbers[0] != 0 && numbers[1] > numbers[0], "{numbers:?}");
+}
+
+#[test]
+fn names_of_many_threads_are_kept_for_the_last_of_them() {
+    own_process!();
+    profile::lg_sample();
+    let named = |i: usize| {
+        let name = std::ffi::CString::new(std::format!("t{i}")).unwrap();
+        let thread = std::thread::spawn(move || {
+            profile::set_thread_name(&name).unwrap();
+            crate::prof::thread_numbers().own
+        });
+        thread.join().unwrap()
+    };
+    let numbers: std::vec::Vec<u32> = (0..20).map(named).collect();
+    for (i, &number) in numbers.iter().enumerate() {
+        let name = history::name_of(number);
+        let expected = if i < 4 {
+            std::string::String::new()
+        } else {
+            std::format!("t{i}")
+        };
+        assert_eq!(history::trimmed(&name), expected.as_bytes(), "{number}");
+    }
 }
 
 #[test]
