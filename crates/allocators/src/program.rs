@@ -46,16 +46,20 @@ pub fn check(name: &str) -> Result<Program, Error> {
 /// Finds `name` in `PATH` and checks only that it can be executed: for a program that runs as it is.
 pub fn check_as_is(name: &str) -> Result<Program, Error> {
     let path = find(name)?;
-    match access(&path, Access::EXEC_OK) {
-        Ok(()) => Ok(Program {
-            executable: path.clone(),
-            path,
-        }),
-        Err(error) => Err(Error::Program {
-            program: path,
-            problem: format!("it cannot be executed: {error}"),
-        }),
-    }
+    let problem = match access(&path, Access::EXEC_OK) {
+        Ok(()) if path.is_dir() => "it is a folder".to_owned(),
+        Ok(()) => {
+            return Ok(Program {
+                executable: path.clone(),
+                path,
+            });
+        }
+        Err(error) => format!("it cannot be executed: {error}"),
+    };
+    Err(Error::Program {
+        program: path,
+        problem,
+    })
 }
 
 /// Looks `name` up as a shell does.

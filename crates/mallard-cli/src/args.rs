@@ -72,9 +72,9 @@ const TEMPLATE: &str = "\
 {usage-heading} {usage}
 
 Find out:
-  profile      Show which code a heap profile's memory belongs to
-  leak         Tell what a program never freed
   diagnose     Find out whether malloc is a program's bottleneck, and why
+  leak         Tell what a program never freed
+  profile      Show which code a heap profile's memory belongs to
   top          Watch the processes on Mallard, live
   export       Serve metrics and heap profiles of the processes on Mallard over HTTP
 
@@ -85,14 +85,16 @@ Compare:
   trace        Look into a recording, cut it, or import another tool's
   bench        Run the lab's experiments on every allocator in turn
 
+Set:
+  tune         Find a short option string, or that the defaults are best
+  run          Run a program on Mallard or another allocator
+
 Keep:
   baseline     Keep figures that a later change must not make worse, and check them
   diff         Compare two results of bench or compare row by row
   report       Show results again: as text, as Markdown, as a web page
 
-Set:
-  tune         Find a short option string, or that the defaults are best
-  run          Run a program on Mallard or another allocator
+The lab itself:
   service      List the presets of services, print one, or try one
   allocators   List the allocators, or build the missing ones
   completions  Print completions for a shell
@@ -111,16 +113,16 @@ Questions, and what answers them (`--service FILE` instead of `-- PROGRAM` for a
   Is a change worth it?       mallard diagnose -- PROGRAM   the most that any allocator can bring
 
 Examples:
-  mallard bench --quick                    the basic experiments, in two minutes
-  mallard run -- redis-server              one program on Mallard
-  mallard record -o web.mtrace -- ./server what it allocates, to be replayed
-  mallard tune --service web.toml          which options, if any, make it better
-  mallard baseline check web               whether a change made it worse
-  mallard report --open                    the last result as a web page
-  mallard profile jeprof.4711.0.f.heap     which code the memory belongs to
-  mallard top                              the processes on Mallard, live
-  mallard export --listen :9700            their metrics for Prometheus, and their heap profiles
-  mallard leak -- ./test                   what the program never frees
+  mallard run -- redis-server                one program on Mallard
+  mallard record -o web.mtrace -- ./server   what it allocates, to be replayed
+  mallard tune --service web.toml            which options, if any, make it better
+  mallard baseline check web                 whether a change made it worse
+  mallard report --open                      the last result as a web page
+  mallard profile jeprof.4711.0.f.heap       which code the memory belongs to
+  mallard leak -- ./test                     what the program never frees
+  mallard top                                the processes on Mallard, live
+  mallard export --listen :9700              their metrics for Prometheus, and their heap profiles
+  mallard bench --quick                      the basic experiments, in two minutes
 
 Run `mallard COMMAND --help` for details.";
 
@@ -376,6 +378,12 @@ impl Common {
         let default = default.map(Duration::from_secs);
         self.timeout.or(default).filter(|limit| !limit.is_zero())
     }
+}
+
+/// Reads the number of a process.
+pub fn process(text: &str) -> Result<u32, String> {
+    let number = text.parse().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| "expected the number of a process, such as 1234".to_owned())
 }
 
 /// Reads `90` as seconds, and `1m 30s` as it stands.

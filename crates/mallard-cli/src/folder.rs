@@ -2,7 +2,8 @@
 //!
 //! Each session gets a folder of its own, so that none overwrites another's results: in
 //! `mallard-results`, named for the command, its subject and the time. The link `latest` beside
-//! them leads to the last one. A folder that the user names is used as it is.
+//! them leads to the last one that has results; a session that ends without any leaves no folder. A
+//! folder that the user names is used as it is.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -22,7 +23,11 @@ const LONGEST_SUBJECT: usize = 40;
 
 /// A folder that has been checked to be writable.
 #[derive(Debug)]
-pub struct Folder(PathBuf);
+pub struct Folder {
+    path: PathBuf,
+    /// Made for this session, in the folder of all.
+    of_session: bool,
+}
 
 impl Folder {
     /// Creates the folder and checks that it is writable, so that no session ends with results that
@@ -39,7 +44,7 @@ impl Folder {
         Folder::at(path)
     }
 
-    /// Makes a new folder in `all`, and leads the link to it.
+    /// Makes a new folder in `all`.
     fn of_session(all: &Path, command: &str, subject: &str, now: SystemTime) -> Result<Folder> {
         let time = humantime::format_rfc3339_seconds(now).to_string();
         let time = time.trim_end_matches('Z').replace(':', "");
@@ -48,15 +53,8 @@ impl Folder {
         let numbered = (2..).map(|number| format!("{name}-{number}"));
         let mut names = std::iter::once(name.clone()).chain(numbered);
         let name = names.find(|name| !taken(name)).unwrap_or(name.clone());
-        let folder = Folder::at(&all.join(&name))?;
-        // A link is a convenience: a file system without links has the folder all the same.
-        let (link, new) = (
-            all.join(LATEST),
-            all.join(format!(".{LATEST}-{}", std::process::id())),
-        );
-        if symlink(&name, &new).is_ok() && fs::rename(&new, &link).is_err() {
-            let _ = fs::remove_file(&new);
-        }
+        let mut folder = Folder::at(&all.join(&name))?;
+        folder.of_session = true;
         Ok(folder)
     }
 
@@ -71,7 +69,30 @@ impl Folder {
             .and_then(|mut file| file.write_all(b"x"))
             .and_then(|()| fs::remove_file(&trial))
             .with_context(advice)?;
-        Ok(Folder(path.to_owned()))
+        Ok(Folder {
+            path: path.to_owned(),
+            of_session: false,
+        })
+    }
+
+    /// Leads the link to this session's folder, which has its first file.
+    fn link(&self) {
+        let (Some(all), Some(name), true) =
+            (self.path.parent(), self.path.file_name(), self.of_session)
+        else {
+            return;
+        };
+        // A link is a convenience: a file system without links has the folder all the same.
+        let (link, new) = (
+            all.join(LATEST),
+            all.join(format!(".{LATEST}-{}", std::process::id())),
+        );
+        if fs::read_link(&link).is_ok_and(|to| to.as_os_str() == name) {
+            return;
+        }
+        if symlink(name, &new).is_ok() && fs::rename(&new, &link).is_err() {
+            let _ = fs::remove_file(&new);
+        }
     }
 
     /// Writes the results in every format and returns the files, the human-readable one first.
@@ -93,7 +114,16 @@ impl Folder {
     }
 
     pub fn path(&self) -> &Path {
-        &self.0
+        &self.path
+    }
+
+    /// A new file that grows during the session.
+    pub fn log(&self, name: &str) -> Result<File> {
+        let path = self.path.join(name);
+        let log =
+            File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+        self.link();
+        Ok(log)
     }
 
     /// Writes a text and returns its path.
@@ -106,7 +136,10 @@ impl Folder {
         name: &str,
         write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     ) -> Result<PathBuf> {
-        let (path, part) = (self.0.join(name), self.0.join(format!(".{name}.part")));
+        let (path, part) = (
+            self.path.join(name),
+            self.path.join(format!(".{name}.part")),
+        );
         // Readers never see a partial file, even if this process is killed while writing.
         let written = File::create(&part)
             .map(BufWriter::new)
@@ -116,7 +149,17 @@ impl Folder {
             })
             .and_then(|()| fs::rename(&part, &path));
         written.with_context(|| format!("cannot write {}", path.display()))?;
+        self.link();
         Ok(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if self.of_session {
+            // Fails if there is a file in it, and then it is to stay.
+            let _ = fs::remove_dir(&self.path);
+        }
     }
 }
 
@@ -170,12 +213,27 @@ mod tests {
         let now = SystemTime::UNIX_EPOCH;
         let open = |subject| Folder::of_session(place.path(), "compare", subject, now).unwrap();
         let (one, other) = (open("./a b"), open("./a b"));
-        assert_eq!(one.0, place.path().join("compare-a-b-1970-01-01T000000"));
+        assert_eq!(one.path, place.path().join("compare-a-b-1970-01-01T000000"));
         assert_eq!(
-            other.0,
+            other.path,
             place.path().join("compare-a-b-1970-01-01T000000-2")
         );
-        let latest = place.path().join("latest").canonicalize().unwrap();
-        assert_eq!(latest, other.0.canonicalize().unwrap());
+        let latest = || place.path().join("latest").canonicalize().ok();
+        assert_eq!(latest(), None, "nothing has results");
+        one.text("a.txt", "a").unwrap();
+        assert_eq!(latest(), one.path.canonicalize().ok());
+        other.log("runs.jsonl").unwrap();
+        assert_eq!(latest(), other.path.canonicalize().ok());
+
+        // What ends without results leaves nothing.
+        let failed = open("c");
+        let path = failed.path.clone();
+        drop(failed);
+        drop(other);
+        assert!(!path.exists());
+        assert_eq!(
+            latest().unwrap().file_name(),
+            Some("compare-a-b-1970-01-01T000000-2".as_ref())
+        );
     }
 }

@@ -241,9 +241,12 @@ impl Race<'_> {
     /// Ends the progress after all rows.
     pub fn finish(&self) {
         if self.repeated > 0 {
+            let (runs, them) = match self.repeated {
+                1 => ("1 run was".to_owned(), "it"),
+                many => (format!("{many} runs were"), "them"),
+            };
             self.progress.say(&format!(
-                "{} runs were repeated because the machine gave free memory back to its host during them",
-                self.repeated
+                "{runs} repeated because the machine gave free memory back to its host during {them}"
             ));
         }
         self.progress.finish();

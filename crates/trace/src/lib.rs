@@ -56,7 +56,7 @@ pub const EXTENSION: &str = "mtrace";
 /// Why a recording cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("{0}")]
+    #[error(transparent)]
     Io(#[from] io::Error),
     #[error("it is no recording (.mtrace)")]
     NotOne,

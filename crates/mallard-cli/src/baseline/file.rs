@@ -130,7 +130,7 @@ impl Baseline {
                     false => format!("there are {}", known.join(", ")),
                 };
                 return Err(usage(format!(
-                    "there is no baseline `{name}` ({}); {known}; `mallard baseline save {name}` makes one",
+                    "there is no baseline `{name}` ({}); {known}; `mallard baseline save {name} -- PROGRAM` makes one",
                     path.display()
                 )));
             }

@@ -27,7 +27,7 @@ use mallard_figures::change;
 use mallard_report::history::{Checked, History};
 use mallard_statistics::{ALPHA, Comparison, paired, unpaired};
 
-use crate::exit::Interrupted;
+use crate::exit::{Interrupted, usage};
 use crate::say::{self, say};
 use file::{Baseline, Block, Save};
 use gate::Gate;
@@ -60,9 +60,11 @@ pub fn checked(text: &str) -> Result<Checked, String> {
 }
 
 fn save(options: &SaveOptions) -> Result<ExitCode> {
-    file::path(&options.name)?;
-    let mut baseline =
-        Baseline::read(&options.name).unwrap_or_else(|_| Baseline::new(&options.name));
+    // A file that cannot be read may have older saves: it is not replaced.
+    let mut baseline = match file::path(&options.name)?.exists() {
+        true => Baseline::read(&options.name)?,
+        false => Baseline::new(&options.name),
+    };
     baseline.program = written(&options.program);
     baseline.subject = options.subject.clone();
     baseline.choice = options.choice.clone();
@@ -126,6 +128,7 @@ fn against(saved: &Save, blocks: &[Block], gate: &Gate, alpha: f64) -> Option<Co
 }
 
 fn check(options: &Check) -> Result<ExitCode> {
+    writable(&options.outputs)?;
     let mut baseline = Baseline::read(&options.name)?;
     let saved = baseline.last()?.clone();
     prefer_given(&mut baseline, options);
@@ -233,6 +236,7 @@ fn anchor_line(
 }
 
 fn ab(options: &Ab) -> Result<ExitCode> {
+    writable(&options.outputs)?;
     let bench = measure::Bench::of_ab(options)?;
     let mut pair = bench.two(options)?;
     let metrics = pair.metrics();
@@ -292,6 +296,25 @@ fn decide(
         return Ok(None);
     };
     Ok(Some((looks.lines()?, blocks)))
+}
+
+/// Refuses a file for JUnit that cannot be written, before minutes of runs.
+fn writable(outputs: &Outputs) -> Result<()> {
+    let Some(path) = &outputs.junit else {
+        return Ok(());
+    };
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    match folder {
+        _ if path.is_dir() => Err(usage(format!("--junit {}: it is a folder", path.display()))),
+        Some(folder) if !folder.is_dir() => Err(usage(format!(
+            "--junit {}: there is no folder {}",
+            path.display(),
+            folder.display()
+        ))),
+        _ => Ok(()),
+    }
 }
 
 fn show_outcome(outcome: &Outcome, outputs: &Outputs) -> Result<()> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::gate::Gate;
 use super::verdicts::Inconclusive;
+use crate::args::duration;
 use crate::choice::Choice;
 use crate::service::Subject;
 use crate::tune::Within;
@@ -81,7 +82,7 @@ pub struct Save {
     pub fail_if: Vec<Gate>,
 
     /// Stop after this time, whatever is known then
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
     pub budget: Option<Duration>,
 
     #[command(flatten)]
@@ -103,7 +104,7 @@ pub struct Check {
     pub fail_if: Vec<Gate>,
 
     /// Stop after this time, whatever is known then
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
     pub budget: Option<Duration>,
 
     /// Option string for the subject's allocator instead of the saved one
@@ -143,7 +144,7 @@ pub struct Ab {
     pub fail_if: Vec<Gate>,
 
     /// Stop after this time, whatever is known then
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
     pub budget: Option<Duration>,
 
     #[command(flatten)]

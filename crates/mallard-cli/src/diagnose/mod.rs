@@ -68,7 +68,12 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     let typed = words(&options.program);
     let (executable, probe) = match program::check(&name.to_string_lossy()) {
         Ok(program) => (program.executable.clone(), Ok(program)),
-        Err(Error::Program { program, problem }) => (program, Err(problem)),
+        // What can be run, though without the probe, is watched from outside.
+        Err(Error::Program { program, problem })
+            if program::check_as_is(&name.to_string_lossy()).is_ok() =>
+        {
+            (program, Err(problem))
+        }
         Err(error) => return Err(error.into()),
     };
     let from_outside = |why: Option<String>| {

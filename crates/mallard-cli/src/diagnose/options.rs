@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::args::{duration, process};
 use crate::service::Subject;
 
 /// Find out whether malloc is a program's bottleneck, and why
@@ -17,12 +18,12 @@ use crate::service::Subject;
 #[command(after_help = EXAMPLES, override_usage = "mallard diagnose [OPTIONS] -- <PROGRAM> [ARGS]...\n       mallard diagnose [OPTIONS] --service <NAME|FILE>\n       mallard diagnose [OPTIONS] --pid <PID>")]
 pub struct Options {
     /// Watch a process that runs already; nothing is put into it
-    #[arg(long, value_name = "PID", conflicts_with_all = ["program", "quick", "input", "service", "start"])]
+    #[arg(long, value_name = "PID", value_parser = process, conflicts_with_all = ["program", "quick", "input", "service", "start"])]
     pub pid: Option<u32>,
 
     /// How long to watch; a program that runs longer is ended, and the load of a service takes as
     /// long [default: with --pid 30s, else to its end]
-    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long = "for", value_name = "TIME", value_parser = duration)]
     pub duration: Option<Duration>,
 
     /// How to measure the share of CPU time [default: the first that works]

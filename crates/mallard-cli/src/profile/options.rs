@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::control::Control;
+use crate::args::duration;
 use mallard_profile::view::View;
 use mallard_profile::view::rows::By;
 
@@ -43,7 +44,7 @@ pub struct Options {
     pub program: Vec<OsString>,
 
     /// Read a process twice, this far apart, and sort by growth: 30s, 5min
-    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration, conflicts_with_all = ["diff", "program", "collapsed", "pprof"])]
+    #[arg(long = "for", value_name = "TIME", value_parser = duration, conflicts_with_all = ["diff", "program", "collapsed", "pprof"])]
     pub span: Option<Duration>,
 
     /// The mean bytes between samples of a program; 1 for every block [default: 524288, as

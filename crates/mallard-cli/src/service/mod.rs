@@ -15,6 +15,7 @@ use anyhow::Result;
 use mallard_service::{Loop, Service, file, presets};
 use serde::{Deserialize, Serialize};
 
+use crate::args::duration;
 use crate::exit::usage;
 
 /// A server as the subject, instead of a program that ends by itself.
@@ -55,7 +56,7 @@ pub struct Subject {
     pub metrics: Vec<String>,
 
     /// Idle time before the memory at the end is read [default: the description's, or 1s]
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
     pub settle: Option<Duration>,
 
     /// How long the load takes: `{seconds}` in its command [default: 3]

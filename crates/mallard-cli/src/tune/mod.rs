@@ -2,8 +2,7 @@
 //!
 //! [`space`] has the options that are worth trying, [`objective`] what is to become better,
 //! [`search`] the way from the one to the other with [`model`], [`evidence`] what a diagnosis says
-//! about where to begin, and [`lab`] the runs. [`show`] says
-//! what was found and how sure it is.
+//! about where to begin, and [`lab`] the runs. [`show`] says what was found and how sure it is.
 
 mod evidence;
 mod lab;
@@ -15,11 +14,10 @@ mod show;
 mod space;
 
 use std::collections::VecDeque;
-use std::fs::File;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use mallard_allocators::{Allocator, Kind, conf};
 use mallard_measure::{Cpus, Launcher, Stop};
 use mallard_report::stats::BASELINE;
@@ -84,8 +82,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let folder = Folder::open(options.output.as_deref(), "tune", &target.name(), started)?;
-    let log = folder.path().join(lab::RUNS);
-    let log = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
+    let log = folder.log(lab::RUNS)?;
     let mut bench = Bench::new(subject, &allocators, earlier, log, budget, times);
     let outcome = search::search(&mut bench, &goal, budget, &bases);
     let spent = bench.spent;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::objective::{Objective, Within};
+use crate::args::duration;
 use crate::choice::Choice;
 use crate::service::Subject;
 
@@ -28,7 +29,7 @@ pub struct Options {
     pub within: Vec<Within>,
 
     /// The time for all runs
-    #[arg(long, value_name = "TIME", default_value = "30m", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "30m", value_parser = duration)]
     pub budget: Duration,
 
     #[command(flatten)]
@@ -44,7 +45,7 @@ pub struct Options {
     pub diagnosis: Option<PathBuf>,
 
     /// Kill a run of a program that takes longer than this
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
     pub timeout: Option<Duration>,
 
     /// Go on with a session that was interrupted: its folder. Give the same options again

@@ -104,7 +104,7 @@ impl Found<'_> {
         line(
             "how sure",
             format!(
-                "{} runs{} in {:.0} s; a run varies by {:.1} %; an improvement of {:.1} % or more would have been seen",
+                "{} runs{} in {:.1} s; a run varies by {:.1} %; an improvement of {:.1} % or more would have been seen",
                 outcome.runs,
                 lab::executions(self.times),
                 self.spent,
@@ -153,10 +153,16 @@ impl Found<'_> {
                     self.named(&self.control)
                 )
             }
-            None => format!(
+            None if outcome.smallest <= WORTH => format!(
                 "Keep {}: nothing is better by {:.0} % or more; {} % would have been seen.",
                 self.named(&self.control),
                 WORTH * 100.0,
+                percent(outcome.smallest)
+            ),
+            // What is smaller would not have been seen, so nothing is said about it.
+            None => format!(
+                "Keep {}: nothing is better by {} % or more, and less than that these runs cannot show.",
+                self.named(&self.control),
                 percent(outcome.smallest)
             ),
         }

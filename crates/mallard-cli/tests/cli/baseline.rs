@@ -253,3 +253,35 @@ fn mistakes_are_usage_errors_before_anything_runs() {
         assert!(stderr.contains(part), "{part}: {stderr}");
     }
 }
+
+#[test]
+fn a_file_that_is_no_baseline_is_not_replaced() {
+    let place = place();
+    let folder = place.path().join(".mallard/baselines");
+    fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("job.json");
+    fs::write(&file, "<<<<<<< ours").unwrap();
+    for command in ["save", "check"] {
+        let (code, _, stderr) = run(&place, &[command, "job", "--", "sh", "job"]);
+        assert_eq!(code, Some(1), "{command}: {stderr}");
+        assert!(
+            stderr.contains("job.json: it is no baseline of this lab"),
+            "{command}: {stderr}"
+        );
+    }
+    assert_eq!(fs::read_to_string(&file).unwrap(), "<<<<<<< ours");
+}
+
+#[test]
+fn a_junit_file_without_a_folder_is_refused_before_anything_runs() {
+    let place = place();
+    let words = [
+        &["ab", "--against", "./other", "--junit", "no/report.xml"],
+        &["--", "touch", "ran"][..],
+    ]
+    .concat();
+    let (code, _, stderr) = run(&place, &words);
+    assert_eq!(code, Some(2), "{stderr}");
+    assert!(stderr.contains("there is no folder no"), "{stderr}");
+    assert!(!place.path().join("ran").exists());
+}

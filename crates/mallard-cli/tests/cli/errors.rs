@@ -153,6 +153,32 @@ fn numbers_out_of_range_are_rejected_with_the_range() {
 }
 
 #[test]
+fn every_command_takes_plain_seconds_and_says_what_a_time_is() {
+    let place = Place::new();
+    let program = ["--", "no-such-program"];
+    for (command, flag) in [
+        (&["baseline", "check", "nothing"][..], "--budget"),
+        (&["baseline", "ab"], "--budget"),
+        (&["tune"], "--budget"),
+        (&["tune"], "--timeout"),
+        (&["diagnose"], "--for"),
+        (&["record"], "--for"),
+        (&["compare"], "--timeout"),
+    ] {
+        let given = |time| [command, &[flag, time], &program].concat();
+        let text = refusal(&place, &given("soon"), 2);
+        says(&text, &[flag, "soon", "seconds such as 90", "1m"]);
+        for time in ["90", "45.5", "1m 30s"] {
+            let (_, _, stderr) = outcome(&mut place.mallard(&given(time)));
+            assert!(
+                !stderr.contains(flag),
+                "{command:?} {flag} {time}: {stderr}"
+            );
+        }
+    }
+}
+
+#[test]
 fn standard_input_from_a_missing_file_is_rejected() {
     let place = Place::new();
     let text = refusal(&place, &["compare", "--input", "nothing", "--", "cat"], 1);

@@ -77,7 +77,7 @@ fn findings(d: &Diagnosis) -> Markup {
                     div class="card k-subject" {
                         h3 { "If malloc and free cost nothing" }
                         p class="winner" { (format!("{:.2} to {:.2} ×", bound.low, bound.high)) }
-                        p class="faint" { "as fast, at most; what the placing of blocks does to caches is not in it" }
+                        p class="faint" { "as fast, at most; a better placement of blocks is not in it" }
                     }
                 }
                 @for trouble in d.troubles.iter().chain(&d.takes) {

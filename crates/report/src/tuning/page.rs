@@ -8,6 +8,8 @@ use crate::html::{Frame, MOST_POINTS, STYLE, copy};
 const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 380.0;
 const MARGIN: f64 = 56.0;
+/// More names than this would fill the picture.
+const MOST_NAMES: usize = 15;
 
 /// The page.
 pub fn page(t: &Tuning) -> String {
@@ -18,7 +20,10 @@ pub fn page(t: &Tuning) -> String {
         }
         section {
             h2 { "Trade-offs" }
-            p class="about" { "Every setting that ran: " (t.work) " and " (t.memory) " as multiples of the control's. Filled: no other setting is better in both." }
+            p class="about" {
+                "Every setting that ran: " (t.work) " and " (t.memory) " as multiples of the control's, whose place is where the dashed lines cross. "
+                "Filled: no other setting is better in both." @if t.points.iter().any(|point| point.recommended) { " Ringed: recommended." }
+            }
             div class="scroll" { (plot(t)) }
         }
         section { h2 { "To repeat it" } pre { (t.command.join(" ")) } (copy(&super::markdown(t))) }
@@ -60,6 +65,12 @@ fn plot(t: &Tuning) -> Markup {
     let at = |value: f64| format!("{value:.1}");
     let mut front: Vec<&&Point> = points.iter().filter(|point| point.front).collect();
     front.sort_by(|a, b| a.work.total_cmp(&b.work));
+    let recommended = points.iter().filter(|point| point.recommended);
+    let others = points
+        .iter()
+        .filter(|point| point.front && !point.recommended);
+    let named = recommended.chain(others).take(MOST_NAMES);
+    let labels = labels(named.map(|p| (*p, x(p.work), y(p.memory))).collect());
     let line: Vec<String> = front
         .iter()
         .map(|p| format!("{:.1},{:.1}", x(p.work), y(p.memory)))
@@ -83,11 +94,48 @@ fn plot(t: &Tuning) -> Markup {
                     title { (point.name) ": " (text(point.work)) " × " (t.work) ", " (text(point.memory)) " × " (t.memory) ", " (point.runs) " runs" }
                 }
             }
-            @for point in &front {
-                text class="name" x=(at(x(point.work) + 9.0)) y=(at(y(point.memory) - 7.0)) { (shortened(&point.name)) }
+            @for label in &labels {
+                text class="name" x=(at(label.x)) y=(at(label.y)) text-anchor=[label.to_the_left.then_some("end")] { (label.name) }
             }
         }
     }
+}
+
+/// The name of a setting in the picture.
+struct Label {
+    name: String,
+    x: f64,
+    y: f64,
+    to_the_left: bool,
+}
+
+/// The least distance of two names, one below the other.
+const LINE: f64 = 14.0;
+
+/// Names beside their points, on the side where there is room, and none over another one.
+fn labels(places: Vec<(&Point, f64, f64)>) -> Vec<Label> {
+    let mut labels: Vec<Label> = (places.into_iter())
+        .map(|(point, x, y)| {
+            let to_the_left = x > WIDTH / 2.0;
+            Label {
+                name: shortened(&point.name),
+                x: if to_the_left { x - 11.0 } else { x + 11.0 },
+                y: y + 4.0,
+                to_the_left,
+            }
+        })
+        .collect();
+    labels.sort_by(|a, b| a.y.total_cmp(&b.y));
+    for index in 1..labels.len() {
+        labels[index].y = labels[index].y.max(labels[index - 1].y + LINE);
+    }
+    // What came below the picture moves up again.
+    let mut below = HEIGHT - MARGIN;
+    for label in labels.iter_mut().rev() {
+        label.y = label.y.min(below);
+        below = label.y - LINE;
+    }
+    labels
 }
 
 /// The points that a picture can tell apart: those of the front and with the most runs first.
@@ -116,10 +164,40 @@ const OWN_STYLE: &str = "
 .front circle { fill: none; stroke: var(--soft); }
 .front .once { opacity: .35; }
 .front .on { fill: var(--k1); stroke: var(--k1); }
-.front .best { fill: var(--k0); stroke: var(--k0); }
-.front .name { fill: currentColor; }
+.front .best { fill: var(--k0); stroke: var(--ink); stroke-width: 2; }
+.front .name { fill: currentColor; paint-order: stroke; stroke: var(--sheet); stroke-width: 4px; }
 .lines div { display: grid; grid-template-columns: 7rem 1fr; gap: .6rem; margin: .25rem 0; }
 .lines dt { color: var(--soft); }
 .lines dd { margin: 0; overflow-wrap: anywhere; }
 @media (max-width: 30rem) { .lines div { grid-template-columns: 1fr; gap: 0; } }
 ";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_inside_the_picture_and_none_is_over_another() {
+        let point = Point {
+            name: "mallard dirty_decay_ms:30000,tcache_max:262144".to_owned(),
+            ..Point::default()
+        };
+        let (right, bottom) = (WIDTH - MARGIN, HEIGHT - MARGIN);
+        let places = [
+            (MARGIN, 60.0),
+            (right, 61.0),
+            (right, bottom),
+            (300.0, bottom),
+            (9.0, 61.0),
+        ];
+        let labels = labels(places.iter().map(|(x, y)| (&point, *x, *y)).collect());
+        assert_eq!(labels.len(), places.len());
+        for pair in labels.windows(2) {
+            assert!(pair[1].y - pair[0].y >= LINE - 0.001);
+        }
+        for label in &labels {
+            assert_eq!(label.to_the_left, label.x > WIDTH / 2.0);
+            assert!(label.y > LINE && label.y <= bottom, "{}", label.y);
+        }
+    }
+}

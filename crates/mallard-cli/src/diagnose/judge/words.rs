@@ -46,9 +46,8 @@ pub fn sentence(
             let by = how(troubles);
             match bound {
                 Some(bound) if bound.high >= limit::BOUND => format!(
-                    "{by} If malloc and free cost nothing: {:.2} to {:.2} × as fast (95 %){}{}. That is \
-                     the most an allocator can bring, but for what the placing of blocks does to \
-                     caches.",
+                    "{by} If malloc and free cost nothing: {:.2} to {:.2} × as fast (95 %){}{}. No \
+                     allocator can bring more, except by a better placement of blocks.",
                     bound.low,
                     bound.high,
                     bound.without_faults.map_or(String::new(), |more| format!(

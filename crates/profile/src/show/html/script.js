@@ -71,8 +71,10 @@
     frame.setAttribute("role", "treeitem");
     frame.setAttribute("aria-label", `${name(node)}, ${describe(node)}`);
     frame.setAttribute("aria-level", String(row + 1));
-    frame.style.left = `${left}px`;
-    frame.style.width = `${width}px`;
+    // Shares of the graph, which is narrower on paper.
+    const share = (length) => `${(length / flame.clientWidth) * 100}%`;
+    frame.style.left = share(left);
+    frame.style.width = share(width);
     frame.style.top = `${row * ROW}px`;
     if (view.other !== null) {
       const change = growth(node), total = Math.max(value(0), 1);
