@@ -1,6 +1,6 @@
 #!/bin/sh
-# Whether the bound that `mallard diagnose` gives holds: how much faster ten programs are on the best
-# of five allocators, beside the most that diagnosis says any allocator could bring.
+# Whether the bound that `mallard diagnose` gives holds: how much faster twelve programs are on the
+# best of five allocators, beside the most that diagnosis says any allocator could bring.
 #
 #     scripts/bound.sh [FOLDER]
 #
@@ -13,7 +13,7 @@ set -eu
 RUNS=${RUNS:-8}
 allocators=${ALLOCATORS:-glibc,mallard,jemalloc,mimalloc,tcmalloc}
 root=$(cd "$(dirname "$0")/.." && pwd)
-. "$root/scripts/ten-programs.sh"
+. "$root/scripts/twelve-programs.sh"
 
 printf '%-10s %7s %8s  %s\n' program bound 'faults' gain
 printf '%s\n' "$programs" | while IFS='|' read -r name needs command _; do

@@ -1,5 +1,5 @@
 #!/bin/sh
-# How true a replay is to its program, on ten programs: the curve of live bytes, and what four
+# How true a replay is to its program, on twelve programs: the curve of live bytes, and what four
 # allocators need at the peak, in the program itself and in the replay of its recording.
 #
 #     scripts/fidelity.sh [FOLDER]
@@ -14,7 +14,7 @@ set -eu
 RUNS=${RUNS:-3}
 allocators=${ALLOCATORS:-glibc,mallard,jemalloc,mimalloc}
 root=$(cd "$(dirname "$0")/.." && pwd)
-. "$root/scripts/ten-programs.sh"
+. "$root/scripts/twelve-programs.sh"
 
 printf '%-10s %8s %8s  %s\n' program live ratios 'peak RSS to glibc, in the replay and in the program'
 printf '%s\n' "$programs" | while IFS='|' read -r name needs command process; do

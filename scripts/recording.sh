@@ -1,5 +1,5 @@
 #!/bin/sh
-# Measures the recorder and the replay on ten programs, for a quiet machine, and prints a table.
+# Measures the recorder and the replay on twelve programs, for a quiet machine, and prints a table.
 #
 #     scripts/recording.sh [FOLDER]
 #
@@ -12,7 +12,7 @@ set -eu
 
 RUNS=${RUNS:-5}
 root=$(cd "$(dirname "$0")/.." && pwd)
-. "$root/scripts/ten-programs.sh"
+. "$root/scripts/twelve-programs.sh"
 cc -std=gnu11 -O2 -fno-builtin -pthread "$root/bench/workloads/replay.c" -o replay -ldl
 
 # CPU and wall seconds of a command: "cpu wall".
