@@ -87,13 +87,15 @@ static inline size_t read_proc(const char *path, char *text, size_t room) {
     return length;
 }
 
-/* The kibibytes after `name` in a file of /proc, in bytes; 0 if there are none. */
-static inline uint64_t proc_bytes(const char *path, const char *name) {
-    char text[4096];
-    if (!read_proc(path, text, sizeof text))
-        return 0;
+/* The kibibytes after `name` in a text of /proc, in bytes; 0 if there are none. */
+static inline uint64_t bytes_in(const char *text, const char *name) {
     const char *at = strstr(text, name);
     return at ? strtoull(at + strlen(name), NULL, 10) * 1024 : 0;
+}
+
+static inline uint64_t proc_bytes(const char *path, const char *name) {
+    char text[4096];
+    return read_proc(path, text, sizeof text) ? bytes_in(text, name) : 0;
 }
 
 static inline uint64_t rss_bytes(void) {

@@ -8,6 +8,11 @@
  * of recorded time ahead of the slowest, because a thread that runs ahead changes what is live
  * together.
  *
+ * Where a recorded process forked, the replay forks: in the same thread, when all threads of the
+ * process have come to that point of the recording. So the child begins with the blocks that lived,
+ * in a copy of the heap and of the slots, and no thread is inside the allocator that is forked.
+ * family.h has what the processes share.
+ *
  * Nothing here comes from malloc but the blocks of the plan: slots, lanes and buffers are mapped.
  *
  *     replay plan=FILE [speed=0] [window=0] [touch=1] [pollute=0] [none=0]
@@ -19,45 +24,16 @@
  * all else is done, so that its time and memory are what the replay itself costs.
  *
  * With a speed it also prints its resident memory at a hundred points of the recorded time, as
- * lines `curve SECONDS BYTES`. */
-#include "memory.h"
+ * lines `curve SECONDS BYTES`. Of a family, that and the peak (`child_rss_bytes`) are the sum of
+ * Pss; `family_rss_bytes` is the largest sum of RSS. Without a speed both are read once, where the
+ * recording had the most live bytes: it takes a walk over the pages of all processes. */
+#include "family.h"
+#include "plan.h"
 
-#include <linux/futex.h>
 #include <sched.h>
-#include <stdatomic.h>
-#include <sys/syscall.h>
-
-/* ---- the plan -------------------------------------------------------------------------------- */
-
-enum { HEAD_WORDS = 512, POINTS = 100, TIMES_AT = 128 };
-#define PLAN_MAGIC UINT64_C(0x02006e616c706d00)
-
-typedef struct {
-    uint64_t magic, threads, lanes, slots, span_us, operations, tick_us, table_at, peak;
-} Head;
-
-typedef struct {
-    uint64_t at, words, lane, first_us;
-} Stream;
-
-enum { CONTROL, MALLOC, CALLOC, REALLOC, FREE, SIZED_FREE, LONG, QUERY };
-enum { NOTHING, TICK, SPAWN, END, TRIM };
-enum { LONG_MALLOC, LONG_CALLOC, LONG_ALIGNED };
-
-static int plan_file;
-static Head head;
-static Stream *streams;
 
 /* ---- what threads share ---------------------------------------------------------------------- */
 
-typedef struct {
-    _Alignas(128) _Atomic uint64_t
-        place; /* recorded time of what the thread does next; all ones: none */
-    _Atomic int64_t live;                 /* bytes it has allocated, less those it has freed */
-    _Atomic uint32_t running;
-} Lane;
-
-static Lane *lanes;
 /* What a slot holds: the address of a block and, from bit 48, its number in the slot. The number
  * stays when the block has left. */
 typedef struct {
@@ -66,11 +42,10 @@ typedef struct {
 } Slot;
 
 static Slot *slots;
-static _Atomic uint32_t waiting_for_slots, waiting_for_pace, pace, running_threads, next_point;
-static _Atomic int64_t curve[POINTS], peak;
-static _Atomic uint64_t rss_at[POINTS]; /* resident bytes at the same times; only with a speed */
-static _Atomic uint64_t ended_live;
-static uint64_t start_ns, speed, window_us, touch_mode, pollute, none;
+static _Atomic uint32_t waiting_for_slots;
+/* Of this process: threads, and those of them that have not come to the end of their streams. */
+static _Atomic uint32_t running_threads, running_streams;
+static uint64_t speed, window_us, touch_mode, pollute, none;
 
 /* The address after a request that failed. */
 #define NO_BLOCK UINT64_C(1)
@@ -78,16 +53,6 @@ enum { NUMBER_AT = 48, MOST_NUMBER = 0x7fff };
 #define ADDRESS_MASK ((UINT64_C(1) << NUMBER_AT) - 1)
 /* Where blocks lie if there is no allocator. */
 static _Alignas(16) char nowhere[4096];
-
-static long futex(_Atomic uint32_t *word, int what, uint32_t value, const struct timespec *limit) {
-    return syscall(SYS_futex, word, what | FUTEX_PRIVATE_FLAG, value, limit, NULL, 0);
-}
-
-static uint64_t now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
 
 enum { SPINS = 200 };
 static const struct timespec SHORT = {0, 200000};
@@ -101,9 +66,7 @@ static inline int is(uint64_t held, uint64_t number, Wanted wanted) {
 }
 
 /* The half of a slot that a waiting thread sleeps on changes whenever a block comes or goes. */
-static _Atomic uint32_t *futex_of(uint64_t slot) {
-    return (_Atomic uint32_t *)&slots[slot].held;
-}
+static _Atomic uint32_t *futex_of(uint64_t slot) { return (_Atomic uint32_t *)&slots[slot].held; }
 
 __attribute__((noinline, cold)) static uint64_t await_slowly(uint64_t slot, uint64_t number,
                                                              Wanted wanted) {
@@ -171,8 +134,8 @@ static inline void put(uint64_t slot, void *block, uint64_t size, int for_anothe
 /* The place of the slowest thread, and the live bytes of all. */
 static uint64_t slowest(int64_t *live) {
     uint64_t least = UINT64_MAX;
-    *live = (int64_t)atomic_load_explicit(&ended_live, memory_order_relaxed);
-    for (uint64_t i = 0; i < head.lanes; i++) {
+    *live = atomic_load_explicit(&family->ended_live, memory_order_relaxed);
+    for (uint64_t i = 0; i < lane_count; i++) {
         const uint64_t place = atomic_load_explicit(&lanes[i].place, memory_order_acquire);
         least = place < least ? place : least;
         *live += atomic_load_explicit(&lanes[i].live, memory_order_relaxed);
@@ -180,26 +143,45 @@ static uint64_t slowest(int64_t *live) {
     return least;
 }
 
-/* The place of the slowest thread as it was last seen: places only rise. Threads that wait look at
- * this alone, and only the slowest thread wakes them. */
-static _Atomic uint64_t floor_us;
 enum { FEW_LANES = 8 };
 static const struct timespec LONG_WAIT = {0, 5000000};
 
 static void raise_floor(int64_t *live) {
     atomic_thread_fence(memory_order_seq_cst);
     const uint64_t least = slowest(live);
-    uint64_t known = atomic_load(&floor_us);
-    while (least > known && !atomic_compare_exchange_weak(&floor_us, &known, least)) {
-    }
-    if (least > known && atomic_load(&waiting_for_pace)) {
-        atomic_fetch_add(&pace, 1);
-        futex(&pace, FUTEX_WAKE, INT32_MAX, NULL);
+    uint64_t known = atomic_load(&family->floor_us);
+    while (least > known && !atomic_compare_exchange_weak(&family->floor_us, &known, least)) {}
+    if (least > known && atomic_load(&family->waiting_for_pace)) {
+        atomic_fetch_add(&family->pace, 1);
+        family_futex(&family->pace, FUTEX_WAKE, INT32_MAX, NULL);
     }
 }
 
-/* The recorded times at which live bytes are compared. */
+/* Waits until the slowest thread has come to a time. Returns whether that took a wait. */
+static int await_floor(uint64_t us) {
+    int waited = 0;
+    for (int spins = lane_count > FEW_LANES ? SPINS : 0; atomic_load(&family->floor_us) < us;) {
+        waited = 1;
+        if (spins++ < SPINS) {
+            __builtin_ia32_pause();
+            continue;
+        }
+        const uint32_t seen = atomic_load(&family->pace);
+        atomic_fetch_add(&family->waiting_for_pace, 1);
+        if (atomic_load(&family->floor_us) < us &&
+            family_futex(&family->pace, FUTEX_WAIT, seen, &LONG_WAIT) != 0) {
+            int64_t live;
+            raise_floor(&live);
+            look_for_failure();
+        }
+        atomic_fetch_sub(&family->waiting_for_pace, 1);
+    }
+    return waited;
+}
+
+/* The recorded times at which live bytes are compared, and the one with the most of them. */
 static uint64_t points_us[POINTS];
+static uint32_t top_point;
 
 /* The thread reaches recorded time `us`. Returns whether it has waited. `most` is the most live
  * bytes of this thread since its last tick. */
@@ -208,81 +190,50 @@ static int tick(Lane *lane, uint64_t us, int64_t most) {
     int64_t live;
     const uint64_t before = atomic_load_explicit(&lane->place, memory_order_relaxed);
     atomic_store_explicit(&lane->place, us, memory_order_release);
-    if (before <= atomic_load(&floor_us))
+    if (before <= atomic_load(&family->floor_us))
         raise_floor(&live);
     if (speed) {
-        const uint64_t due = start_ns + us * 100000 / speed;
+        const uint64_t due = atomic_load(&family->start_ns) + us * 100000 / speed;
         if (now_ns() + 50000 < due) {
             const struct timespec until = {(time_t)(due / 1000000000), (long)(due % 1000000000)};
-            while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR) {
-            }
+            while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR) {}
             waited = 1;
         }
     }
-    for (int spins = head.lanes > FEW_LANES ? SPINS : 0; atomic_load(&floor_us) + window_us < us;) {
-        waited = 1;
-        if (spins++ < SPINS) {
-            __builtin_ia32_pause();
-            continue;
-        }
-        const uint32_t seen = atomic_load(&pace);
-        atomic_fetch_add(&waiting_for_pace, 1);
-        if (atomic_load(&floor_us) + window_us < us &&
-            futex(&pace, FUTEX_WAIT, seen, &LONG_WAIT) != 0)
-            raise_floor(&live);
-        atomic_fetch_sub(&waiting_for_pace, 1);
-    }
+    waited |= await_floor(us > window_us ? us - window_us : 0);
     slowest(&live);
     const int64_t own = atomic_load_explicit(&lane->live, memory_order_relaxed);
     const int64_t highest = live - own + most;
-    int64_t known = atomic_load_explicit(&peak, memory_order_relaxed);
-    while (highest > known && !atomic_compare_exchange_weak(&peak, &known, highest)) {
-    }
-    uint32_t next = atomic_load(&next_point);
-    while (next < POINTS && us >= points_us[next])
-        if (atomic_compare_exchange_weak(&next_point, &next, next + 1)) {
-            if (speed)
-                atomic_store(&rss_at[next], rss_bytes());
-            atomic_store(&curve[next++], live);
+    int64_t known = atomic_load_explicit(&family->peak, memory_order_relaxed);
+    while (highest > known && !atomic_compare_exchange_weak(&family->peak, &known, highest)) {}
+    uint32_t next = atomic_load(&family->next_point);
+    while (member_count == 1 && next < POINTS && us >= points_us[next])
+        if (atomic_compare_exchange_weak(&family->next_point, &next, next + 1)) {
+            note_memory(next, speed != 0);
+            atomic_store(&family->curve[next++], live);
         }
     return waited;
 }
 
-/* ---- threads --------------------------------------------------------------------------------- */
-
-enum { BUFFER_WORDS = 16384 };
-
-typedef struct {
-    uint64_t at, left;
-    const uint64_t *next, *end;
-    uint64_t *buffer;
-} Words;
-
-__attribute__((noinline, cold)) static void refill(Words *words) {
-    const uint64_t count = words->left < BUFFER_WORDS ? words->left : BUFFER_WORDS;
-    size_t done = 0;
-    while (done < count * 8) {
-        ssize_t got = pread(plan_file, (char *)words->buffer + done, count * 8 - done,
-                            (off_t)(words->at + done));
-        if (got <= 0)
-            fail("cannot read the plan", got ? strerror(errno) : "it ends early");
-        done += (size_t)got;
+/* All threads of the family come to a point of the curve, and one of them looks. */
+static void meet(Lane *lane, uint32_t point) {
+    await_floor(atomic_load_explicit(&lane->place, memory_order_relaxed));
+    uint32_t next = point;
+    if (atomic_compare_exchange_strong(&family->next_point, &next, point + 1)) {
+        int64_t live;
+        slowest(&live);
+        note_memory(point, speed || point == top_point);
+        atomic_store(&family->curve[point], live);
+        atomic_store(&family->points_seen, point + 1);
+        family_futex(&family->points_seen, FUTEX_WAKE, INT32_MAX, NULL);
+        return;
     }
-    words->at += count * 8;
-    words->left -= count;
-    words->next = words->buffer;
-    words->end = words->buffer + count;
+    for (uint32_t seen; (seen = atomic_load(&family->points_seen)) <= point;)
+        if (family_futex(&family->points_seen, FUTEX_WAIT, seen, &LONG_WAIT) != 0)
+            look_for_failure();
 }
 
-static inline int more(Words *words) {
-    return words->next < words->end || words->left;
-}
-
-static inline uint64_t next_word(Words *words) {
-    if (__builtin_expect(words->next == words->end, 0))
-        refill(words);
-    return *words->next++;
-}
+/* ---- threads --------------------------------------------------------------------------------- */
 
 __attribute__((noinline)) static void touch_pages(char *block, uint64_t size, uint64_t share) {
     if (touch_mode == 3) {
@@ -312,13 +263,24 @@ extern int malloc_trim(size_t);
 
 static void *run_stream(void *argument);
 
+/* Makes a lane ready for the thread of a stream. */
+static Lane *enter_lane(const Stream *stream) {
+    Lane *lane = &lanes[stream->lane];
+    for (unsigned looks = 1;
+         atomic_load_explicit(&lane->ended, memory_order_acquire) != stream->turn; looks++) {
+        sched_yield(); /* the lane's last thread is about to end, or even to begin */
+        if (looks % 4096 == 0)
+            look_for_failure();
+    }
+    atomic_store(&lane->process, (uint32_t)stream->process);
+    atomic_store(&lane->place, stream->first_us);
+    return lane;
+}
+
 static void spawn(uint64_t number) {
-    Lane *lane = &lanes[streams[number].lane];
-    while (atomic_load_explicit(&lane->running, memory_order_acquire))
-        sched_yield(); /* the lane's last thread is about to end */
-    atomic_store(&lane->place, streams[number].first_us);
-    atomic_store(&lane->running, 1);
+    enter_lane(&streams[number]);
     atomic_fetch_add(&running_threads, 1);
+    atomic_fetch_add(&running_streams, 1);
     pthread_attr_t attributes;
     pthread_t thread;
     pthread_attr_init(&attributes);
@@ -328,6 +290,58 @@ static void spawn(uint64_t number) {
     if (error)
         fail("cannot start a thread", strerror(error));
     pthread_attr_destroy(&attributes);
+}
+
+/* ---- forks ----------------------------------------------------------------------------------- */
+
+/* Threads of this process that stand still until it has forked, and the forks so far. */
+static _Atomic uint32_t paused, forks;
+
+/* Waits until this process has forked so many times. */
+static void await_fork(uint64_t number) {
+    atomic_fetch_add(&paused, 1);
+    futex(&paused, FUTEX_WAKE, 1, NULL);
+    for (uint32_t seen; (seen = atomic_load(&forks)) < number;)
+        if (futex(&forks, FUTEX_WAIT, seen, &LONG_WAIT) != 0)
+            look_for_failure();
+}
+
+/* The bytes that live in this process while all its threads stand still. */
+static int64_t live_here(void) {
+    int64_t live = atomic_load(&left_live);
+    for (uint64_t i = 0; i < lane_count; i++)
+        if (atomic_load(&lanes[i].process) == this_member)
+            live += atomic_load(&lanes[i].live);
+    return live;
+}
+
+/* Forks once all other threads of this process stand still or have ended: what they had to do
+ * before is done. Returns whether this is the child, which goes on with the stream. */
+static int fork_here(const Stream *stream) {
+    for (uint32_t seen; (seen = atomic_load(&paused)) + 1 != atomic_load(&running_threads);)
+        if (futex(&paused, FUTEX_WAIT, seen, &SHORT) != 0)
+            look_for_failure();
+    /* The child counts and waits as a thread of the family from now on. */
+    Lane *lane = enter_lane(stream);
+    atomic_store(&lane->live, live_here());
+    atomic_fetch_add(&family->living, 1);
+    const pid_t child = fork();
+    if (child < 0)
+        fail("cannot fork", strerror(errno));
+    if (child == 0) {
+        atomic_store(&paused, 0);
+        atomic_store(&forks, 0);
+        atomic_store(&waiting_for_slots, 0);
+        atomic_store(&running_threads, 1);
+        atomic_store(&running_streams, 1);
+        begin_member(stream->process);
+        return 1;
+    }
+    atomic_store(&paused, 0);
+    atomic_fetch_add(&forks, 1);
+    futex(&forks, FUTEX_WAKE, INT32_MAX, NULL);
+    look_for_failure();
+    return 0;
 }
 
 static inline void *request(int what, uint64_t size, uint64_t align) {
@@ -351,11 +365,14 @@ static inline void release(void *block, uint64_t size, int sized) {
         free(block);
 }
 
+static void leave(void);
+
 static void *run_stream(void *argument) {
     const Stream *stream = (const Stream *)argument;
     Lane *lane = &lanes[stream->lane];
     Words words = {stream->at, stream->words, NULL, NULL, NULL};
     words.buffer = (uint64_t *)map_memory(BUFFER_WORDS * 8);
+    int is_first_of_fork = 0;
     char *dirt = pollute ? (char *)map_memory(pollute) : NULL;
     int64_t live = 0, most = 0;
     while (more(&words)) {
@@ -378,6 +395,23 @@ static void *run_stream(void *argument) {
             case TRIM:
                 if (!none)
                     malloc_trim(0);
+                break;
+            case PAUSE:
+                await_fork(slot);
+                break;
+            case POINT:
+                meet(lane, (uint32_t)slot);
+                break;
+            case FORK:
+                if (!fork_here(&streams[slot]))
+                    break;
+                stream = &streams[slot];
+                lane = &lanes[stream->lane];
+                words.at = stream->at;
+                words.left = stream->words;
+                words.next = words.end = NULL;
+                live = most = atomic_load(&lane->live);
+                is_first_of_fork = 1;
                 break;
             }
             continue;
@@ -451,12 +485,17 @@ static void *run_stream(void *argument) {
         munmap(dirt, pollute);
     /* The next thread of this lane begins with nothing; what this one leaves stays counted. */
     atomic_store(&lane->live, 0);
-    atomic_fetch_add(&ended_live, (uint64_t)live);
+    atomic_fetch_add(&left_live, live);
+    atomic_fetch_add(&family->ended_live, live);
+    if (atomic_fetch_sub(&running_streams, 1) == 1)
+        count_out();
     atomic_store(&lane->place, UINT64_MAX);
     raise_floor(&live);
-    atomic_store_explicit(&lane->running, 0, memory_order_release);
+    atomic_fetch_add_explicit(&lane->ended, 1, memory_order_release);
     if (atomic_fetch_sub(&running_threads, 1) == 1)
         futex(&running_threads, FUTEX_WAKE, INT32_MAX, NULL);
+    if (is_first_of_fork)
+        leave();
     return NULL;
 }
 
@@ -471,59 +510,109 @@ static void open_plan(const char *path) {
         fail(path, "it is no plan");
     memcpy(&head, words, sizeof head);
     memcpy(points_us, words + TIMES_AT, sizeof points_us);
+    for (uint32_t i = 1; i < POINTS; i++)
+        if (words[CURVE_AT + i] > words[CURVE_AT + top_point])
+            top_point = i;
+    lane_count = head.lanes;
+    member_count = head.processes;
     streams = (Stream *)map_memory(head.threads * sizeof(Stream) + 1);
     const size_t bytes = head.threads * sizeof(Stream);
     if (pread(plan_file, streams, bytes, (off_t)head.table_at) != (ssize_t)bytes)
         fail(path, "it ends early");
-    lanes = (Lane *)map_memory(head.lanes * sizeof(Lane) + 1);
-    for (uint64_t i = 0; i < head.lanes; i++)
-        lanes[i].place = UINT64_MAX;
     slots = (Slot *)map_memory(head.slots * sizeof(Slot) + 1);
+}
+
+/* Waits for the other threads of this process. */
+static void await_threads(void) {
+    for (uint32_t left; (left = atomic_load(&running_threads)) != 0;)
+        if (futex(&running_threads, FUTEX_WAIT, left, &SHORT) != 0)
+            look_for_failure();
+}
+
+/* The end of a member, which leaves its children to the program that waits for all. */
+static void leave(void) {
+    await_threads();
+    end_member();
+    _exit(0);
+}
+
+/* The first member, or the only one. */
+static void run(void) {
+    begin_member(0);
+    atomic_store(&family->start_ns, now_ns());
+    if (head.threads) {
+        enter_lane(&streams[0]);
+        atomic_fetch_add(&running_threads, 1);
+        atomic_fetch_add(&running_streams, 1);
+        run_stream(&streams[0]);
+    }
+    await_threads();
+    end_member();
+}
+
+static void print_answer(void) {
+    const int64_t live = atomic_load(&family->ended_live);
+    for (uint32_t next = atomic_load(&family->next_point); next < POINTS; next++)
+        family->curve[next] = live;
+    printf("replay_peak_live %lld\n", (long long)family->peak);
+    printf("replay_live %lld\n", (long long)live);
+    for (int i = 0; i < POINTS; i++)
+        printf("replay_curve %lld\n", (long long)family->curve[i]);
+    for (int i = 0; i < POINTS; i++)
+        if (speed && family->memory_at[i])
+            printf("curve %.6f %llu\n", (double)points_us[i] / 1e6,
+                   (unsigned long long)family->memory_at[i]);
+    if (member_count > 1) {
+        printf("child_rss_bytes %llu\n", (unsigned long long)family->peak_memory);
+        printf("family_rss_bytes %llu\n", (unsigned long long)family->peak_rss);
+    }
+    end_rss = family->end_rss;
+    lazy_free = family->lazy_free;
+    huge_seen = family->huge;
+    print_memory();
+    const double seconds = (double)(family->end_ns - family->start_ns) / 1e9;
+    print_result(seconds > 0 ? seconds : 1e-9, head.operations);
 }
 
 int main(int argc, char **argv) {
     if (argc < 2 || strncmp(argv[1], "plan=", 5) != 0)
         fail("usage", "replay plan=FILE [name=value]...");
     static Param params[] = {
-        {"speed", 0, 0, 100000000}, {"window", 0, 0, UINT64_C(1) << 40}, {"touch", 1, 0, 3},
-        {"pollute", 0, 0, UINT64_C(1) << 30}, {"none", 0, 0, 1},
+        {"speed", 0, 0, 100000000},
+        {"window", 0, 0, UINT64_C(1) << 40},
+        {"touch", 1, 0, 3},
+        {"pollute", 0, 0, UINT64_C(1) << 30},
+        {"none", 0, 0, 1},
+        {"member", 0, 0, INT32_MAX}, /* of a family: the file of its shared memory */
     };
     argv[1][4] = 0;
     const char *path = argv[1] + 5;
     parse_params(argc - 1, argv + 1, params, sizeof params / sizeof *params);
+    argv[1][4] = '=';
     speed = params[0].value;
     window_us = params[1].value;
     touch_mode = params[2].value;
     pollute = params[3].value;
     none = params[4].value;
+    const int shared = (int)params[5].value;
     open_plan(path);
     if (window_us == 0)
         window_us = 4 * head.tick_us;
     if (window_us < 2 * head.tick_us)
         window_us = 2 * head.tick_us; /* less would have threads wait for each other */
-    const double begun = now();
-    start_ns = now_ns();
-    if (head.threads) {
-        lanes[streams[0].lane].place = streams[0].first_us;
-        lanes[streams[0].lane].running = 1;
-        atomic_fetch_add(&running_threads, 1);
-        run_stream(&streams[0]);
+    if (member_count > 1 && !shared) {
+        supervise(argc, argv);
+    } else if (member_count > 1) {
+        enter_family(map_shared(shared));
+        close(shared);
+        has_pss = proc_bytes("/proc/self/smaps_rollup", "Pss:") != 0;
+        run();
+        _exit(0);
+    } else {
+        enter_family(map_memory(family_bytes()));
+        prepare_family();
+        run();
     }
-    for (uint32_t left; (left = atomic_load(&running_threads)) != 0;)
-        futex(&running_threads, FUTEX_WAIT, left, &SHORT);
-    const double seconds = now() - begun;
-    note_end();
-    const int64_t live = (int64_t)atomic_load(&ended_live);
-    for (uint32_t next = atomic_load(&next_point); next < POINTS; next++)
-        curve[next] = live;
-    printf("replay_peak_live %lld\n", (long long)peak);
-    printf("replay_live %lld\n", (long long)live);
-    for (int i = 0; i < POINTS; i++)
-        printf("replay_curve %lld\n", (long long)curve[i]);
-    for (int i = 0; i < POINTS; i++)
-        if (rss_at[i])
-            printf("curve %.6f %llu\n", (double)points_us[i] / 1e6, (unsigned long long)rss_at[i]);
-    print_memory();
-    print_result(seconds > 0 ? seconds : 1e-9, head.operations);
+    print_answer();
     return 0;
 }

@@ -140,12 +140,18 @@ pub struct Answer {
     pub end_rss_bytes: Option<u64>,
     pub lazy_free_bytes: Option<u64>,
     pub huge_bytes: Option<u64>,
-    /// The peak of a child, for a program that measures starting processes.
+    /// The peak of a child, for a program that measures starting processes, or of all processes of
+    /// a family together.
     pub child_rss_bytes: Option<u64>,
+    /// The largest sum of the RSS of a family's processes.
+    pub family_rss_bytes: Option<u64>,
     pub curve: Vec<(f64, u64)>,
     /// The share of the blocks' pages that lie on another NUMA node than their thread.
     pub remote_percent: Option<f64>,
 }
+
+/// The name of the sum of a family's RSS.
+pub const RSS_SUM: &str = "rss_sum";
 
 impl Answer {
     /// Reads the lines `name value` that a workload prints; none if one is missing.
@@ -180,6 +186,7 @@ impl Answer {
             lazy_free_bytes: whole("lazy_free_bytes"),
             huge_bytes: whole("huge_bytes"),
             child_rss_bytes: whole("child_rss_bytes"),
+            family_rss_bytes: whole("family_rss_bytes"),
             curve: text.lines().filter_map(point).collect(),
             remote_percent: number("remote_percent"),
         })
@@ -233,9 +240,13 @@ pub fn judge(allocator: &Allocator, measured: &Measurement) -> Result<Run, Failu
         lazy_free_bytes: answer.lazy_free_bytes,
         huge_bytes: answer.huge_bytes,
         curve: answer.curve,
-        metrics: (answer.remote_percent.iter())
-            .map(|share| (REMOTE_METRIC.to_owned(), *share))
-            .collect(),
+        metrics: [
+            (REMOTE_METRIC, answer.remote_percent),
+            (RSS_SUM, answer.family_rss_bytes.map(|bytes| bytes as f64)),
+        ]
+        .into_iter()
+        .filter_map(|(name, value)| Some((name.to_owned(), value?)))
+        .collect(),
         ..figures
     })
 }

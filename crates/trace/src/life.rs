@@ -34,6 +34,14 @@ pub struct Counts {
     pub unknown: u64,
 }
 
+impl Counts {
+    pub fn add(&mut self, other: Counts) {
+        self.mended += other.mended;
+        self.lost += other.lost;
+        self.unknown += other.unknown;
+    }
+}
+
 impl<B, E> Default for Lives<B, E> {
     fn default() -> Self {
         Lives {

@@ -98,15 +98,31 @@ impl<R: Read + Seek> Recording<R> {
             .unwrap_or(0)
     }
 
+    /// The threads of a process, by their numbers.
+    pub fn threads_of(&self, process: u32) -> impl Iterator<Item = (u32, &Thread)> {
+        let range = self.threads.range((process, 0)..=(process, u32::MAX));
+        range.map(|(key, thread)| (key.1, thread))
+    }
+
     /// The events of a process, in the order of their stamps; those of a thread stay in their own
     /// order.
     pub fn merged(&mut self, process: u32) -> Merged<'_, R> {
+        self.merged_of(&[process])
+    }
+
+    /// The events of some processes. Of equal stamps, those of the process that is named first come
+    /// first.
+    pub fn merged_of(&mut self, processes: &[u32]) -> Merged<'_, R> {
         let mut lanes = Vec::new();
         let mut next = BinaryHeap::new();
-        for (&(of, thread), told) in &self.threads {
-            if of == process && !told.chunks.is_empty() {
+        for &process in processes {
+            for (thread, told) in self.threads_of(process) {
+                if told.chunks.is_empty() {
+                    continue;
+                }
                 next.push(Reverse((told.first, lanes.len())));
                 lanes.push(Lane {
+                    process,
                     thread,
                     events: VecDeque::new(),
                     chunks: told.chunks.iter().copied().collect(),
@@ -124,6 +140,7 @@ impl<R: Read + Seek> Recording<R> {
 
 #[derive(Debug)]
 struct Lane {
+    process: u32,
     thread: u32,
     events: VecDeque<Event>,
     chunks: VecDeque<(Frame, u64)>,
@@ -143,6 +160,12 @@ pub struct Merged<'a, R> {
 impl<R: Read + Seek> Merged<'_, R> {
     /// The next event and its thread.
     pub fn next_event(&mut self) -> Result<Option<(u32, Event)>> {
+        let next = self.next_of_all()?;
+        Ok(next.map(|((_, thread), event)| (thread, event)))
+    }
+
+    /// The next event, its process and its thread.
+    pub fn next_of_all(&mut self) -> Result<Option<((u32, u32), Event)>> {
         while let Some(Reverse((due, index))) = self.next.pop() {
             let lane = &mut self.lanes[index];
             if lane.events.is_empty() {
@@ -166,7 +189,7 @@ impl<R: Read + Seek> Merged<'_, R> {
                 self.next
                     .push(Reverse((following.max(lane.reached), index)));
             }
-            return Ok(Some((lane.thread, event)));
+            return Ok(Some(((lane.process, lane.thread), event)));
         }
         Ok(None)
     }

@@ -5,7 +5,8 @@ mod checks;
 use std::io::Cursor;
 
 use mallard_trace::cut::{self, Part};
-use mallard_trace::{Reader, Recording, State, plan, summary};
+use mallard_trace::plan::{self, Family};
+use mallard_trace::{Reader, Recording, State, summary};
 use proptest::prelude::*;
 
 fn read(bytes: Vec<u8>) -> Recording<Cursor<Vec<u8>>> {
@@ -29,18 +30,46 @@ fn a_sound_recording_is_what_was_written() {
 #[test]
 fn a_plan_has_an_edge_for_each_block_that_changes_hands() {
     let mut recording = read(checks::made());
+    let how = plan::Options::default();
     let file = tempfile::tempfile().unwrap();
-    let plan = plan::compile(&mut recording, 1, plan::Options::default(), &file).unwrap();
+    let plan = plan::compile(&mut recording, &Family::alone(1), how, &file).unwrap();
     assert_eq!((plan.threads, plan.lanes, plan.freed_elsewhere), (2, 2, 50));
     assert_eq!(plan.curve.len(), 100);
     let file = tempfile::tempfile().unwrap();
     let serial = plan::Options { serial: true };
-    let plan = plan::compile(&mut recording, 1, serial, &file).unwrap();
+    let plan = plan::compile(&mut recording, &Family::alone(1), serial, &file).unwrap();
     assert_eq!((plan.threads, plan.freed_elsewhere), (1, 0));
     // A forked process begins with its parent's blocks.
     let file = tempfile::tempfile().unwrap();
-    let plan = plan::compile(&mut recording, 2, plan::Options::default(), &file).unwrap();
+    let plan = plan::compile(&mut recording, &Family::alone(2), how, &file).unwrap();
     assert_eq!((plan.calls, plan.lives.unknown), (5, 0));
+}
+
+#[test]
+fn a_family_forks_with_the_blocks_that_lived() {
+    let mut recording = read(checks::made());
+    let families = plan::families(&mut recording).unwrap();
+    let [family] = &families[..] else {
+        panic!("{families:?}");
+    };
+    assert_eq!(family.processes, [1, 2]);
+    assert_eq!((family.forks[0].thread, family.forks[0].since), (1, 150));
+    for serial in [false, true] {
+        let file = tempfile::tempfile().unwrap();
+        let how = plan::Options { serial };
+        let plan = plan::compile(&mut recording, family, how, &file).unwrap();
+        let threads = if serial { 2 } else { 3 };
+        assert_eq!((plan.processes, plan.threads), (2, threads));
+        assert_eq!((plan.calls, plan.lives.unknown), (159, 0));
+        // The child frees what it has inherited where the parent has put it: it needs no slot more.
+        let alone = plan::compile(
+            &mut recording,
+            &Family::alone(1),
+            how,
+            &tempfile::tempfile().unwrap(),
+        );
+        assert_eq!(plan.slots, alone.unwrap().slots);
+    }
 }
 
 #[test]

@@ -33,10 +33,10 @@ impl Alone {
         let mut recording =
             Recording::open(file).with_context(|| format!("cannot read {shown}"))?;
         crate::trace::tell_state(file, &recording);
-        let process = processes::one(Wanted::Most, file, &recording)?;
+        let subject = processes::one(Wanted::Most, file, &mut recording)?;
         let program = Workloads::install(launcher.folder())?.plain("replay");
         let own = launcher.folder().join("plan");
-        let (path, plan) = compile(false, &mut recording, file, process, &own)?;
+        let (path, plan) = compile(false, &mut recording, file, &subject.family, &own)?;
         let of = |none| arguments(&path, Speed(None), 0, Touch::Page, 0, none);
         let spec = || Spec {
             program: program.clone().into(),

@@ -1,7 +1,7 @@
 //! Plans of long recordings, kept between replays.
 //!
 //! A plan lies in the folder of cached files under a name that is made of all it depends on: what
-//! the recording holds, the process, how it is compiled, the format of plans, and the build of this
+//! the recording holds, the processes, how it is compiled, the format of plans, and the build of this
 //! program. So a changed recording, and a changed compiler, never find an old plan. Beside it lies
 //! what the plan does, with its digest, which is checked before use. Both are written under other
 //! names first, the plan before its description, so that two replays may run at once and one that is
@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
 use mallard_trace::Recording;
-use mallard_trace::plan::{self, Plan};
+use mallard_trace::plan::{self, Family, Plan};
 use serde::{Deserialize, Serialize};
 
 /// Recordings of fewer events compile in a moment.
@@ -41,10 +41,11 @@ impl Kept {
     pub fn of(
         recording: &Recording<File>,
         file: &Path,
-        process: u32,
+        family: &Family,
         how: plan::Options,
     ) -> Option<Kept> {
-        let threads = recording.threads.range((process, 0)..=(process, u32::MAX));
+        let processes = family.processes.iter();
+        let threads = processes.flat_map(|process| recording.threads_of(*process));
         let events: u64 = threads.map(|(_, thread)| thread.events).sum();
         if events < LEAST_EVENTS {
             return None;
@@ -55,7 +56,8 @@ impl Kept {
         let build = fs::metadata(std::env::current_exe().ok()?).ok()?;
         let (size, seconds, nanoseconds) = (build.len(), build.mtime(), build.mtime_nsec());
         let all = format!(
-            "{content:032x} {process} {} {:x} {size} {seconds} {nanoseconds}",
+            "{content:032x} {:?} {} {:x} {size} {seconds} {nanoseconds}",
+            family.processes,
             how.serial,
             plan::MAGIC
         );

@@ -18,10 +18,10 @@ use anyhow::{Context, Result, bail};
 use mallard_allocators::program::{self, Program};
 use mallard_allocators::{Allocator, environment};
 use mallard_measure::{Cpus, End, Launcher, Measurement, Spec, Stop};
-use mallard_report::model::{Cell, Experiment, Kind, Row, Run};
+use mallard_report::model::{Cell, Experiment, Kind, Metric, Row, Run};
 use mallard_report::units;
 use mallard_trace::Recording;
-use mallard_trace::plan::{self, Plan};
+use mallard_trace::plan::{self, Family, Plan};
 
 use crate::conditions::LIMIT_SECONDS;
 use crate::exit::usage;
@@ -57,8 +57,9 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         Recording::open(path).with_context(|| format!("cannot read {}", path.display()))?;
     crate::trace::tell_state(path, &recording);
     let wanted = options.process.unwrap_or_default();
-    let (replayed, left) = processes::chosen(wanted, path, &recording)?;
-    if options.check && replayed.len() > 1 {
+    let (replayed, left) = processes::chosen(wanted, path, &mut recording)?;
+    let processes: usize = replayed.iter().map(|subject| subject.processes.len()).sum();
+    if options.check && processes > 1 {
         return Err(usage(
             "--check is for one process, --process all for several",
         ));
@@ -72,23 +73,23 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     let workloads = Workloads::install(session.launcher.folder())?;
     let mut rows = Vec::new();
     let mut told = Vec::new();
-    for process in &replayed {
+    for subject in &replayed {
         if session.stop.requested() {
             break;
         }
-        let own = (session.launcher.folder()).join(format!("plan-{}", process.number));
-        let (plan_path, plan) =
-            compile(options.serial, &mut recording, path, process.number, &own)?;
+        let family = &subject.family;
+        let own = (session.launcher.folder()).join(format!("plan-{}", family.processes[0]));
+        let (plan_path, plan) = compile(options.serial, &mut recording, path, family, &own)?;
         let replay = Replay {
             options,
             session: &session,
             program: workloads.plain("replay"),
             plan_path,
             plan: &plan,
-            label: (replayed.len() > 1).then(|| process.label()),
+            label: (processes > 1).then(|| subject.label()),
         };
-        told.push(replay.run(checked.as_ref(), &mut rows)?);
-        // The next process may need the room.
+        told.push(replay.run(checked.as_ref(), &mut rows)? + &subject.apart());
+        // The next one may need the room.
         let _ = std::fs::remove_file(&own);
     }
     let description = told.join(" ") + &processes::left_out(&replayed, &left);
@@ -101,8 +102,8 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         axis: "speed".to_owned(),
         rows,
     };
-    let numbers: Vec<String> = replayed.iter().map(|one| one.number.to_string()).collect();
-    let settings = settings(options, numbers.join(", "));
+    let numbers: Vec<String> = replayed.iter().map(|subject| subject.numbers()).collect();
+    let settings = settings(options, numbers.join("; "));
     let title = format!("replay {}", path.display());
     session.close(
         &options.common.exports,
@@ -113,24 +114,24 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     )
 }
 
-/// The plan of a process of the recording in `file`: one that was kept, or else compiled. Returns
-/// its path, which is `path` if it is not kept.
+/// The plan of a family of the recording in `file`: one that was kept, or else compiled. Returns its
+/// path, which is `path` if it is not kept.
 pub fn compile(
     serial: bool,
     recording: &mut Recording<File>,
     file: &Path,
-    process: u32,
+    family: &Family,
     path: &Path,
 ) -> Result<(PathBuf, Plan)> {
     let spinner = Spinner::new();
     spinner.show("compiling the recording".to_owned());
     let how = plan::Options { serial };
-    let kept = cached::Kept::of(recording, file, process, how);
+    let kept = cached::Kept::of(recording, file, family, how);
     if let Some(found) = kept.as_ref().and_then(cached::Kept::find) {
         return Ok(found);
     }
     if let Some(kept) = kept
-        && let Ok(made) = kept.make(|file| plan::compile(recording, process, how, file))
+        && let Ok(made) = kept.make(|file| plan::compile(recording, family, how, file))
     {
         return Ok(made);
     }
@@ -141,9 +142,9 @@ pub fn compile(
         .create_new(true)
         .open(path);
     let to = to.with_context(|| format!("cannot write {}", path.display()))?;
-    let plan = plan::compile(recording, process, how, &to)?;
+    let plan = plan::compile(recording, family, how, &to)?;
     if plan.calls == 0 {
-        bail!("process {process} made no calls");
+        bail!("process {} made no calls", family.processes[0]);
     }
     Ok((path.to_owned(), plan))
 }
@@ -203,6 +204,8 @@ struct Base {
     seconds: f64,
     cpu: f64,
     peak: u64,
+    /// Of a family, the largest sum of its processes' RSS.
+    rss_sum: u64,
     end: u64,
     /// Its RSS over the recorded time, in one of the runs.
     curve: Vec<(f64, u64)>,
@@ -262,7 +265,8 @@ fn base(launcher: &Launcher, stop: &Stop, spec: &dyn Fn() -> Spec) -> Result<Bas
         all.push(Base {
             seconds: answer.seconds,
             cpu: cpu(&measured),
-            peak: measured.peak_rss_bytes,
+            peak: answer.child_rss_bytes.unwrap_or(measured.peak_rss_bytes),
+            rss_sum: answer.family_rss_bytes.unwrap_or(0),
             end: answer.end_rss_bytes.unwrap_or(0),
             curve: answer.curve,
         });
@@ -276,6 +280,7 @@ fn base(launcher: &Launcher, stop: &Stop, spec: &dyn Fn() -> Spec) -> Result<Bas
         seconds: middle(|base| base.seconds),
         cpu: middle(|base| base.cpu),
         peak: middle(|base| base.peak as f64) as u64,
+        rss_sum: middle(|base| base.rss_sum as f64) as u64,
         end: middle(|base| base.end as f64) as u64,
         curve: all.pop().map_or_else(Vec::new, |base| base.curve),
     })
@@ -296,12 +301,17 @@ impl Replay<'_> {
             None => String::new(),
         };
         description += &format!(
-            "{} calls by {}, {} at most at once, in {}; live at most {}. {}",
+            "{} calls by {}{}, {} at most at once, in {}; live at most {}. {}{}",
             units::count(plan.calls as f64),
+            match plan.processes {
+                1 => String::new(),
+                several => format!("{several} processes with "),
+            },
             units::plural(plan.threads as usize, "thread"),
             plan.lanes,
             units::seconds(plan.span_us as f64 / 1e6),
             units::bytes(plan.peak_bytes as f64),
+            self.memory_of_a_family(rows.last()),
             fidelity.told(plan),
         );
         if let Some(program) = checked.filter(|_| self.options.check && !stop.requested()) {
@@ -309,6 +319,29 @@ impl Replay<'_> {
             description += &format!(" {}", fidelity::checked(&pairs));
         }
         Ok(description + &doubts(plan))
+    }
+
+    /// What the figures of memory mean if there are several processes, and what they are in the last
+    /// row if shared pages count in each.
+    fn memory_of_a_family(&self, row: Option<&Row>) -> String {
+        if self.plan.processes == 1 {
+            return String::new();
+        }
+        let summed = |cell: &Cell| {
+            let all = cell.runs.iter();
+            let all = all.filter_map(|run| run.metric(workloads::RSS_SUM));
+            let most = all.reduce(f64::max)?;
+            Some(format!("{} {}", cell.allocator, units::bytes(most)))
+        };
+        let cells = row.map_or(&[][..], |row| &row.cells);
+        let summed: Vec<String> = cells.iter().filter_map(summed).collect();
+        format!(
+            "Forks replay as forks. RSS is the sum of the processes' Pss, in which a page that they \
+             share counts once; it is read at each hundredth of the time, or at full speed where most \
+             bytes lived. Summed RSS at most: {}. Live bytes count a block that was inherited in \
+             each process. ",
+            summed.join(", ")
+        )
     }
 
     fn spec(&self, speed: Speed, environment: Vec<(String, String)>, none: bool) -> Spec {
@@ -404,7 +437,14 @@ impl Replay<'_> {
             seconds_are: speed.0.map(|_| "CPU time".to_owned()),
             about: None,
             settings: Vec::new(),
-            metrics: Vec::new(),
+            metrics: match self.plan.processes {
+                1 => Vec::new(),
+                _ => vec![Metric {
+                    name: workloads::RSS_SUM.to_owned(),
+                    unit: "bytes".to_owned(),
+                    higher_is_better: false,
+                }],
+            },
             live: match speed.0 {
                 // The RSS at full speed is not over the recorded time.
                 None => Vec::new(),
@@ -427,6 +467,9 @@ impl Replay<'_> {
             ops_per_second: Some(self.plan.calls as f64 / seconds),
             peak_rss_bytes: run.peak_rss_bytes.saturating_sub(base.peak),
             end_rss_bytes: run.end_rss_bytes.map(|end| end.saturating_sub(base.end)),
+            metrics: (run.metrics.iter())
+                .map(|(name, value)| (name.clone(), (value - base.rss_sum as f64).max(0.0)))
+                .collect(),
             curve: (run.curve.iter())
                 .map(|(at, bytes)| (*at, bytes.saturating_sub(base.rss(*at))))
                 .collect(),

@@ -24,8 +24,8 @@ pub struct Options {
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 
-    /// The processes to replay: `main`, `all` one after the other, or one by its number in the
-    /// recording or its id [default: the one with the most calls]
+    /// The processes to replay: `main`, one by its number in the recording or its id, or `all`, each
+    /// one together with those that it forked [default: the one with the most calls]
     #[arg(long, value_name = "WHICH")]
     pub process: Option<Wanted>,
 
@@ -34,7 +34,7 @@ pub struct Options {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub speed: Vec<Speed>,
 
-    /// One thread, in the recorded order: the same each time
+    /// One thread for each process, in the recorded order: the same each time
     #[arg(long)]
     pub serial: bool,
 
@@ -78,7 +78,7 @@ Examples:
   mallard replay web.mtrace                              every allocator that is ready
   mallard replay web.mtrace -a glibc,mallard --speed max time alone
   mallard replay web.mtrace --variant lean=mallard:dirty_decay_ms:0
-  mallard replay web.mtrace --process all                each process of a tree, in rows of its own
+  mallard replay web.mtrace --process all                all processes; forks replay as forks
   mallard replay web.mtrace --check -- ./server --self-test";
 
 /// What to write to in each block.

@@ -1,16 +1,18 @@
 //! Which processes of a recording are replayed, and what that leaves out.
 //!
-//! Each process is replayed by itself, from the blocks that lived when it was forked. What several
-//! of them do to the machine together, such as pages that they share, is no part of a replay.
+//! A process that is chosen by itself replays by itself, from the blocks that lived when it was
+//! forked. With `all`, a process replays together with those that it forked, as a [`Family`]:
+//! processes fork where they did, and share pages as they did.
 
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use mallard_trace::Recording;
+use mallard_trace::plan::{self, Family};
 
 use crate::exit::usage;
 
-/// With `all`, processes with less than this part of the calls are left out.
+/// With `all`, families with less than this part of the calls are left out.
 const LEAST_SHARE: f64 = 0.01;
 /// How many processes a sentence names.
 const SHOWN: usize = 8;
@@ -57,10 +59,62 @@ impl Process {
     fn told(&self) -> String {
         format!("{} ({})", self.number, self.program)
     }
+}
+
+/// What replays together.
+#[derive(Debug, Clone)]
+pub struct Subject {
+    pub family: Family,
+    /// Its processes, at least one.
+    pub processes: Vec<Process>,
+}
+
+impl Subject {
+    fn alone(process: &Process) -> Subject {
+        Subject {
+            family: Family::alone(process.number),
+            processes: vec![process.clone()],
+        }
+    }
+
+    fn events(&self) -> u64 {
+        self.processes.iter().map(|process| process.events).sum()
+    }
 
     /// In the label of a row, if it has one.
     pub fn label(&self) -> String {
-        format!("process {} {}", self.number, self.program)
+        let first = &self.processes[0];
+        let name = Path::new(&first.program).file_name();
+        let name = name.unwrap_or_default().to_string_lossy();
+        let forked = match self.processes.len() - 1 {
+            0 => String::new(),
+            forked => format!(" and {forked} forked"),
+        };
+        format!("process {} {name}{forked}", first.number)
+    }
+
+    /// Its processes in a list.
+    pub fn numbers(&self) -> String {
+        let separated = self.processes.len() > 1;
+        let all = list(&self.processes, |process| process.number.to_string());
+        if separated {
+            format!("{all} together")
+        } else {
+            all
+        }
+    }
+
+    /// Why it replays apart from its parent, as a sentence; nothing if it has none, or was chosen
+    /// by itself.
+    pub fn apart(&self) -> String {
+        let first = &self.processes[0];
+        match self.family.apart {
+            Some(reason) => format!(
+                " Process {} replays apart from the one that forked it: {reason}.",
+                first.told()
+            ),
+            None => String::new(),
+        }
     }
 }
 
@@ -82,12 +136,12 @@ fn all<R: std::io::Read + std::io::Seek>(recording: &Recording<R>) -> Vec<Proces
     all
 }
 
-/// The processes to replay and those that are left out, both in the order of their numbers.
+/// What to replay, and the processes that are left out, both in the order of their numbers.
 pub fn chosen<R: std::io::Read + std::io::Seek>(
     wanted: Wanted,
     path: &Path,
-    recording: &Recording<R>,
-) -> Result<(Vec<Process>, Vec<Process>)> {
+    recording: &mut Recording<R>,
+) -> Result<(Vec<Subject>, Vec<Process>)> {
     let all = all(recording);
     let shown = path.display();
     let most = all.iter().max_by_key(|process| process.events);
@@ -107,38 +161,54 @@ pub fn chosen<R: std::io::Read + std::io::Seek>(
             });
             found?.number
         }
-        Wanted::All => {
-            let calls: u64 = all.iter().map(|process| process.events).sum();
-            let least = calls as f64 * LEAST_SHARE;
-            return Ok(all
-                .into_iter()
-                .partition(|process| process.events as f64 >= least));
-        }
+        Wanted::All => return families(&all, recording),
     };
-    Ok(all.into_iter().partition(|process| process.number == one))
+    let (chosen, left): (Vec<_>, _) = all.into_iter().partition(|one_of| one_of.number == one);
+    Ok((chosen.iter().map(Subject::alone).collect(), left))
 }
 
-/// The one process to replay.
+/// The families with enough of the calls, and the processes of the others.
+fn families<R: std::io::Read + std::io::Seek>(
+    all: &[Process],
+    recording: &mut Recording<R>,
+) -> Result<(Vec<Subject>, Vec<Process>)> {
+    let calls: u64 = all.iter().map(|process| process.events).sum();
+    let least = calls as f64 * LEAST_SHARE;
+    let of = |number: &u32| all.iter().find(|process| process.number == *number);
+    let families = plan::families(recording)?;
+    let subjects = families.into_iter().map(|family| Subject {
+        processes: family.processes.iter().filter_map(of).cloned().collect(),
+        family,
+    });
+    let (kept, left): (Vec<Subject>, Vec<Subject>) =
+        subjects.partition(|subject| subject.events() as f64 >= least);
+    let left = left.into_iter().flat_map(|subject| subject.processes);
+    Ok((kept, left.collect()))
+}
+
+/// The one process, or with `all` the family with the most calls.
 pub fn one<R: std::io::Read + std::io::Seek>(
     wanted: Wanted,
     path: &Path,
-    recording: &Recording<R>,
-) -> Result<u32> {
-    if wanted == Wanted::All {
-        return Err(usage("--process all: a plan is of one process"));
-    }
-    Ok(chosen(wanted, path, recording)?.0[0].number)
+    recording: &mut Recording<R>,
+) -> Result<Subject> {
+    let chosen = chosen(wanted, path, recording)?.0;
+    let most = chosen.into_iter().max_by_key(Subject::events);
+    most.with_context(|| format!("{} holds no events", path.display()))
 }
 
 /// What is not replayed, as a sentence; nothing if all is.
-pub fn left_out(replayed: &[Process], left: &[Process]) -> String {
+pub fn left_out(replayed: &[Subject], left: &[Process]) -> String {
     if left.is_empty() {
         return String::new();
     }
-    let events = |some: &[Process]| some.iter().map(|process| process.events).sum::<u64>() as f64;
-    let (here, there) = (events(replayed), events(left));
+    let here = replayed.iter().map(Subject::events).sum::<u64>() as f64;
+    let there = left.iter().map(|process| process.events).sum::<u64>() as f64;
     let hint = match replayed {
-        [_] => "; --process all replays each process with 1 % of the calls or more",
+        [_] => {
+            "; --process all replays each process with those that it forked, if they made 1 % of \
+             the calls or more"
+        }
         _ => "",
     };
     format!(
@@ -178,11 +248,12 @@ mod tests {
             program: program.to_owned(),
             events,
         };
-        let (kept, left) = ([process(2, "cc1plus", 990)], [process(1, "g++", 10)]);
+        let kept = [Subject::alone(&process(2, "cc1plus", 990))];
+        let left = [process(1, "g++", 10)];
         assert_eq!(
             left_out(&kept, &left),
             " Not replayed: 1 process with 1.0 % of the recorded calls: 1 (g++); --process all \
-             replays each process with 1 % of the calls or more."
+             replays each process with those that it forked, if they made 1 % of the calls or more."
         );
         assert_eq!(left_out(&kept, &[]), "");
     }

@@ -11,7 +11,7 @@ use super::{Input, open, tell_state};
 use crate::replay::processes::{self, Wanted};
 use crate::say::say;
 
-/// Compile a process of a recording into the plan that a replay executes
+/// Compile a process of a recording, or one with all that it forked, into the plan of a replay
 ///
 /// `mallard replay` does this by itself. The book describes the plan.
 #[derive(Debug, clap::Args)]
@@ -23,12 +23,12 @@ pub struct Options {
     #[arg(short, long, value_name = "PLAN")]
     output: Option<PathBuf>,
 
-    /// The process: `main`, or one by its number in the recording or its id [default: the one with
-    /// the most calls]
+    /// The process: `main`, one by its number in the recording or its id, or `all` for one with all
+    /// that it forked, the one with the most calls together [default: the one with the most calls]
     #[arg(long, value_name = "WHICH")]
     process: Option<Wanted>,
 
-    /// One thread, in the recorded order
+    /// One thread for each process, in the recorded order
     #[arg(long)]
     serial: bool,
 }
@@ -37,7 +37,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     let path = &options.input.file;
     let mut recording = open(path)?;
     tell_state(path, &recording);
-    let process = processes::one(options.process.unwrap_or_default(), path, &recording)?;
+    let subject = processes::one(options.process.unwrap_or_default(), path, &mut recording)?;
     let output = options.output.clone().unwrap_or_else(|| {
         let mut name = path.clone().into_os_string();
         name.push(".plan");
@@ -52,11 +52,12 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         .create_new(true)
         .open(&output)
         .with_context(|| format!("cannot write {}", output.display()))?;
-    let plan = plan::compile(&mut recording, process, how, &file)
+    let plan = plan::compile(&mut recording, &subject.family, how, &file)
         .with_context(|| format!("cannot compile {}", path.display()))?;
     say!(
-        "{}: process {process}, {} calls by {}, {} slots, {}",
+        "{}: {}, {} calls by {}, {} slots, {}",
         output.display(),
+        subject.label().trim_end(),
         units::count(plan.calls as f64),
         units::plural(plan.threads as usize, "thread"),
         plan.slots,

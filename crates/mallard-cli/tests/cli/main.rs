@@ -8,6 +8,7 @@ mod diagnose;
 mod diff;
 mod errors;
 mod export;
+mod forks;
 mod leak;
 mod newcomer;
 mod place;

@@ -85,13 +85,24 @@ fn processes_of_a_tree_are_chosen_and_what_is_left_out_is_said() {
     assert_eq!(labels(&results), ["max"]);
     assert!(flat(&text).contains("Not replayed: "), "{text}");
     assert!(flat(&text).contains("--process all replays each"), "{text}");
-    // Each process has a row, and a forked one begins with the blocks of its parent.
+    // A process that was forked has a row with its parent, and the program that was executed one of
+    // its own.
     let (text, results) = replayed(&place, &[&fast[..], &["all"]].concat());
     let labels = labels(&results);
-    assert!(labels.len() > 1, "{labels:?}");
-    for (label, number) in labels.iter().zip(1..) {
-        assert!(label.starts_with(&format!("process {number} ")), "{label}");
-    }
+    assert_eq!(
+        labels,
+        [
+            "process 1 recorded and 1 forked, max",
+            "process 3 recorded, max"
+        ]
+    );
+    let compile = ["trace", "compile", "r.mtrace", "--process", "all"];
+    let (code, stdout, stderr) = outcome(&mut place.mallard(&compile));
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(
+        stdout.contains("process 1 recorded and 1 forked"),
+        "{stdout}"
+    );
     assert!(!text.contains("Not replayed"), "{text}");
     for row in results["experiments"][0]["rows"].as_array().unwrap() {
         assert_eq!(row["cells"][0]["failure"], Value::Null, "{row:#}");
@@ -214,11 +225,6 @@ fn what_cannot_be_replayed_is_refused_with_the_reason() {
             vec!["replay", "r.mtrace", "--process", "first"],
             2,
             "expected `main`, `all`",
-        ),
-        (
-            vec!["trace", "compile", "r.mtrace", "--process", "all"],
-            2,
-            "a plan is of one process",
         ),
         (
             vec!["replay", "r.mtrace", "--speed", "fast"],

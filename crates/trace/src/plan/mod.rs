@@ -1,13 +1,13 @@
 //! Plans: what a replay executes (`bench/workloads/replay.c`), compiled from one process of a
-//! recording.
+//! recording, or from a [`Family`].
 //!
 //! A plan is a file of 64-bit words, little-endian. Its head has [`HEAD_WORDS`]: the magic number,
 //! the number of threads, lanes and slots, the span in microseconds, the calls, the microseconds
-//! between two ticks, where the table of threads begins (a byte offset), and the peak of live bytes;
-//! from word 16 on, live bytes at a hundred points of the recorded time, and from word 128 on, the
-//! microseconds of these points. The table has four words for each
-//! thread: where its operations begin, how many words they are, its lane, and the time of its first
-//! event.
+//! between two ticks, where the table of threads begins (a byte offset), the peak of live bytes, and
+//! the number of processes; from word 16 on, live bytes at a hundred points of the recorded time,
+//! and from word 128 on, the microseconds of these points. The table has five words for each
+//! thread: where its operations begin, how many words they are, its lane ([`TURN_AT`]), the time of
+//! its first event, and its process, from 0.
 //!
 //! An operation is a word: three bits for the kind ([`Op`]), one flag, 28 bits for the slot, 32 bits
 //! for an argument. Some have further words.
@@ -21,21 +21,30 @@
 //!   flag of an allocation says that another thread waits. Those are the only edges between
 //!   threads, and all of them lead from an earlier event to a later one.
 //! - A **lane** is a place for one thread at a time. A thread that has ended leaves it to a later
-//!   one.
+//!   one, which waits for its turn: within the window, the later one may be started first.
 //! - **Ticks** tell the recorded time. The replay lets no thread run far ahead of the slowest.
+//! - At a **fork** all threads of the process come together ([`Control::Pause`]), so that the child
+//!   begins with exactly the blocks that lived in the recording; one of them forks
+//!   ([`Control::Fork`]), and goes on in the child as the first thread of that process. The child
+//!   has a copy of all slots: a block that it has inherited lies where it lay in the parent, under
+//!   the same number, and no edge leads to it. From there on each process numbers its slots for
+//!   itself. Live bytes are those of all processes; a block that was inherited counts in each. A
+//!   family comes together at each point of the curve, too ([`Control::Point`]).
 
 mod compile;
+mod family;
 mod inherited;
 mod slots;
 mod writer;
 
 pub use compile::{Options, Plan, compile};
+pub use family::{Family, Fork, families};
 pub(crate) use inherited::inherited;
 
 /// Words of the head.
 pub const HEAD_WORDS: usize = 512;
 /// The first word.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"\0mplan\0\x02");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"\0mplan\0\x03");
 /// Where the curve begins, in words.
 pub const CURVE_AT: usize = 16;
 /// Where the times of its points begin.
@@ -46,6 +55,8 @@ pub const MOST_TICK_US: u64 = 250;
 pub const TICKS: u64 = 2000;
 /// The most slots: 28 bits.
 pub const MOST_SLOTS: u32 = 1 << 28;
+/// Where the lane of a thread has the number of threads that had it before.
+pub const TURN_AT: u32 = 32;
 /// Where the argument of an operation has the number of the block in its slot: 15 bits.
 pub const NUMBER_AT: u32 = 16;
 /// In the argument of an allocation: it waits until the block before it has left the slot.
@@ -83,6 +94,12 @@ pub enum Control {
     /// The slot is the number of a thread that begins now.
     Spawn = 2,
     Trim = 4,
+    /// The slot is the number of a thread, the first of a process that is forked now.
+    Fork = 5,
+    /// The thread waits until its process has forked this many times.
+    Pause = 6,
+    /// The thread waits until all threads of the family have come to this point of the curve.
+    Point = 7,
 }
 
 #[cfg(test)]
@@ -93,14 +110,19 @@ mod tests {
     /// The replayer is written in C and states the layout once more.
     #[test]
     fn the_replayer_has_the_same_layout() {
-        let replayer = include_str!("../../../../bench/workloads/replay.c");
+        let replayer = concat!(
+            include_str!("../../../../bench/workloads/plan.h"),
+            include_str!("../../../../bench/workloads/family.h")
+        );
         for line in [
             format!(
-                "enum {{ HEAD_WORDS = {HEAD_WORDS}, POINTS = {POINTS}, TIMES_AT = {TIMES_AT} }};"
+                "enum {{ HEAD_WORDS = {HEAD_WORDS}, CURVE_AT = {CURVE_AT}, TIMES_AT = {TIMES_AT} \
+                 }};"
             ),
+            format!("enum {{ POINTS = {POINTS} }};"),
             format!("#define PLAN_MAGIC UINT64_C({MAGIC:#018x})"),
             "enum { CONTROL, MALLOC, CALLOC, REALLOC, FREE, SIZED_FREE, LONG, QUERY };".to_owned(),
-            "enum { NOTHING, TICK, SPAWN, END, TRIM };".to_owned(),
+            "enum { NOTHING, TICK, SPAWN, END, TRIM, FORK, PAUSE, POINT };".to_owned(),
         ] {
             assert!(replayer.contains(&line), "not in replay.c: {line}");
         }
@@ -109,5 +131,7 @@ mod tests {
             [3, 5, 7]
         );
         assert_eq!([Control::Spawn as u64, Control::Trim as u64], [2, 4]);
+        let new = [Control::Fork, Control::Pause, Control::Point];
+        assert_eq!(new.map(|control| control as u64), [5, 6, 7]);
     }
 }

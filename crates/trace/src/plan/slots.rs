@@ -93,6 +93,19 @@ impl Slots {
         }
     }
 
+    /// The slots of a process that this one forks, and those of them that are empty but for `own`,
+    /// which the caller knows: all threads have come to the fork, so nobody need wait for them.
+    pub fn forked(&self) -> (Slots, Vec<u32>) {
+        let young = self.young.iter().map(|(slot, _, _)| *slot);
+        let empty = young.chain(self.aged.iter().copied()).collect();
+        let slots = Slots {
+            numbers: self.numbers.clone(),
+            live: self.live,
+            ..Slots::default()
+        };
+        (slots, empty)
+    }
+
     /// Slots that are old enough become everybody's. Events that are the wrong way round may move
     /// by the tolerance: a slot that waited for an end within it might wait for itself.
     fn age(&mut self, when: u64) {

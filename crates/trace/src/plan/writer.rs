@@ -10,9 +10,10 @@ use super::HEAD_WORDS;
 
 /// Room that a thread's region has besides its events: ticks, starts of threads.
 const SPARE_WORDS: u64 = 64;
-/// The most words that one event becomes: a tick, the start of another thread, a `realloc`, a
-/// free whose place was earlier.
-const WORDS_PER_EVENT: u64 = 6;
+/// The most words that one event becomes: a tick, the start of another thread and the tick before
+/// it, a `realloc`, a free whose place was earlier, the tick before the end of the process. A fork
+/// of the process is fewer.
+const WORDS_PER_EVENT: u64 = 8;
 
 #[derive(Debug)]
 pub struct Regions {
@@ -29,11 +30,11 @@ struct Region {
 }
 
 impl Regions {
-    /// Regions for threads with this many events. The file gets holes, not memory.
-    pub fn new(file: &File, events: &[u64]) -> io::Result<Regions> {
+    /// Regions for threads with this many events and forks. The file gets holes, not memory.
+    pub fn new(file: &File, events: impl Iterator<Item = u64>) -> io::Result<Regions> {
         let mut begin = HEAD_WORDS;
         let mut regions = Vec::new();
-        for &events in events {
+        for events in events {
             let room = events
                 .checked_mul(WORDS_PER_EVENT)
                 .and_then(|words| usize::try_from(words + SPARE_WORDS).ok())
@@ -79,19 +80,20 @@ impl Regions {
         *word = change(u64::from_le_bytes(*word)).to_le_bytes();
     }
 
-    /// Writes the head and moves the regions together, followed by the table. `lanes` has the lane
-    /// and the first time of each thread. Returns the length of the file in bytes.
+    /// Writes the head and moves the regions together, followed by the table. `told` has the lane,
+    /// the first time and the process of each thread. Returns the length of the file in bytes.
     pub fn finish(
         mut self,
-        lanes: &[(u64, u64)],
+        told: &[[u64; 3]],
         head: impl FnOnce(u64) -> Vec<u64>,
     ) -> io::Result<u64> {
         let mut at = HEAD_WORDS;
         let mut table = Vec::new();
-        for (region, (lane, first)) in self.regions.iter().zip(lanes) {
+        for (region, told) in self.regions.iter().zip(told) {
             let from = region.begin * 8;
             self.map.copy_within(from..from + region.used * 8, at * 8);
-            table.extend([(at * 8) as u64, region.used as u64, *lane, *first]);
+            table.extend([(at * 8) as u64, region.used as u64]);
+            table.extend(told);
             at += region.used;
         }
         let head = head((at * 8) as u64);

@@ -6,7 +6,8 @@ use std::io::Cursor;
 use mallard_trace::cut::{self, Part};
 use mallard_trace::description::{End, Process, Start};
 use mallard_trace::import::{self, FORMATS};
-use mallard_trace::{Event, Kind, Reader, Recording, Writer, plan, summary};
+use mallard_trace::plan::{self, Family};
+use mallard_trace::{Event, Kind, Reader, Recording, Writer, summary};
 
 /// Reads any bytes as a recording and uses what it holds.
 pub fn recording(bytes: &[u8]) {
@@ -17,12 +18,23 @@ pub fn recording(bytes: &[u8]) {
         return;
     };
     let summary = summary::of(&mut recording).expect("memory is read without errors");
-    for (number, process) in summary.processes {
+    let how = plan::Options::default();
+    for (&number, process) in &summary.processes {
         let file = tempfile::tempfile().unwrap();
         // Refused: a thread without sound chunks, a plan that is too long for this machine.
-        if let Ok(plan) = plan::compile(&mut recording, number, Default::default(), &file) {
+        if let Ok(plan) = plan::compile(&mut recording, &Family::alone(number), how, &file) {
             assert_eq!(plan.calls, process.calls);
             assert_eq!(file.metadata().unwrap().len(), plan.bytes);
+        }
+    }
+    let families = plan::families(&mut recording).expect("memory is read without errors");
+    for family in families {
+        let file = tempfile::tempfile().unwrap();
+        if let Ok(plan) = plan::compile(&mut recording, &family, how, &file) {
+            let members = family.processes.iter();
+            let calls = members.map(|number| summary.processes[number].calls);
+            assert_eq!(plan.calls, calls.sum::<u64>());
+            assert_eq!(plan.processes as usize, family.processes.len());
         }
     }
     let part = Part {
@@ -63,7 +75,8 @@ pub fn made() -> Vec<u8> {
     let block = |index: u64| 0x7000_0000_0000 + index * 64;
     let begin = |when, index| Event::new(when, Kind::Malloc, block(index), 48);
     let end = |when, index| Event::new(when, Kind::Free, block(index), 0);
-    let one: Vec<Event> = (0..100).map(|i| begin(2 * i, i)).collect();
+    let mut one: Vec<Event> = (0..100).map(|i| begin(2 * i, i)).collect();
+    one.insert(76, Event::new(150, Kind::Fork, 0, 0));
     let two: Vec<Event> = (0..50).map(|i| end(2 * i + 1, i)).collect();
     let resized = [
         Event::new(300, Kind::ReallocBegin, block(60), 0),
