@@ -52,3 +52,10 @@ printf '%s\n' "$programs" | while IFS='|' read -r name needs command _; do
             printf "%-10s %12d %10.2f %12.1f %9.1f%% %12.2f\n", name, events, bytes / events,
                 (c1 - c0) * 1e9 / events, (w1 / w0 - 1) * 100, best * 1e9 / calls }'
 done
+
+# Short threads: ten thousand with twenty events each.
+cc -O1 -fno-builtin -pthread "$root/crates/mallard-cli/tests/recorded/recorded.c" -o recorded
+"$mallard" record --no-check -o threads.mtrace -- ./recorded tiny 2> /dev/null
+events=$("$mallard" trace info --json threads.mtrace | python3 -c 'import json,sys; print(sum(p["calls"] for p in json.load(sys.stdin)["processes"]))')
+awk -v events="$events" -v bytes="$(stat -c %s threads.mtrace)" 'BEGIN {
+    printf "%-10s %12d %10.2f\n", "10k threads", events, bytes / events }'

@@ -1,5 +1,6 @@
 //! Reads arbitrary bytes, and changes to a sound file, as a recording, and uses what is accepted.
-//! Because a checksum hides what is behind it, the bytes are also read as the columns of a chunk.
+//! Because a checksum hides what is behind it, the bytes are also read as the content of a chunk, of
+//! one thread and of several.
 
 #![no_main]
 
@@ -17,6 +18,13 @@ fuzz_target!(|bytes: &[u8]| {
         if !events.is_empty() && writer.events_of(1, 1, &events).is_ok() {
             checks::recording(&writer.finish(&Default::default()).unwrap());
         }
+    }
+    if let Ok(threads) = mallard_trace::packed::decode(bytes, 1) {
+        let mut writer = mallard_trace::Writer::new(Vec::new(), &Default::default()).unwrap();
+        for (thread, events) in threads {
+            writer.events_of(1, thread, &events).unwrap();
+        }
+        checks::recording(&writer.finish(&Default::default()).unwrap());
     }
     let mut file = checks::made();
     for change in bytes.chunks_exact(3) {

@@ -30,7 +30,7 @@ pub const END_OF_TIME: u64 = 1 << 56;
 /// zstd's level: higher ones take more time than the drain has, for a twentieth less.
 const LEVEL: i32 = 3;
 
-/// The kinds of content that this version writes.
+/// The kinds of content that this version writes. [`PACKED`] is new in version 2.
 pub const EVENTS: u8 = 1;
 /// A [`crate::description::Start`] as JSON.
 pub const START: u8 = 2;
@@ -40,6 +40,8 @@ pub const PROCESS: u8 = 3;
 pub const MEMORY: u8 = 4;
 /// A [`crate::description::End`] as JSON; the last chunk of a recording that was finished.
 pub const END: u8 = 5;
+/// Events of several threads ([`crate::packed`]); the head has no thread.
+pub const PACKED: u8 = 6;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Frame {

@@ -34,12 +34,32 @@ pub struct Encoder {
 impl Encoder {
     /// The columns of events whose times begin at `first`.
     pub fn encode(&mut self, events: &[Event], first: u64) -> Vec<u8> {
+        self.encode_all([(events, first)].into_iter())
+    }
+
+    /// The columns of several parts, whose times begin at their first events.
+    pub fn encode_parts<'a>(
+        &mut self,
+        parts: impl Iterator<Item = &'a [Event]> + Clone,
+    ) -> Vec<u8> {
+        self.encode_all(parts.filter_map(|events| Some((events, events.first()?.when))))
+    }
+
+    fn encode_all<'a>(
+        &mut self,
+        parts: impl Iterator<Item = (&'a [Event], u64)> + Clone,
+    ) -> Vec<u8> {
         self.columns.iter_mut().for_each(Vec::clear);
         self.known.clear();
-        let shift = fill(&mut self.columns, &mut self.known, events, first);
+        let shift = shift(parts.clone().flat_map(|(events, _)| events));
+        let mut count = 0;
+        for (events, first) in parts {
+            count += events.len();
+            fill(&mut self.columns, &mut self.known, events, first, shift);
+        }
         let bytes = self.columns.iter().map(Vec::len).sum::<usize>();
         let mut all = Vec::with_capacity(bytes + (COLUMNS + 2) * varint::LONGEST);
-        varint::write(events.len() as u64, &mut all);
+        varint::write(count as u64, &mut all);
         all.push(shift as u8);
         for column in &self.columns {
             varint::write(column.len() as u64, &mut all);
@@ -57,10 +77,15 @@ impl std::fmt::Debug for Encoder {
     }
 }
 
-/// Fills the columns, and returns how far addresses are shifted.
-fn fill(columns: &mut [Vec<u8>; COLUMNS], known: &mut Known, events: &[Event], first: u64) -> u32 {
+/// Fills the columns. Addresses are shifted.
+fn fill(
+    columns: &mut [Vec<u8>; COLUMNS],
+    known: &mut Known,
+    events: &[Event],
+    first: u64,
+    shift: u32,
+) {
     let [kinds, times, sizes, alignments, codes, addresses] = columns;
-    let shift = shift(events);
     let mut before = first;
     for event in events {
         kinds.push(event.kind as u8);
@@ -76,18 +101,26 @@ fn fill(columns: &mut [Vec<u8>; COLUMNS], known: &mut Known, events: &[Event], f
             known.encode(event.kind, event.address >> shift, codes, addresses);
         }
     }
-    shift
 }
 
 /// The lowest bits that are zero in all addresses.
-fn shift(events: &[Event]) -> u32 {
-    let addresses = events.iter().filter(|event| event.kind.has_address());
+fn shift<'a>(events: impl Iterator<Item = &'a Event>) -> u32 {
+    let addresses = events.filter(|event| event.kind.has_address());
     let all = addresses.fold(0, |all, event| all | event.address);
     all.trailing_zeros().min(MOST_SHIFT)
 }
 
 /// Reads events whose times begin at `first`.
-pub fn decode(mut bytes: &[u8], first: u64) -> Result<Vec<Event>> {
+pub fn decode(bytes: &[u8], first: u64) -> Result<Vec<Event>> {
+    decode_parts(bytes, [(usize::MAX, first)].into_iter())
+}
+
+/// Reads the events of several parts, of which the lengths and the first times are known. The last
+/// one may be shorter.
+pub fn decode_parts(
+    mut bytes: &[u8],
+    mut parts: impl Iterator<Item = (usize, u64)>,
+) -> Result<Vec<Event>> {
     let count = varint::read(&mut bytes)?;
     let count = usize::try_from(count).ok().filter(|n| *n <= MOST_EVENTS);
     let count = count.ok_or(Error::Damaged("a chunk has too many events"))?;
@@ -123,9 +156,14 @@ pub fn decode(mut bytes: &[u8], first: u64) -> Result<Vec<Event>> {
         return Err(Error::Damaged("a column has another length than its chunk"));
     }
     let mut events = Vec::with_capacity(count);
-    let mut when = first;
+    let (mut left, mut when) = (0, 0);
     let mut known = Known::default();
     for &kind in kinds {
+        if left == 0 {
+            let part = parts.next();
+            (left, when) = part.ok_or(Error::Damaged("a chunk has events of no thread"))?;
+        }
+        left -= 1;
         let kind = Kind::from_number(kind).ok_or(Error::Damaged("an event of no kind"))?;
         let passed = varint::read(&mut times)?;
         when = when

@@ -2,8 +2,9 @@
 //!
 //! A recording is a file of [`chunk`]s. Each chunk stands alone: it has its own length and checksum,
 //! and what it holds is read without any other chunk. Most chunks hold the [`event`]s of one thread
-//! as [`columns`]; the others describe the recording, its processes and their memory
-//! ([`description`]). So a file that was cut anywhere is read up to its last whole chunk.
+//! as [`columns`], or those of several short ones ([`packed`]); the others describe the recording,
+//! its processes and their memory ([`description`]). So a file that was cut anywhere is read up to
+//! its last whole chunk.
 //!
 //! [`Writer`] writes the file and [`Reader`] reads it, both one chunk at a time. [`Recording`] knows
 //! where the chunks of each thread lie, and brings the events of all threads into the order of their
@@ -24,6 +25,7 @@ pub mod event;
 mod hash;
 pub mod import;
 pub mod life;
+pub mod packed;
 pub mod plan;
 mod reader;
 mod recording;
@@ -74,7 +76,7 @@ pub enum Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// The version of the format. A reader of version N reads all versions up to N.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 /// The first bytes of a file; the version follows.
 pub const MAGIC: [u8; 7] = *b"mtrace\0";
 /// The length of what precedes the first chunk: [`MAGIC`], the version, and eight zeros.

@@ -8,6 +8,7 @@ use crate::chunk::{self, FRAME_BYTES, Frame};
 use crate::columns;
 use crate::description::{End, Process, Sample, Start};
 use crate::event::Event;
+use crate::packed;
 use crate::{Error, HEAD_BYTES, MAGIC, Result, VERSION};
 
 /// The content of a chunk.
@@ -20,6 +21,11 @@ pub enum Item {
         process: u32,
         thread: u32,
         events: Vec<Event>,
+    },
+    /// Events of several threads of a process.
+    Packed {
+        process: u32,
+        threads: Vec<(u32, Vec<Event>)>,
     },
     End(End),
 }
@@ -123,12 +129,7 @@ impl<R: Read + Seek> Reader<R> {
     /// The content of a chunk at a place that [`Reader::next_frame`] told. None if its kind is
     /// unknown.
     pub fn item(&mut self, frame: Frame, at: u64) -> Result<Option<Item>> {
-        let mut packed = vec![0; frame.packed as usize];
-        self.from.seek(SeekFrom::Start(at))?;
-        if fill(&mut self.from, &mut packed)? < packed.len() {
-            return Err(Error::Damaged("a chunk ends early"));
-        }
-        let content = frame.unpack(&packed)?;
+        let content = self.content(frame, at)?;
         Ok(Some(match frame.kind {
             chunk::EVENTS => {
                 let events = columns::decode(&content, frame.first)?;
@@ -142,12 +143,44 @@ impl<R: Read + Seek> Reader<R> {
                     events,
                 }
             }
+            chunk::PACKED => {
+                let threads = packed::decode(&content, frame.first)?;
+                let lengths = threads.iter().map(|(_, events)| events.len());
+                let (first, last) = packed::span(&threads);
+                let told = (frame.events as usize, frame.first, frame.last);
+                if (lengths.sum(), first, last) != told {
+                    return Err(Error::Damaged("a chunk's head tells of other events"));
+                }
+                Item::Packed {
+                    process: frame.process,
+                    threads,
+                }
+            }
             chunk::START => Item::Start(json(&content)?),
             chunk::PROCESS => Item::Process(json(&content)?),
             chunk::MEMORY => Item::Memory(json(&content)?),
             chunk::END => Item::End(json(&content)?),
             _ => return Ok(None),
         }))
+    }
+
+    /// What a chunk of several threads has of each, without reading their events.
+    pub fn parts(&mut self, frame: Frame, at: u64) -> Result<Vec<packed::Part>> {
+        let content = self.content(frame, at)?;
+        let parts = packed::table(&mut &content[..], frame.first)?;
+        if !packed::may_have(parts.len(), frame.packed as usize) {
+            return Err(Error::Damaged("a chunk tells of too many threads"));
+        }
+        Ok(parts)
+    }
+
+    fn content(&mut self, frame: Frame, at: u64) -> Result<Vec<u8>> {
+        let mut packed = vec![0; frame.packed as usize];
+        self.from.seek(SeekFrom::Start(at))?;
+        if fill(&mut self.from, &mut packed)? < packed.len() {
+            return Err(Error::Damaged("a chunk ends early"));
+        }
+        frame.unpack(&packed)
     }
 }
 

@@ -2,7 +2,7 @@
 //! process in the order of their stamps.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::path::Path;
@@ -20,7 +20,23 @@ pub struct Thread {
     pub last: u64,
     /// Records, of which a `realloc` has two.
     pub events: u64,
-    chunks: Vec<(Frame, u64)>,
+    chunks: Vec<Chunk>,
+}
+
+/// Where a chunk lies, and when the thread's first event in it is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Chunk {
+    frame: Frame,
+    at: u64,
+    first: u64,
+}
+
+impl Thread {
+    fn add(&mut self, chunk: Chunk, events: u32, last: u64) {
+        self.last = self.last.max(last);
+        self.events += u64::from(events);
+        self.chunks.push(chunk);
+    }
 }
 
 /// The index of a recording: everything but its events, which stay in the file.
@@ -53,9 +69,22 @@ impl<R: Read + Seek> Recording<R> {
         while let Some((frame, at)) = reader.next_frame()? {
             if frame.kind == chunk::EVENTS {
                 let thread = threads.entry((frame.process, frame.thread)).or_default();
-                thread.last = thread.last.max(frame.last);
-                thread.events += u64::from(frame.events);
-                thread.chunks.push((frame, at));
+                let first = frame.first;
+                thread.add(Chunk { frame, at, first }, frame.events, frame.last);
+                continue;
+            }
+            if frame.kind == chunk::PACKED {
+                match reader.parts(frame, at) {
+                    Ok(parts) => {
+                        for part in parts {
+                            let thread = threads.entry((frame.process, part.thread)).or_default();
+                            let first = part.first;
+                            thread.add(Chunk { frame, at, first }, part.events, part.last);
+                        }
+                    }
+                    Err(Error::Io(error)) => return Err(error.into()),
+                    Err(_) => reader.note_damage(),
+                }
                 continue;
             }
             match reader.item(frame, at) {
@@ -72,8 +101,8 @@ impl<R: Read + Seek> Recording<R> {
         }
         for thread in threads.values_mut() {
             // The common chunk of a process may be written after the thread's own.
-            thread.chunks.sort_by_key(|(frame, _)| frame.first);
-            thread.first = thread.chunks[0].0.first;
+            thread.chunks.sort_by_key(|chunk| chunk.first);
+            thread.first = thread.chunks[0].first;
         }
         Ok(Recording {
             reader,
@@ -132,6 +161,7 @@ impl<R: Read + Seek> Recording<R> {
         }
         Merged {
             reader: &mut self.reader,
+            packs: Packs::new(),
             lanes,
             next,
         }
@@ -143,16 +173,20 @@ struct Lane {
     process: u32,
     thread: u32,
     events: VecDeque<Event>,
-    chunks: VecDeque<(Frame, u64)>,
+    chunks: VecDeque<Chunk>,
     /// The time of its last event: stamps of a thread never fall.
     reached: u64,
 }
+
+/// Chunks of several threads, by their places: the events of threads that have not come to theirs.
+type Packs = HashMap<u64, BTreeMap<u32, Vec<Event>>>;
 
 /// Events of all threads, in the order of their stamps. Memory: one chunk for each thread that has
 /// begun and not ended.
 #[derive(Debug)]
 pub struct Merged<'a, R> {
     reader: &'a mut Reader<R>,
+    packs: Packs,
     lanes: Vec<Lane>,
     next: BinaryHeap<Reverse<(u64, usize)>>,
 }
@@ -169,7 +203,7 @@ impl<R: Read + Seek> Merged<'_, R> {
         while let Some(Reverse((due, index))) = self.next.pop() {
             let lane = &mut self.lanes[index];
             if lane.events.is_empty() {
-                load(self.reader, lane)?;
+                load(self.reader, &mut self.packs, lane)?;
                 // A chunk that is damaged was passed over: its successor begins later.
                 if let Some(first) = lane.events.front().filter(|first| first.when > due) {
                     self.next.push(Reverse((first.when, index)));
@@ -183,7 +217,7 @@ impl<R: Read + Seek> Merged<'_, R> {
             lane.reached = event.when;
             let following = match lane.events.front() {
                 Some(following) => Some(following.when),
-                None => lane.chunks.front().map(|(frame, _)| frame.first),
+                None => lane.chunks.front().map(|chunk| chunk.first),
             };
             if let Some(following) = following {
                 self.next
@@ -196,10 +230,10 @@ impl<R: Read + Seek> Merged<'_, R> {
 }
 
 /// Loads a thread's next chunk that is not damaged.
-fn load<R: Read + Seek>(reader: &mut Reader<R>, lane: &mut Lane) -> Result<()> {
-    while let Some((frame, at)) = lane.chunks.pop_front() {
-        match reader.item(frame, at) {
-            Ok(Some(Item::Events { events, .. })) if !events.is_empty() => {
+fn load<R: Read + Seek>(reader: &mut Reader<R>, packs: &mut Packs, lane: &mut Lane) -> Result<()> {
+    while let Some(chunk) = lane.chunks.pop_front() {
+        match events(reader, packs, chunk, lane.thread) {
+            Ok(events) if !events.is_empty() => {
                 lane.events = events.into();
                 return Ok(());
             }
@@ -209,4 +243,32 @@ fn load<R: Read + Seek>(reader: &mut Reader<R>, lane: &mut Lane) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// A thread's events in a chunk. A chunk of several threads is read once, by the first of them.
+fn events<R: Read + Seek>(
+    reader: &mut Reader<R>,
+    packs: &mut Packs,
+    Chunk { frame, at, .. }: Chunk,
+    thread: u32,
+) -> Result<Vec<Event>> {
+    if let Some(pack) = packs.get_mut(&at) {
+        let events = pack.remove(&thread).unwrap_or_default();
+        if pack.is_empty() {
+            packs.remove(&at);
+        }
+        return Ok(events);
+    }
+    match reader.item(frame, at)? {
+        Some(Item::Events { events, .. }) => Ok(events),
+        Some(Item::Packed { threads, .. }) => {
+            let mut pack: BTreeMap<u32, Vec<Event>> = threads.into_iter().collect();
+            let events = pack.remove(&thread).unwrap_or_default();
+            if !pack.is_empty() {
+                packs.insert(at, pack);
+            }
+            Ok(events)
+        }
+        _ => Ok(Vec::new()),
+    }
 }

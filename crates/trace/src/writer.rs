@@ -1,5 +1,6 @@
 //! Writes a recording chunk by chunk.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 
 use serde::Serialize;
@@ -8,11 +9,17 @@ use crate::chunk::{self, Frame};
 use crate::columns::{self, Encoder};
 use crate::description::{End, Process, Sample, Start};
 use crate::event::Event;
+use crate::packed::{self, Pack};
 use crate::{HEAD_BYTES, MAGIC, Result, VERSION};
 
 /// Each chunk is written by one call, so that a file that is cut lacks its end and nothing else.
+///
+/// Small parts wait for others, of which a process has one chunk of the recorder at most, until
+/// [`Writer::settle`] or the end.
 pub struct Writer<W> {
     out: W,
+    /// By process.
+    packs: BTreeMap<u32, Pack>,
     encoder: Encoder,
     compressor: zstd::bulk::Compressor<'static>,
     written: u64,
@@ -27,6 +34,7 @@ impl<W: Write> Writer<W> {
         out.write_all(&head)?;
         let mut writer = Writer {
             out,
+            packs: BTreeMap::new(),
             encoder: Encoder::default(),
             compressor: chunk::compressor()?,
             written: HEAD_BYTES as u64,
@@ -46,8 +54,68 @@ impl<W: Write> Writer<W> {
         self.events
     }
 
-    /// Writes events of one thread. Their times must not fall.
+    /// Writes events of one thread, or keeps them for a while if they are few. Their times must not
+    /// fall.
     pub fn events_of(&mut self, process: u32, thread: u32, events: &[Event]) -> Result<()> {
+        self.events += events.iter().filter(|event| event.kind.is_call()).count() as u64;
+        let pack = self.packs.entry(process).or_default();
+        if events.len() <= packed::SMALL {
+            if !events.is_empty() {
+                pack.push(thread, events);
+            }
+            if pack.is_full() {
+                self.write_pack(process)?;
+            }
+            return Ok(());
+        }
+        if pack.has(thread) {
+            // The chunks of a thread lie in their order.
+            self.write_pack(process)?;
+        }
+        self.write_events(process, thread, events)
+    }
+
+    /// Writes all that waits for more.
+    pub fn settle(&mut self) -> Result<()> {
+        let processes: Vec<u32> = self.packs.keys().copied().collect();
+        for process in processes {
+            self.write_pack(process)?;
+            self.packs.remove(&process);
+        }
+        Ok(())
+    }
+
+    fn write_pack(&mut self, process: u32) -> Result<()> {
+        let parts = self.packs.entry(process).or_default().take();
+        if let [] | [_] = &parts[..] {
+            return match parts.first() {
+                Some((thread, events)) => self.write_events(process, *thread, events),
+                None => Ok(()),
+            };
+        }
+        let (first, last) = packed::span(&parts);
+        let events = parts.iter().map(|(_, events)| events.len() as u32);
+        let frame = Frame {
+            kind: chunk::PACKED,
+            process,
+            first,
+            last,
+            events: events.sum(),
+            ..Frame::default()
+        };
+        let content = packed::encode(&parts, first, &mut self.encoder);
+        let bytes = chunk::pack(frame, &content, &mut self.compressor)?;
+        if !packed::may_have(parts.len(), bytes.len() - chunk::FRAME_BYTES) {
+            // Threads that are nearly the same; a reader is wary of such a chunk.
+            for (thread, events) in &parts {
+                self.write_events(process, *thread, events)?;
+            }
+            return Ok(());
+        }
+        self.write(&bytes)
+    }
+
+    fn write_events(&mut self, process: u32, thread: u32, events: &[Event]) -> Result<()> {
         for part in events.chunks(columns::MOST_EVENTS / 16) {
             let (first, last) = (part[0].when, part[part.len() - 1].when);
             let frame = Frame {
@@ -61,7 +129,6 @@ impl<W: Write> Writer<W> {
             };
             let columns = self.encoder.encode(part, first);
             self.chunk(frame, &columns)?;
-            self.events += part.iter().filter(|event| event.kind.is_call()).count() as u64;
         }
         Ok(())
     }
@@ -76,6 +143,7 @@ impl<W: Write> Writer<W> {
 
     /// Writes the last chunk and returns what was written to.
     pub fn finish(mut self, end: &End) -> Result<W> {
+        self.settle()?;
         self.describe(chunk::END, 0, end)?;
         self.out.flush()?;
         Ok(self.out)
@@ -93,7 +161,11 @@ impl<W: Write> Writer<W> {
 
     fn chunk(&mut self, frame: Frame, content: &[u8]) -> Result<()> {
         let bytes = chunk::pack(frame, content, &mut self.compressor)?;
-        self.out.write_all(&bytes)?;
+        self.write(&bytes)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.out.write_all(bytes)?;
         self.written += bytes.len() as u64;
         Ok(())
     }

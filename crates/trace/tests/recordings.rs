@@ -5,8 +5,9 @@ mod checks;
 use std::io::Cursor;
 
 use mallard_trace::cut::{self, Part};
+use mallard_trace::description::{End, Start};
 use mallard_trace::plan::{self, Family};
-use mallard_trace::{Reader, Recording, State, summary};
+use mallard_trace::{Event, Kind, Reader, Recording, State, Writer, summary};
 use proptest::prelude::*;
 
 fn read(bytes: Vec<u8>) -> Recording<Cursor<Vec<u8>>> {
@@ -25,6 +26,49 @@ fn a_sound_recording_is_what_was_written() {
     // The child was forked at 150: 76 blocks had begun and 50 had ended.
     assert_eq!((two.ended, two.lives.unknown), (5, 0));
     assert_eq!(two.live_blocks, 100 - 24 - 50 - 5);
+}
+
+/// What [`checks::made`] has made when the format was version 1, where each part has a chunk.
+#[test]
+fn a_file_of_the_first_version_is_read() {
+    let first = include_bytes!("version-1.mtrace");
+    let now = checks::made();
+    assert_eq!((first[7], now[7]), (1, mallard_trace::VERSION));
+    checks::recording(first);
+    let mut recording = read(first.to_vec());
+    assert_eq!(recording.state(), State::default());
+    let summary = summary::of(&mut recording).unwrap();
+    assert_eq!(summary, summary::of(&mut read(now)).unwrap());
+}
+
+/// Chunks of one thread and shared ones lie in any order in the file, and events in theirs.
+#[test]
+fn threads_that_share_chunks_are_read_in_order() {
+    let mut writer = Writer::new(Vec::new(), &Start::default()).unwrap();
+    let event = |when, size| Event::new(when, Kind::Malloc, 16 * when, size);
+    let long: Vec<Event> = (0..1000).map(|i| event(5 + 10 * i, 1)).collect();
+    for thread in 2..500 {
+        let when = u64::from(thread) * 20;
+        writer.events_of(1, thread, &[event(when, 2)]).unwrap();
+        if thread == 200 {
+            writer.events_of(1, 1, &long).unwrap();
+        }
+        if thread % 100 == 0 {
+            // The same thread once more, before and after what waits is written.
+            writer.events_of(1, 2, &[event(when + 1, 3)]).unwrap();
+        }
+    }
+    writer.events_of(1, 1, &[event(10_001, 4)]).unwrap();
+    let mut recording = read(writer.finish(&End::default()).unwrap());
+    let mut merged = recording.merged(1);
+    let mut found = Vec::new();
+    while let Some((thread, event)) = merged.next_event().unwrap() {
+        found.push((event.when, thread, event.size));
+    }
+    assert_eq!(found.len(), 498 + 1000 + 4 + 1);
+    assert!(found.is_sorted());
+    let of = |thread| found.iter().filter(move |found| found.1 == thread).count();
+    assert_eq!((of(1), of(2), of(3)), (1001, 5, 1));
 }
 
 #[test]

@@ -136,6 +136,29 @@ fn ten_thousand_short_threads_that_free_in_destructors() {
 }
 
 #[test]
+fn ten_thousand_threads_of_twenty_events_share_chunks() {
+    let place = Place::new();
+    let (code, stderr, info) = recorded(&place, "tiny", &[]);
+    assert_eq!(code, Some(0), "{stderr}");
+    assert_whole(&info);
+    assert_eq!(sum(&info, "threads"), 10_001);
+    assert_eq!(events(&place, "malloc", 12345), 10_000);
+    let path = place.path().join("r.mtrace");
+    let whole = std::fs::read(&path).unwrap();
+    let per_event = whole.len() as f64 / sum(&info, "calls") as f64;
+    eprintln!("10,000 threads of 20 events: {per_event:.2} bytes an event");
+    assert!(per_event <= 12.0, "{per_event} bytes an event");
+    // A file that is cut is read to its last whole chunk.
+    std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+    let (code, stdout, stderr) =
+        outcome(&mut place.mallard(&["trace", "info", "--json", "r.mtrace"]));
+    assert_eq!(code, Some(0), "{stderr}");
+    let info: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(info["damaged_chunks"], 0);
+    assert!((3000..9500).contains(&sum(&info, "threads")), "{info:#}");
+}
+
+#[test]
 fn a_fork_begins_with_its_parent_s_blocks_and_an_exec_is_an_image_of_its_own() {
     let place = Place::new();
     let (code, stderr, info) = recorded(&place, "fork", &[]);

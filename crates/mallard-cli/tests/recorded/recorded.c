@@ -40,6 +40,20 @@ static void *brief(void *argument) {
     return argument;
 }
 
+static void *tiny(void *argument) {
+    for (int i = 0; i < 10; i++)
+        free(malloc(SIZE + i));
+    return argument;
+}
+
+static void one_after_the_other(void *(*work)(void *)) {
+    for (int i = 0; i < 10000; i++) {
+        pthread_t thread;
+        pthread_create(&thread, 0, work, 0);
+        pthread_join(thread, 0);
+    }
+}
+
 static void together(void *(*one)(void *), void *(*other)(void *)) {
     pthread_t threads[2];
     pthread_create(&threads[0], 0, one, 0);
@@ -68,11 +82,9 @@ int main(int argc, char **argv) {
         together(give, take);
     } else if (strcmp(what, "brief") == 0) { /* threads that free in a destructor */
         pthread_key_create(&key, free);
-        for (int i = 0; i < 10000; i++) {
-            pthread_t thread;
-            pthread_create(&thread, 0, brief, 0);
-            pthread_join(thread, 0);
-        }
+        one_after_the_other(brief);
+    } else if (strcmp(what, "tiny") == 0) {
+        one_after_the_other(tiny);
     } else if (strcmp(what, "fork") == 0) {
         for (int i = 0; i < 100; i++)
             keep[i] = malloc(SIZE);

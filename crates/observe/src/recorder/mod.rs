@@ -2,7 +2,8 @@
 //!
 //! [`Drain`] looks at the pools of all processes about every millisecond. It turns each full chunk
 //! ([`pool`]) into events ([`decode`]), writes them as one chunk of the file, and gives the chunk
-//! back. When a process has ended, by itself or by a signal, what its threads have begun to fill is
+//! back. The few events of short threads share a chunk of the file; they wait for that a tenth of a
+//! second at most. When a process has ended, by itself or by a signal, what its threads have begun to fill is
 //! read too. So nothing is lost but what `--lossy` drops.
 
 mod clock;
@@ -142,6 +143,10 @@ impl<'a, W: Write> Drain<'a, W> {
             }
             if now >= memory_at {
                 self.look_at_memory();
+                // Few events wait for others to share a chunk with, but not for long.
+                if let Err(error) = self.writer.settle() {
+                    break Ended::Refused(error.to_string());
+                }
                 look(self.writer.events(), self.writer.written());
                 memory_at = now + MEMORY_EVERY;
             }
