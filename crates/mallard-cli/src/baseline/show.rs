@@ -160,13 +160,14 @@ pub fn save(baseline: &Baseline) -> Result<()> {
         let beside = last
             .median(&metric.name, true)
             .map(|a| metrics::figure(metric, a));
-        say!(
+        let line = format!(
             "  {:<10} {:<12} {:<18} {}",
             metric.name,
             metrics::figure(metric, own),
             beside.map_or(String::new(), |beside| format!("(anchor {beside})")),
             gate.map_or(String::new(), |gate| format!("fails if {gate}"))
-        )?;
+        );
+        say!("{}", line.trim_end())?;
     }
     Ok(())
 }

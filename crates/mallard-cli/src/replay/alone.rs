@@ -64,12 +64,38 @@ impl Alone {
         let text = measured.stdout.head(MAX_ANSWER_BYTES).unwrap_or_default();
         let answer = Answer::read(&text)?;
         // A figure is never zero, so that ratios exist.
-        let rest = |figure: f64, own: f64| (figure - own).max(super::SMALLEST_SECONDS);
+        let rest = |figure: f64, own: f64| without(figure, own).0;
         let peak = measured.peak_rss_bytes.saturating_sub(self.base.peak);
         Some([
             rest(answer.seconds, self.base.seconds),
             rest(cpu(measured), self.base.cpu),
             peak.max(1) as f64,
         ])
+    }
+}
+
+/// A time that is less than this share of what was measured, after the replay's own is taken off, is
+/// noise.
+const LEAST_SHARE: f64 = 0.01;
+
+/// A time without the replay's own, and whether the difference tells anything. What is less than the
+/// noise of both is shown as the least that can be told.
+pub fn without(whole: f64, own: f64) -> (f64, bool) {
+    let least = (whole * LEAST_SHARE).max(f64::MIN_POSITIVE);
+    let rest = whole - own;
+    (rest.max(least), rest >= least)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without;
+
+    #[test]
+    fn a_difference_below_the_noise_is_no_time() {
+        assert_eq!(without(3.0, 1.0), (2.0, true));
+        for own in [0.995, 1.0, 1.2] {
+            assert_eq!(without(1.0, own), (0.01, false), "{own}");
+        }
+        assert!(without(0.0, 0.0).0 > 0.0);
     }
 }

@@ -42,7 +42,6 @@ const FASTER: u32 = 400;
 const BASE_RUNS: usize = 3;
 /// Runs of the program itself on each allocator.
 const CHECK_RUNS: usize = 3;
-const SMALLEST_SECONDS: f64 = 1e-9;
 
 pub fn run(options: &Options) -> Result<ExitCode> {
     let path = &options.file;
@@ -457,14 +456,14 @@ impl Replay<'_> {
     /// A run's figures without what the replay itself costs. In a row that keeps the recorded time,
     /// CPU time is compared.
     fn less_base(&self, run: Run, measured: &Measurement, speed: Speed, base: &Base) -> Run {
-        let seconds = match speed.0 {
-            None => run.seconds - base.seconds,
-            Some(_) => cpu(measured) - base.cpu,
+        let (whole, own) = match speed.0 {
+            None => (run.seconds, base.seconds),
+            Some(_) => (cpu(measured), base.cpu),
         };
-        let seconds = seconds.max(SMALLEST_SECONDS);
+        let (seconds, is_told) = alone::without(whole, own);
         Run {
             seconds,
-            ops_per_second: Some(self.plan.calls as f64 / seconds),
+            ops_per_second: is_told.then(|| self.plan.calls as f64 / seconds),
             peak_rss_bytes: run.peak_rss_bytes.saturating_sub(base.peak),
             end_rss_bytes: run.end_rss_bytes.map(|end| end.saturating_sub(base.end)),
             metrics: (run.metrics.iter())

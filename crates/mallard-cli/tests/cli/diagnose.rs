@@ -97,10 +97,16 @@ fn a_heap_that_grows_is_named() {
     assert_trouble(&d, Answer::Yes, "growth");
     // Its page faults lie in the heap, where the kernel tells their addresses.
     let way = d.ways.iter().find(|way| way.what == "faults by kind");
-    let heap = d.figures.fault_kinds.iter().find(|kind| kind.0 == "heap");
+    let kinds = &d.figures.fault_kinds;
+    let share = |of| kinds.iter().find(|kind| kind.0 == of).map(|kind| kind.1);
     let known = !way.unwrap().how.starts_with("not known");
-    assert_eq!(known, heap.is_some(), "{:?}", d.figures.fault_kinds);
-    assert!(heap.is_none_or(|heap| heap.1 > 0.5), "{heap:?}");
+    assert_eq!(known, share("heap").is_some(), "{kinds:?}");
+    // On a busy machine the lab comes late, and a part of the mappings is gone.
+    let there = 1.0 - share("mappings gone since").unwrap_or(0.0);
+    assert!(
+        share("heap").is_none_or(|heap| heap > there / 2.0),
+        "{kinds:?}"
+    );
 }
 
 #[test]

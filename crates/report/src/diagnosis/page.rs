@@ -1,6 +1,6 @@
 //! A diagnosis as one HTML file that needs no network.
 
-use mallard_figures::percent;
+use mallard_figures::{duration, percent};
 use maud::{Markup, html};
 
 use super::text::{lines, markdown, shares, title};
@@ -51,6 +51,7 @@ const OWN_STYLE: &str = "
 .block { fill: var(--k1); }
 .matrix rect { fill: var(--k0); } .matrix .none { fill: var(--faint); }
 .matrix { max-width: 24rem; }
+@media print { .graph, .bar, dl.figures > * { break-inside: avoid; } .pair > *, .keys { break-inside: avoid; } }
 dl.figures { display: grid; grid-template-columns: max-content 1fr; gap: .3rem 1rem; margin: .8rem 0 0; }
 dl.figures dt { color: var(--soft); } dl.figures dd { margin: 0; }
 @media (max-width: 480px) { dl.figures { grid-template-columns: 1fr; } }
@@ -235,7 +236,7 @@ fn lifetimes(f: &Figures) -> Markup {
         .map_or(0, |last| last + 1);
     let bars: Vec<(String, u64)> = used[..last]
         .iter()
-        .map(|(end, count)| (format!("< {}", units::seconds(*end)), *count))
+        .map(|(end, count)| (format!("< {}", duration(*end * 1e9)), *count))
         .collect();
     html! { @if !bars.is_empty() { (columns("lifetimes of one block in 64", &bars)) } }
 }

@@ -226,7 +226,7 @@ fn calls(calls: &Calls) -> Option<String> {
         more.push(format!("{} above 64 KiB", percent(share)));
     }
     if !more.is_empty() {
-        text += &format!("   {}", more.join("; "));
+        text += &format!(" · {}", more.join("; "));
     }
     Some(text)
 }

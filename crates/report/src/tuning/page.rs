@@ -22,9 +22,10 @@ pub fn page(t: &Tuning) -> String {
             h2 { "Trade-offs" }
             p class="about" {
                 "Every setting that ran: " (t.work) " and " (t.memory) " as multiples of the control's, whose place is where the dashed lines cross. "
-                "Filled: no other setting is better in both." @if t.points.iter().any(|point| point.recommended) { " Ringed: recommended." }
+                "Filled: no other setting is better in both. The numbers are those of the table."
             }
             div class="scroll" { (plot(t)) }
+            @if !named(&t.points).is_empty() { (names(t)) }
         }
         section { h2 { "To repeat it" } pre { (t.command.join(" ")) } (copy(&super::markdown(t))) }
     };
@@ -65,12 +66,7 @@ fn plot(t: &Tuning) -> Markup {
     let at = |value: f64| format!("{value:.1}");
     let mut front: Vec<&&Point> = points.iter().filter(|point| point.front).collect();
     front.sort_by(|a, b| a.work.total_cmp(&b.work));
-    let recommended = points.iter().filter(|point| point.recommended);
-    let others = points
-        .iter()
-        .filter(|point| point.front && !point.recommended);
-    let named = recommended.chain(others).take(MOST_NAMES);
-    let labels = labels(named.map(|p| (*p, x(p.work), y(p.memory))).collect());
+    let named = named(&t.points);
     let line: Vec<String> = front
         .iter()
         .map(|p| format!("{:.1},{:.1}", x(p.work), y(p.memory)))
@@ -94,48 +90,42 @@ fn plot(t: &Tuning) -> Markup {
                     title { (point.name) ": " (text(point.work)) " × " (t.work) ", " (text(point.memory)) " × " (t.memory) ", " (point.runs) " runs" }
                 }
             }
-            @for label in &labels {
-                text class="name" x=(at(label.x)) y=(at(label.y)) text-anchor=[label.to_the_left.then_some("end")] { (label.name) }
+            @for (index, point) in named.iter().enumerate() {
+                text class="number" x=(at(x(point.work) + 9.0)) y=(at(y(point.memory) - 7.0)) { (index + 1) }
             }
         }
     }
 }
 
-/// The name of a setting in the picture.
-struct Label {
-    name: String,
-    x: f64,
-    y: f64,
-    to_the_left: bool,
+/// The settings that have a number in the picture: what is recommended, then the front by its work.
+fn named(points: &[Point]) -> Vec<&Point> {
+    let recommended = points.iter().filter(|point| point.recommended);
+    let front = points
+        .iter()
+        .filter(|point| point.front && !point.recommended);
+    let mut front: Vec<&Point> = front.collect();
+    front.sort_by(|a, b| a.work.total_cmp(&b.work));
+    recommended.chain(front).take(MOST_NAMES).collect()
 }
 
-/// The least distance of two names, one below the other.
-const LINE: f64 = 14.0;
-
-/// Names beside their points, on the side where there is room, and none over another one.
-fn labels(places: Vec<(&Point, f64, f64)>) -> Vec<Label> {
-    let mut labels: Vec<Label> = (places.into_iter())
-        .map(|(point, x, y)| {
-            let to_the_left = x > WIDTH / 2.0;
-            Label {
-                name: shortened(&point.name),
-                x: if to_the_left { x - 11.0 } else { x + 11.0 },
-                y: y + 4.0,
-                to_the_left,
+fn names(t: &Tuning) -> Markup {
+    let times = |ratio: f64| format!("{ratio:.2}");
+    html! {
+        div class="scroll" {
+            table class="named" {
+                thead { tr { th {} th class="left" { "setting" } th { "× " (t.work) } th { "× " (t.memory) } th { "runs" } } }
+                tbody {
+                    @for (index, point) in named(&t.points).iter().enumerate() {
+                        tr {
+                            th { (index + 1) }
+                            td class="left" { (point.name) @if point.recommended { " (recommended)" } }
+                            td { (times(point.work)) } td { (times(point.memory)) } td { (point.runs) }
+                        }
+                    }
+                }
             }
-        })
-        .collect();
-    labels.sort_by(|a, b| a.y.total_cmp(&b.y));
-    for index in 1..labels.len() {
-        labels[index].y = labels[index].y.max(labels[index - 1].y + LINE);
+        }
     }
-    // What came below the picture moves up again.
-    let mut below = HEIGHT - MARGIN;
-    for label in labels.iter_mut().rev() {
-        label.y = label.y.min(below);
-        below = label.y - LINE;
-    }
-    labels
 }
 
 /// The points that a picture can tell apart: those of the front and with the most runs first.
@@ -148,13 +138,6 @@ fn shown(points: &[Point]) -> Vec<&Point> {
     all
 }
 
-fn shortened(name: &str) -> String {
-    match name.chars().count() {
-        ..=36 => name.to_owned(),
-        _ => name.chars().take(35).chain(['…']).collect(),
-    }
-}
-
 const OWN_STYLE: &str = "
 .front { width: 100%; max-width: 52rem; height: auto; min-width: 26rem; }
 .front text { fill: var(--soft); font-size: 12px; }
@@ -165,7 +148,8 @@ const OWN_STYLE: &str = "
 .front .once { opacity: .35; }
 .front .on { fill: var(--k1); stroke: var(--k1); }
 .front .best { fill: var(--k0); stroke: var(--ink); stroke-width: 2; }
-.front .name { fill: currentColor; paint-order: stroke; stroke: var(--sheet); stroke-width: 4px; }
+.front .number { fill: var(--ink); font-weight: 650; paint-order: stroke; stroke: var(--sheet); stroke-width: 4px; }
+.named { min-width: 0; } .named .left { white-space: normal; min-width: 11rem; overflow-wrap: anywhere; }
 .lines div { display: grid; grid-template-columns: 7rem 1fr; gap: .6rem; margin: .25rem 0; }
 .lines dt { color: var(--soft); }
 .lines dd { margin: 0; overflow-wrap: anywhere; }
@@ -177,27 +161,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_inside_the_picture_and_none_is_over_another() {
-        let point = Point {
-            name: "mallard dirty_decay_ms:30000,tcache_max:262144".to_owned(),
-            ..Point::default()
+    fn what_has_a_number_in_the_picture_is_named_below_it() {
+        let point = |name: &str, work, recommended, front| Point {
+            name: name.to_owned(),
+            work,
+            memory: 1.0,
+            runs: 8,
+            recommended,
+            front,
         };
-        let (right, bottom) = (WIDTH - MARGIN, HEIGHT - MARGIN);
-        let places = [
-            (MARGIN, 60.0),
-            (right, 61.0),
-            (right, bottom),
-            (300.0, bottom),
-            (9.0, 61.0),
-        ];
-        let labels = labels(places.iter().map(|(x, y)| (&point, *x, *y)).collect());
-        assert_eq!(labels.len(), places.len());
-        for pair in labels.windows(2) {
-            assert!(pair[1].y - pair[0].y >= LINE - 0.001);
-        }
-        for label in &labels {
-            assert_eq!(label.to_the_left, label.x > WIDTH / 2.0);
-            assert!(label.y > LINE && label.y <= bottom, "{}", label.y);
-        }
+        let t = Tuning {
+            work: "qps".to_owned(),
+            memory: "rss_end".to_owned(),
+            points: vec![
+                point("glibc", 1.0, false, true),
+                point("mallard narenas:4", 1.2, true, false),
+                point("jemalloc", 0.9, false, false),
+            ],
+            ..Tuning::default()
+        };
+        let page = page(&t);
+        assert_eq!(page.matches("class=\"number\"").count(), 2);
+        let named = page.split("<tbody>").nth(1).expect("a table");
+        let recommended = named.find("mallard narenas:4 (recommended)");
+        assert!(recommended < named.find("glibc"), "it comes first: {named}");
+        assert!(named.contains("1.20") && !named.contains("jemalloc"));
     }
 }

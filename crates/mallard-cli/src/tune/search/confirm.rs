@@ -22,9 +22,8 @@ impl<L: Lab> Search<'_, L> {
             }
         }
         if settings.len() == 1 {
-            let blocks = self.confirmed_blocks() as f64;
-            self.outcome.smallest =
-                (2.8 * std::f64::consts::SQRT_2 * self.noise() / blocks.sqrt()).exp_m1();
+            let blocks = self.confirmed_blocks();
+            self.tell_noise(blocks);
             return Ok(());
         }
         self.lab.phase("confirmation on fresh runs");
@@ -38,11 +37,18 @@ impl<L: Lab> Search<'_, L> {
             let block = self.block(&settings)?;
             self.outcome.confirmation.push(block);
         }
-        let blocks = self.outcome.confirmation.len() as f64;
-        self.outcome.smallest =
-            (2.8 * std::f64::consts::SQRT_2 * self.noise() / blocks.sqrt()).exp_m1();
+        self.tell_noise(self.outcome.confirmation.len());
         self.judge(control, default, found);
         Ok(())
+    }
+
+    /// The noise of a run, and the smallest improvement that so many blocks show. A search that ends
+    /// before its options has fitted no noise until now.
+    fn tell_noise(&mut self, blocks: usize) {
+        let noise = self.noise();
+        self.outcome.noise = noise;
+        self.outcome.smallest =
+            (2.8 * std::f64::consts::SQRT_2 * noise / (blocks as f64).sqrt()).exp_m1();
     }
 
     fn judge(&mut self, control: &Setting, default: &Setting, found: &Setting) {
