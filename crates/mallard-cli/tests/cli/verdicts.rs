@@ -94,7 +94,8 @@ fn real_programs_get_the_verdict_that_they_always_got() {
         text
     });
     fs::write(place.path().join("numbers"), numbers).unwrap();
-    let functions: String = (0..500).fold(String::new(), |mut text, n| {
+    // So many that about 700 samples come: with a third of them the share varied from 3 to 12 %.
+    let functions: String = (0..1500).fold(String::new(), |mut text, n| {
         let _ = writeln!(
             text,
             "int f{n}(int a, int b) {{ int s = 0; for (int i = 0; i < a; i++) \
