@@ -430,12 +430,8 @@ impl Replay<'_> {
         });
         race.finish();
         Ok(Row {
-            label,
-            x: None,
             threads: self.plan.lanes as u32,
             seconds_are: speed.0.map(|_| "CPU time".to_owned()),
-            about: None,
-            settings: Vec::new(),
             metrics: match self.plan.processes {
                 1 => Vec::new(),
                 _ => vec![Metric {
@@ -449,7 +445,7 @@ impl Replay<'_> {
                 None => Vec::new(),
                 Some(_) => live(self.plan),
             },
-            cells,
+            ..Row::plain(label, cells)
         })
     }
 

@@ -75,12 +75,10 @@ fn medians(runs: &[Figures]) -> Figures {
     let names = runs.first().into_iter().flatten().map(|(name, _)| name);
     let median = |name: &String| {
         let of = |run: &Figures| run.iter().find(|figure| figure.0 == *name).map(|f| f.1);
-        let mut values: Vec<f64> = runs.iter().filter_map(of).collect();
-        values.sort_by(f64::total_cmp);
-        let at = |index: usize| values[index.min(values.len() - 1)];
-        (at((values.len() - 1) / 2) + at(values.len() / 2)) / 2.0
+        let values: Vec<f64> = runs.iter().filter_map(of).collect();
+        Some((name.clone(), mallard_report::stats::median(&values)?))
     };
-    names.map(|name| (name.clone(), median(name))).collect()
+    names.filter_map(median).collect()
 }
 
 pub struct Bench<'a> {

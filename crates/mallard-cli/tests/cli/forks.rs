@@ -133,19 +133,31 @@ fn replayer(place: &Place) -> PathBuf {
     program
 }
 
+/// Records the program as `r.mtrace`.
+#[track_caller]
+fn record(place: &Place, program: &Path, arguments: &[&str]) {
+    let mut command = place.mallard(&["record", "--no-check", "-o", "r.mtrace", "--"]);
+    let (code, _, stderr) = outcome(command.arg(program).args(arguments));
+    assert_eq!(code, Some(0), "{stderr}");
+}
+
+/// Compiles the largest family of `r.mtrace`.
+#[track_caller]
+fn compile(place: &Place) {
+    let words = ["trace", "compile", "--process", "all", "r.mtrace"];
+    let (code, _, stderr) = outcome(&mut place.mallard(&words));
+    assert_eq!(code, Some(0), "{stderr}");
+}
+
 /// Records `program`, and replays it while that is recorded, on glibc and Mallard: each process
 /// has made the same calls. Returns the processes of the recording.
 #[track_caller]
 fn assert_same_again(place: &Place, program: &Path, arguments: &[&str], least: u64) -> usize {
-    let mut command = place.mallard(&["record", "--no-check", "-o", "r.mtrace", "--"]);
-    let (code, _, stderr) = outcome(command.arg(program).args(arguments));
-    assert_eq!(code, Some(0), "{stderr}");
+    record(place, program, arguments);
     let (text, info) = dump(place, "r.mtrace");
     let first = Recorded::read(&text, &info);
     let calls = first.calls(least);
-    let compile = ["trace", "compile", "--process", "all", "r.mtrace"];
-    let (code, _, stderr) = outcome(&mut place.mallard(&compile));
-    assert_eq!(code, Some(0), "{stderr}");
+    compile(place);
     let replay = replayer(place);
     for on in [&[][..], &["-a", "mallard"]] {
         let mut command = place.mallard(&["record", "-o", "again.mtrace"]);
@@ -216,10 +228,7 @@ fn python_forks() {
 #[test]
 fn the_lab_replays_a_family_in_one_row_and_tells_its_memory() {
     let place = Place::new();
-    let program = program(&place);
-    let mut command = place.mallard(&["record", "--no-check", "-o", "r.mtrace", "--"]);
-    let (code, _, stderr) = outcome(command.arg(program).arg("heap"));
-    assert_eq!(code, Some(0), "{stderr}");
+    record(&place, &program(&place), &["heap"]);
     let mut command = place.mallard(&["replay", "r.mtrace", "-o", "out", "--no-warm", "-r", "1"]);
     command.args([
         "-a",
@@ -266,13 +275,8 @@ fn the_lab_replays_a_family_in_one_row_and_tells_its_memory() {
 #[test]
 fn a_member_that_fails_ends_the_replay_with_a_reason() {
     let place = Place::new();
-    let program = program(&place);
-    let mut command = place.mallard(&["record", "--no-check", "-o", "r.mtrace", "--"]);
-    let (code, _, stderr) = outcome(command.arg(program).arg("tree"));
-    assert_eq!(code, Some(0), "{stderr}");
-    let compile = ["trace", "compile", "--process", "all", "r.mtrace"];
-    let (code, _, stderr) = outcome(&mut place.mallard(&compile));
-    assert_eq!(code, Some(0), "{stderr}");
+    record(&place, &program(&place), &["tree"]);
+    compile(&place);
     // The grandchild crashes, which alone has two generations before it.
     let source = "#include <pthread.h>\n#include <signal.h>\n\
                   static int generation;\n\
