@@ -13,7 +13,8 @@ fn scrapers_get_metrics_targets_and_profiles_with_names() {
     let place = Place::new();
     let running = program(&place, "exported", "export_stats:true", &[]);
     let pid = running.pid();
-    let server = Server::start(&["--match", "exported", "--control"]);
+    let folder = place.path().display().to_string();
+    let server = Server::start(&["--match", &folder, "--control"]);
     let labels = format!("pid=\"{pid}\",command=\"exported\"");
     let holds = |reply: &Reply| reply.value("mallard_allocated_bytes", &labels) >= Some(33e6);
     let reply = server.get_until("/metrics", holds);
