@@ -2,8 +2,8 @@
  *
  *   mappings turnover            5 GiB of blocks of 64 KiB to 16 MiB, with random lifetimes and
  *                                reallocs, through a few hundred MiB
- *   mappings grow COUNT MIB      COUNT buffers grown by realloc from 1 MiB to MIB, in turns
- *   mappings fork COUNT MIB      the same in the child of a fork that inherits as many
+ *   mappings grow COUNT FROM TO  COUNT buffers grown by realloc between these MiB, in turns
+ *   mappings fork COUNT FROM TO  the same in the child of a fork that inherits as many
  *
  * Prints the number of mappings: "most" (the sampled maximum), "end" (at the end) and "freed"
  * (after everything was freed). */
@@ -117,12 +117,12 @@ static void turnover(void)
 }
 
 /* Buffers in which the last page and one page per 2 MiB are written. */
-static char **grown(size_t count, size_t top)
+static char **grown(size_t count, size_t from, size_t to)
 {
     char **buffers = calloc(count, sizeof *buffers);
     size_t before = 0;
     CHECK(buffers);
-    for (size_t size = 1 << 20; size <= top; before = size, size += size / 2)
+    for (size_t size = from; size <= to; before = size, size += size / 2)
         for (size_t i = 0; i < count; i++) {
             char *p = buffers[i] = realloc(buffers[i], size);
             CHECK(p);
@@ -137,9 +137,9 @@ static char **grown(size_t count, size_t top)
     return buffers;
 }
 
-static void grow(size_t count, size_t top)
+static void grow(size_t count, size_t from, size_t to)
 {
-    char **buffers = grown(count, top);
+    char **buffers = grown(count, from, to);
     int end = mappings();
     others();
     for (size_t i = 0; i < count; i++)
@@ -152,18 +152,19 @@ int main(int argc, char **argv)
 {
     CHECK(argc > 1);
     size_t count = argc > 2 ? strtoul(argv[2], NULL, 10) : 0;
-    size_t top = argc > 3 ? strtoul(argv[3], NULL, 10) << 20 : 0;
+    size_t from = argc > 3 ? strtoul(argv[3], NULL, 10) << 20 : 0;
+    size_t to = argc > 4 ? strtoul(argv[4], NULL, 10) << 20 : 0;
     if (strcmp(argv[1], "turnover") == 0) {
         turnover();
     } else if (strcmp(argv[1], "grow") == 0) {
-        grow(count, top);
+        grow(count, from, to);
     } else {
-        char **buffers = grown(count, top);
+        char **buffers = grown(count, from, to);
         pid_t child = fork();
         int status = 0;
         CHECK(child >= 0);
         if (child == 0) {
-            grow(count, top);
+            grow(count, from, to);
             fflush(stdout);
             _exit(0);
         }
