@@ -4,6 +4,12 @@
 //! count but comments and strings do not. It checks every path that leads to another layer, through
 //! `crate::` or enough `super::`s, against the order of the layers, and every path to another file
 //! of a folder against the order inside it (`order`).
+//!
+//! The `mod.rs` of a folder is its face and has no place in the order inside it: it defines what the
+//! folder is about, declares its children and exports what others may use, so it may name any of
+//! them. The children may use what it defines, because their functions are methods of its type or
+//! parts of its job. Folder and children therefore form one unit between which no order is held;
+//! among the children, and towards everything outside, it is.
 
 mod order;
 mod paths;
@@ -177,6 +183,51 @@ fn every_layer_uses_only_those_below_it() {
     );
 }
 
+/// The folders below `folder`, itself included, that hold several files or folders besides `mod.rs`
+/// and tests; as paths below `src`.
+fn folders_with_children(src: &Path, folder: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut children = 0;
+    for entry in fs::read_dir(folder).expect("the sources are here") {
+        let path = entry.expect("a folder can be read").path();
+        let stem = path.file_stem().and_then(|stem| stem.to_str());
+        if stem == Some("tests") {
+            continue;
+        }
+        if path.is_dir() {
+            found.extend(folders_with_children(src, &path));
+            // The face of a folder may lie beside it, under the same name.
+            children += usize::from(!path.with_extension("rs").is_file());
+        } else if stem != Some("mod") {
+            children += 1;
+        }
+    }
+    let name = folder.strip_prefix(src).expect("it is below `src`");
+    if children > 1 && folder != src {
+        found.push(name.to_str().expect("names are ASCII").into());
+    }
+    found
+}
+
+#[test]
+fn every_folder_has_an_order_and_every_name_in_the_orders_exists() {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let without: Vec<String> = folders_with_children(&src, &src)
+        .into_iter()
+        .filter(|folder| !FOLDERS.iter().any(|(ordered, _)| ordered == folder))
+        .collect();
+    assert!(without.is_empty(), "not in FOLDERS: {}", without.join(", "));
+    for (folder, order) in FOLDERS {
+        for name in order.iter().copied().flatten() {
+            let at = src.join(folder).join(name);
+            assert!(
+                at.is_dir() || at.with_extension("rs").is_file(),
+                "FOLDERS names `{folder}/{name}`, which does not exist"
+            );
+        }
+    }
+}
+
 #[test]
 fn a_layer_that_reaches_up_is_caught_however_it_writes_the_path() {
     let reach_up = [
@@ -300,6 +351,9 @@ fn a_folder_that_reaches_up_within_its_layer_is_caught() {
         ),
         ("heap/mod.rs", "use crate::heap::runs::state::State;", 0),
         ("sys/os/time.rs", "use crate::sys::lock::Mutex;", 1),
+        ("prof/sampler/pace.rs", "use super::end::gone;", 1),
+        ("api/blocks/free.rs", "use super::{alloc, resize};", 2),
+        ("prof/sampler/pace.rs", "use super::is_on;", 0),
         ("sys/sync/flag.rs", "use crate::sys::{time, lock};", 0),
     ] {
         let found = folder_breaches(file, source);

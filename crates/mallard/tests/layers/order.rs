@@ -29,8 +29,8 @@ pub const TELLERS: &[&str] = &[
     "ctl/opt.rs",
     "ctl/tests/options.rs",
 ];
-/// The order of the files and folders inside folders, from the bottom up. All of a folder may use
-/// its own `mod.rs`.
+/// The order of the files and folders inside folders, from the bottom up. A folder's `mod.rs` has no
+/// place in it: it is the folder's face (see the test's head).
 pub const FOLDERS: &[(&str, &[&[&str]])] = &[
     (
         "sys",
@@ -153,6 +153,7 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
         "upkeep",
         &[&["probes", "threads"], &["keeper"], &["export"], &["tick"]],
     ),
+    ("upkeep/export", &[&["page"]]),
     (
         "cache",
         &[
@@ -163,6 +164,9 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["gc", "forks"],
         ],
     ),
+    ("cache/counted", &[&["events"]]),
+    ("cache/inside", &[&["company"]]),
+    ("cache/stack", &[&["models"]]),
     ("cache/life", &[&["registry"], &["deferred"]]),
     (
         "prof",
@@ -177,6 +181,17 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
         ],
     ),
     (
+        "prof/sampler",
+        &[
+            &["pace"],
+            &["threads"],
+            &["files"],
+            &["take"],
+            &["countdown"],
+            &["end"],
+        ],
+    ),
+    (
         "prof/unwind",
         &[
             &["cache", "frames", "memory"],
@@ -187,6 +202,11 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["step"],
             &["walk"],
         ],
+    ),
+    ("prof/unwind/modules", &[&["elf"], &["list"], &["find"]]),
+    (
+        "prof/unwind/table",
+        &[&["expression"], &["program"], &["row"]],
     ),
     (
         "prof/dump",
@@ -207,6 +227,8 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["page"],
         ],
     ),
+    ("stats/metrics", &[&["table"]]),
+    ("stats/page", &[&["gather"], &["own"]]),
     (
         "api",
         &[
@@ -219,6 +241,7 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["extended", "profile", "threads"],
         ],
     ),
+    ("api/blocks", &[&["free"], &["alloc"], &["resize"]]),
     (
         "ctl",
         &[
@@ -230,6 +253,22 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["tell"],
         ],
     ),
+    (
+        "ctl/branches",
+        &[
+            &[
+                "arena",
+                "arenas",
+                "config",
+                "experimental",
+                "prof",
+                "tcache",
+                "thread",
+            ],
+            &["stats"],
+        ],
+    ),
+    ("ctl/branches/stats", &[&["locks", "rows"]]),
     (
         "stats_print",
         &[
