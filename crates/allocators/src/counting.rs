@@ -8,8 +8,6 @@ use crate::{carried, clean, unused};
 
 /// The variable that names the file to which such a build appends its counts when a process ends.
 pub const VARIABLE: &str = "MALLARD_COUNTERS";
-/// What the names of the folders of such builds begin with.
-pub(crate) const PREFIX: &str = "counting-";
 
 /// Builds `libmallard.so` with the feature `counters`; returns at once if it is up to date. An
 /// error is a sentence.
@@ -54,7 +52,7 @@ fn folder_of(manifest: &Path) -> String {
     let path = manifest.canonicalize();
     let path = path.as_deref().unwrap_or(manifest);
     let hash = carried::short_hash(path.as_os_str().as_encoded_bytes());
-    format!("{PREFIX}{hash}")
+    format!("{}{hash}", unused::COUNTING_PREFIX)
 }
 
 #[cfg(test)]

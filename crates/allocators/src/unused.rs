@@ -14,6 +14,8 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const UNUSED: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// So many folders stay, however many labs were built in a month.
 const NEWEST: usize = 12;
+/// What the name of a counting build's folder begins with.
+pub(crate) const COUNTING_PREFIX: &str = "counting-";
 /// The digits of a hash in a folder's name.
 const DIGITS: usize = 12;
 
@@ -66,7 +68,7 @@ fn used(folder: &Path) -> Option<SystemTime> {
 
 /// Whether a name is one that the lab gives: a hash, or that of a counting build.
 fn is_ours(name: &str) -> bool {
-    let hash = name.strip_prefix(crate::counting::PREFIX).unwrap_or(name);
+    let hash = name.strip_prefix(COUNTING_PREFIX).unwrap_or(name);
     hash.len() == DIGITS && hash.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 

@@ -24,6 +24,9 @@ pub mod request;
 pub mod scan;
 pub mod snapshot;
 pub mod source;
+/// The names of the metrics and their text: the allocator's own file.
+#[path = "../../mallard/src/stats/metrics/mod.rs"]
+pub mod text;
 
 use std::io;
 

@@ -4,15 +4,12 @@
 //! there), so that a process that writes its metrics itself writes the same. Only the figures that
 //! an observer adds are here.
 
-#[path = "../../mallard/src/stats/metrics/mod.rs"]
-pub mod text;
-
 use std::fmt::{Result, Write};
 
 use crate::page::{self, Words};
 use crate::snapshot::Snapshot;
-pub use text::{Family, Format, LOCKS};
-use text::{Figures, Kind, Of, Scale, Section};
+pub use crate::text::{self, Family, Format, LOCKS};
+use crate::text::{Figures, Kind, Of, Scale, Section};
 
 impl Format {
     /// The format that an `Accept` header of HTTP asks for.

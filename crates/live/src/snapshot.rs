@@ -1,7 +1,7 @@
 //! What a page says, with names. Sizes are in bytes unless noted.
 
-use crate::metrics::LOCKS;
 use crate::page::{self, Words};
+use crate::text::LOCKS;
 use std::time::Duration;
 
 /// The statistics of a process at one moment.

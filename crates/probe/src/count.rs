@@ -2,10 +2,11 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use crate::clock::now;
 use crate::layout::{BIRTHS, FOLLOWED, MATRIX, Slot, State, TELL_BYTES, class_of};
 use crate::loader::Pointer;
 use crate::tls::{Thread, thread};
-use crate::{chunks, join, real, record, segment, trim};
+use crate::{chunks, join, real, record, segment, state, trim};
 
 /// A call that is being counted.
 pub struct Call {
@@ -29,7 +30,7 @@ pub fn enter(state: State) -> Option<Call> {
 /// The same in the calling thread, whose variables are known.
 #[inline(always)]
 pub fn enter_in(thread: &'static Thread, state: State) -> Option<Call> {
-    if !segment::is_ready() || thread.slot.get().is_null() {
+    if !state::is_ready() || thread.slot.get().is_null() {
         if !join::join(thread) {
             return None;
         }
@@ -318,11 +319,4 @@ fn take(block: Pointer, entry: usize) -> Option<Born> {
         slot: (who >> 48) as usize,
         when,
     })
-}
-
-/// The time-stamp counter.
-#[inline(always)]
-pub fn now() -> u64 {
-    // SAFETY: every x86-64 processor has it.
-    unsafe { core::arch::x86_64::_rdtsc() }
 }

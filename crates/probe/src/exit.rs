@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::layout::TRIM_AT_EXIT;
 use crate::tls::thread;
-use crate::{loader, segment, trim};
+use crate::{loader, segment, state, trim};
 
 type Main = unsafe extern "C" fn(c_int, *mut *mut c_char, *mut *mut c_char) -> c_int;
 type Start = unsafe extern "C" fn(
@@ -81,7 +81,7 @@ unsafe extern "C" fn our_main(
 const SMALL_RSS: u64 = 8 << 20;
 
 extern "C" fn at_exit(_: *mut c_void) {
-    if !segment::is_ready() {
+    if !state::is_ready() {
         return;
     }
     let thread = thread();

@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use crate::layout::{SLOTS, Slot};
 use crate::loader::Pointer;
 use crate::tls::{Thread, thread};
-use crate::{real, record, segment, tick};
+use crate::{real, record, segment, state, tick};
 
 /// The key whose destructor runs when a thread ends; `NO_KEY` before it is made.
 static KEY: AtomicU32 = AtomicU32::new(NO_KEY);
@@ -24,7 +24,7 @@ pub fn join(thread: &Thread) -> bool {
     thread.busy.set(1);
     // SAFETY: reads and restores the thread's error.
     let error = unsafe { *libc::__errno_location() };
-    if !segment::is_ready() {
+    if !state::is_ready() {
         segment::make();
     }
     let slot = take_slot();
@@ -115,7 +115,7 @@ fn key() -> u32 {
 unsafe extern "C" fn leave(_: Pointer) {
     let thread = thread();
     let slot = thread.slot.get();
-    if !segment::is_ready() || slot.is_null() || slot == segment::slot(0) {
+    if !state::is_ready() || slot.is_null() || slot == segment::slot(0) {
         return;
     }
     tick::stop(thread.timer.replace(0));

@@ -15,8 +15,8 @@
 //! The first call of a thread takes [`join`], which gives it a cell in the process's [`segment`]: a
 //! file of the folder that the variable `MALLARD_PROBE` names, mapped by the process and by the
 //! lab. The first call of a process makes the segment, and finds the real functions with [`loader`],
-//! which reads the loader's own list of objects. A forked child notices that it is one, and makes a
-//! segment of its own. If the lab wants a recording, [`record`] writes each call into [`chunks`]
+//! which reads the loader's own list of objects. A forked child notices by [`state`] that it is one,
+//! and makes a segment of its own. If the lab wants a recording, [`record`] writes each call into [`chunks`]
 //! instead of counting it. [`exit`] looks at the memory when the program ends. [`layout`] is the one
 //! description of the shared memory; the lab includes the same file.
 //!
@@ -27,6 +27,7 @@
 
 mod c;
 pub mod chunks;
+mod clock;
 mod count;
 mod cxx;
 mod exit;
@@ -38,6 +39,7 @@ mod loader;
 mod real;
 mod record;
 mod segment;
+mod state;
 mod tick;
 mod tls;
 mod trim;

@@ -16,8 +16,8 @@ use crate::chunks::*;
 use crate::file::Text;
 use crate::layout::Control;
 use crate::loader::Pointer;
-use crate::real;
 use crate::tls::Thread;
+use crate::{real, state};
 
 /// Whether this process records, and by which clock.
 static MODE: AtomicU32 = AtomicU32::new(OFF);
@@ -116,7 +116,7 @@ pub fn enter(thread: &'static Thread) -> Option<Recorder> {
     // the parent's.
     let ready = !thread.next.get().is_null()
         && thread.busy.get() == 0
-        && crate::segment::is_ready()
+        && state::is_ready()
         && MODE.load(Ordering::Relaxed) == BY_TSC;
     if !ready {
         return None;

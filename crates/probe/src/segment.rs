@@ -1,7 +1,6 @@
 //! The process's segment: makes the file and maps it.
 //!
-//! The control page tells whether this process has a segment. The kernel clears it in a forked
-//! child (`MADV_WIPEONFORK`), so a child notices by one load that it still has its parent's.
+//! [`state`] tells whether this process has one.
 
 use core::ffi::{CStr, c_char};
 use core::ptr::null_mut;
@@ -10,22 +9,7 @@ use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, Ordering};
 use crate::file::{self, Failed, Text, copy};
 use crate::layout::{self, Birth, Control, Header, Slot};
 use crate::tls::thread;
-use crate::{real, record};
-
-/// The state of the segment of this process.
-#[repr(C, align(4096))]
-struct Page {
-    state: AtomicU32,
-    _rest: [AtomicU32; 1023],
-}
-
-static PAGE: Page = Page {
-    state: AtomicU32::new(NONE),
-    _rest: [const { AtomicU32::new(0) }; 1023],
-};
-const NONE: u32 = 0;
-const BEING_MADE: u32 = 1;
-const READY: u32 = 2;
+use crate::{clock, real, record, state};
 
 /// The mapped segment; also that of the parent in a child that has none yet.
 static MAPPED: AtomicPtr<Header> = AtomicPtr::new(null_mut());
@@ -36,16 +20,10 @@ static TIMER_HZ: AtomicU32 = AtomicU32::new(0);
 /// The segment's file, to reserve more of it.
 static FILE: file::Path = file::Path::new();
 
-/// Whether this process has its segment.
-#[inline(always)]
-pub fn is_ready() -> bool {
-    PAGE.state.load(Ordering::Relaxed) == READY
-}
-
 /// The segment. Call it only in a process that has one.
 #[inline(always)]
 pub fn header() -> &'static Header {
-    // SAFETY: `MAPPED` is set before the state is `READY`, and stays mapped.
+    // SAFETY: `MAPPED` is set before the state says that the segment is ready, and stays mapped.
     unsafe { &*MAPPED.load(Ordering::Relaxed) }
 }
 
@@ -106,26 +84,13 @@ pub fn live() -> i64 {
 /// microseconds and happens once in a process.
 #[cold]
 pub fn make() {
-    match PAGE
-        .state
-        .compare_exchange(NONE, BEING_MADE, Ordering::Acquire, Ordering::Acquire)
-    {
-        Ok(_) => {}
-        Err(_) => {
-            while !is_ready() {
-                core::hint::spin_loop();
-            }
-            return;
+    if !state::begin() {
+        while !state::is_ready() {
+            core::hint::spin_loop();
         }
+        return;
     }
-    // SAFETY: the page is ours; without the advice the handler of forks does the same.
-    unsafe {
-        libc::madvise(
-            (&raw const PAGE).cast_mut().cast(),
-            4096,
-            libc::MADV_WIPEONFORK,
-        )
-    };
+    state::clear_in_children();
     let parents = MAPPED.load(Ordering::Relaxed);
     record::leave_parent();
     let made = in_folder().unwrap_or_else(private);
@@ -135,7 +100,7 @@ pub fn make() {
         // SAFETY: this child no longer uses its parent's segment. The parent does.
         unsafe { libc::munmap(parents.cast(), layout::LENGTH) };
     }
-    PAGE.state.store(READY, Ordering::Release);
+    state::finish();
 }
 
 /// The handlers of forks. The parent's counts live bytes just before, for the child.
@@ -149,13 +114,13 @@ pub fn watch_forks() {
         ) -> i32;
     }
     extern "C" fn prepare() {
-        if is_ready() {
+        if state::is_ready() {
             LIVE_AT_FORK.store(live(), Ordering::Relaxed);
             record::before_fork(thread());
         }
     }
     extern "C" fn child() {
-        PAGE.state.store(NONE, Ordering::Relaxed);
+        state::clear();
     }
     // SAFETY: the C library's function behind `pthread_atfork`; the handlers may run at any fork.
     unsafe { __register_atfork(Some(prepare), None, Some(child), core::ptr::null()) };
@@ -184,7 +149,7 @@ fn describe(parents: *mut Header) {
         libc::readlink(program, text.as_mut_ptr().cast(), room);
         copy(&text, &header.program);
     }
-    header.tsc.store(crate::count::now(), Ordering::Relaxed);
+    header.tsc.store(clock::now(), Ordering::Relaxed);
     header.used.store(1, Ordering::Relaxed);
     let name = real::serves().map_or(c"", |object| object.name());
     copy(name.to_bytes(), &header.allocator);

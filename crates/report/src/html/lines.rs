@@ -202,7 +202,7 @@ fn placement(chart: &Chart) -> Box<dyn Fn(f64) -> f64> {
     let (Some(&min), Some(&max)) = (xs.first(), xs.last()) else {
         return Box::new(|_| 0.5);
     };
-    if chart.axis == super::over_time::AXIS {
+    if chart.axis == super::scale::SECONDS {
         // Time passes evenly.
         let length = (max - min).max(f64::MIN_POSITIVE);
         return Box::new(move |x| (x - min) / length);

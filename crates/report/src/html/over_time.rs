@@ -7,13 +7,11 @@ use maud::{Markup, html};
 
 use super::chart::{Chart, Point, Series};
 use super::palette::{self, Look, Palette};
-use super::scale::Scale;
+use super::scale::{SECONDS, Scale};
 use super::{lines, thin};
 use crate::model::{Kind, Row};
 use crate::units;
 
-/// The axis of time.
-pub const AXIS: &str = "seconds";
 /// Points a second of time, of which a short curve has at least [`LEAST_POINTS`] in all.
 const POINTS_PER_SECOND: f64 = 10.0;
 const LEAST_POINTS: f64 = 200.0;
@@ -140,7 +138,7 @@ pub fn draw(row: &Row, names: &[&str], palette: &Palette, note: &str) -> Markup 
         title: format!("RSS over time in {}", row.label),
         note: note.to_owned(),
         rows: &rows,
-        axis: AXIS,
+        axis: SECONDS,
         series: of_allocators.chain(of_program).collect(),
         scale: Scale::fit(points.map(|(_, bytes)| *bytes as f64 / units::MIB)),
         reference: None,

@@ -4,6 +4,8 @@
 //! large. If the values span more than a factor of [`LOG_FROM`], the small ones would be invisible
 //! near zero, so the axis is logarithmic.
 
+/// The title of an axis of time.
+pub const SECONDS: &str = "seconds";
 /// The ratio of the largest to the smallest value above which an axis is logarithmic.
 pub const LOG_FROM: f64 = 20.0;
 
