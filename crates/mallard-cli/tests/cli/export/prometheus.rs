@@ -18,7 +18,7 @@ fn shared(name: &str) -> PathBuf {
 
 /// A running Prometheus.
 pub struct Prometheus {
-    _running: Running,
+    running: Running,
     address: String,
 }
 
@@ -40,47 +40,65 @@ scrape_configs:
             rules = folder.join("rules.yml").display(),
             address = server.address,
         );
-        let file = folder.join("prometheus.yml");
-        std::fs::write(&file, settings).unwrap();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = port.local_addr().unwrap().to_string();
-        drop(port);
+        std::fs::write(folder.join("prometheus.yml"), settings).unwrap();
+        // Whoever asks for a port may get this one before Prometheus takes it.
+        loop {
+            let port = TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = port.local_addr().unwrap().to_string();
+            drop(port);
+            if let Some(prometheus) = Prometheus::start_at(place, address) {
+                return prometheus;
+            }
+        }
+    }
+
+    /// Starts one with the settings in the folder, unless another program has the address.
+    fn start_at(place: &Place, address: String) -> Option<Prometheus> {
+        let folder = place.path();
         let log = std::fs::File::create(folder.join("prometheus.log")).unwrap();
+        let data = folder.join("data").display().to_string();
         let mut command = Command::new("prometheus");
         command
-            .arg(format!("--config.file={}", file.display()))
-            .arg(format!(
-                "--storage.tsdb.path={}",
-                folder.join("data").display()
-            ))
+            .arg("--config.file=prometheus.yml")
+            .arg(format!("--storage.tsdb.path={data}"))
             .arg(format!("--web.listen-address={address}"))
             .arg("--log.level=warn")
+            .current_dir(folder)
             .stderr(log);
-        let prometheus = Prometheus {
-            _running: Running::start(&mut command),
+        let mut prometheus = Prometheus {
+            running: Running::start(&mut command),
             address,
         };
         let begun = Instant::now();
-        while prometheus
-            .get("/-/ready")
-            .is_none_or(|reply| reply.status != 200)
-        {
+        while !prometheus.is_ready(&data) {
             let log = || place.text("prometheus.log");
+            if let Some(status) = prometheus.running.child.try_wait().unwrap() {
+                let log = log();
+                assert!(log.contains("address already in use"), "{status}: {log}");
+                return None;
+            }
             assert!(begun.elapsed() < LONG, "{}", log());
             std::thread::sleep(Duration::from_millis(50));
         }
-        prometheus
+        Some(prometheus)
     }
 
-    /// The answer; none before it listens.
+    /// Whether it serves: it alone, of all that may listen at the address, has its data there.
+    fn is_ready(&self, data: &str) -> bool {
+        let ok = |path: &str| self.get(path).filter(|reply| reply.status == 200);
+        ok("/-/ready").is_some()
+            && ok("/api/v1/status/flags").is_some_and(|reply| reply.text().contains(data))
+    }
+
+    /// The answer; none before it listens, and none from a program that talks otherwise.
     fn get(&self, path: &str) -> Option<Reply> {
         let mut stream = TcpStream::connect(&self.address).ok()?;
         stream.set_read_timeout(Some(LONG)).unwrap();
         // The older version of HTTP knows no answers in chunks.
-        write!(stream, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
+        write!(stream, "GET {path} HTTP/1.0\r\n\r\n").ok()?;
         let mut reply = Vec::new();
-        stream.read_to_end(&mut reply).unwrap();
-        Some(Reply::parse(&reply))
+        stream.read_to_end(&mut reply).ok()?;
+        reply.starts_with(b"HTTP/").then(|| Reply::parse(&reply))
     }
 
     /// The series of an expression, now.
