@@ -1,24 +1,12 @@
-//! The command line and its help.
-
-use std::ffi::OsString;
-use std::path::PathBuf;
-use std::time::Duration;
+//! The command line: assembles the commands, whose modules have their options, and their help.
 
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Parser, Subcommand};
-use mallard_measure::Cpus;
 
-use crate::baseline;
-use crate::choice::Choice;
-use crate::diagnose;
-use crate::diff;
-use crate::experiments::options::Options;
-use crate::export::Exports;
-use crate::exporter;
-use crate::extras;
-use crate::hooks::Hooks;
-use crate::service::{self, Subject};
-use crate::{leak, profile, record, replay, report, top, trace, tune};
+use crate::{
+    baseline, bench, compare, diagnose, diff, exec, exporter, extras, leak, list, profile, record,
+    replay, report, service, top, trace, tune,
+};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -43,11 +31,11 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    Bench(Bench),
-    Compare(Compare),
+    Bench(bench::Options),
+    Compare(compare::Options),
     Diff(diff::Diff),
     Report(report::Options),
-    Run(Run),
+    Run(exec::Options),
     Profile(profile::Options),
     Top(top::Options),
     Export(exporter::Options),
@@ -59,7 +47,7 @@ pub enum Command {
     Baseline(baseline::options::Options),
     Tune(tune::options::Options),
     Service(service::list::Options),
-    Allocators(Allocators),
+    Allocators(list::Options),
     Completions(extras::Completions),
     Man(extras::Man),
 }
@@ -126,303 +114,6 @@ Examples:
 
 Run `mallard COMMAND --help` for details.";
 
-/// List the allocators with their versions and files, or build the missing ones
-#[derive(Debug, clap::Args)]
-#[command(after_help = ALLOCATORS_EXAMPLES)]
-pub struct Allocators {
-    /// What to do: `list` (the default), or `build` those named, or all that are missing
-    #[arg(
-        value_name = "list|build",
-        value_enum,
-        hide_possible_values = true,
-        default_value = "list"
-    )]
-    pub what: Inventory,
-
-    /// The allocators [default: all]
-    #[arg(value_name = "NAME")]
-    pub only: Vec<String>,
-
-    #[command(flatten)]
-    pub choice: Choice,
-
-    /// Write the list as JSON
-    #[arg(long)]
-    pub json: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Inventory {
-    List,
-    Build,
-}
-
-const ALLOCATORS_EXAMPLES: &str = "\
-Examples:
-  mallard allocators
-  mallard allocators build                   the missing ones, once
-  mallard allocators build jemalloc mimalloc
-  mallard allocators --add mine=/opt/lib/libmine.so
-
-The exit code of a list is 1 if an allocator that was named is not ready.";
-
-/// Run the experiments on every allocator in turn and report the results
-///
-/// Each experiment is a small C or C++ program. Each of its rows runs several times on each
-/// allocator. The allocators take turns, and the machine's memory is warmed before each run. The
-/// figures are medians. The results are one CSV file per experiment, results.json with every run,
-/// and report.html.
-#[derive(Debug, clap::Args)]
-#[command(after_help = BENCH_EXAMPLES)]
-pub struct Bench {
-    /// Rows or sets of rows: `basic` (pairs, batch, arenas, tune, map), `full` (about fifty,
-    /// with real programs), or any names from `mallard bench list`. `list` runs nothing and tells
-    /// what there is; `contention` counts how often threads wait for Mallard's locks [default:
-    /// basic]
-    #[arg(value_name = "ROW")]
-    pub rows: Vec<String>,
-
-    /// What `full` in ROW is for
-    #[arg(short, long, value_enum, hide = true)]
-    pub suite: Option<Suite>,
-
-    /// What `list` in ROW is for
-    #[arg(long, hide = true)]
-    pub list: bool,
-
-    /// What ROW is for
-    #[arg(short = 'e', long = "experiments", value_delimiter = ',', hide = true)]
-    pub listed: Vec<String>,
-
-    /// What `contention` in ROW is for
-    #[arg(long, hide = true)]
-    pub contention: bool,
-
-    /// Measured runs of each row on each allocator [default: 5; with --quick 3; in full 5 to 15,
-    /// depending on their time, or 1 with --quick]
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub runs: Option<u32>,
-
-    /// At least so many runs, and more of short ones, until they have taken 3 s
-    #[arg(long, value_name = "N", conflicts_with = "runs", value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub min_runs: Option<u32>,
-
-    /// Do again what led to an earlier result: results.json, or the folder with it
-    #[arg(long, value_name = "FILE", conflicts_with_all = FIXED_BY_A_RESULT)]
-    pub from: Option<PathBuf>,
-
-    /// Print what would run and about how long, and run nothing
-    #[arg(long)]
-    pub dry_run: bool,
-
-    #[command(flatten)]
-    pub work: Options,
-
-    #[command(flatten)]
-    pub common: Common,
-}
-
-/// What `--from` takes from the result.
-const FIXED_BY_A_RESULT: [&str; 23] = [
-    "rows",
-    "suite",
-    "list",
-    "listed",
-    "contention",
-    "runs",
-    "min_runs",
-    "threads",
-    "quick",
-    "count",
-    "size",
-    "sets",
-    "narenas",
-    "decay",
-    "background_thread",
-    "together",
-    "touch",
-    "names",
-    "added",
-    "variants",
-    "cpus",
-    "timeout",
-    "no_warm",
-];
-
-/// The sets of rows that `bench` can run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Suite {
-    Basic,
-    Full,
-}
-
-const BENCH_EXAMPLES: &str = "\
-Examples:
-  mallard bench                                       all basic experiments, at full length
-  mallard bench --quick                               a first impression
-  mallard bench pairs -t 1,2,4 -a glibc,mallard       one experiment, two allocators
-  mallard bench full                                  the full set, in forty minutes
-  mallard bench larson redis                          some rows of it
-  mallard bench list                                  what there is to run
-  mallard bench --from mallard-results/latest         the same race again, to be compared by diff
-  mallard bench map --count 1M --add mine=/opt/lib/libmine.so
-  mallard bench contention                            waits for locks instead of times";
-
-/// Run your own program on every allocator in turn and report the results
-///
-/// Reports wall, user and system time, peak memory, page faults, exit status, and whether the
-/// program's standard output is the same as under glibc. Of a service (--service): the metrics of
-/// its load, CPU time, memory over time and after the load. The results are compare.csv,
-/// compare.json and compare.html.
-#[derive(Debug, clap::Args)]
-#[command(after_help = COMPARE_EXAMPLES, override_usage = "mallard compare [OPTIONS] -- <PROGRAM> [ARGS]...\n       mallard compare [OPTIONS] --service <NAME|FILE>")]
-pub struct Compare {
-    /// Option string for the allocators that read one (Mallard, jemalloc); checked before anything
-    /// runs. To compare strings with each other, use --variant
-    #[arg(long, value_name = "STRING")]
-    pub conf: Option<String>,
-
-    /// Measured runs of the program on each allocator [default: 6, the fewest for intervals of 95
-    /// %]
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub runs: Option<u32>,
-
-    /// At least so many runs, and more of a short program, until they have taken 3 s
-    #[arg(long, value_name = "N", conflicts_with = "runs", value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub min_runs: Option<u32>,
-
-    /// Print what would run, and run nothing
-    #[arg(long)]
-    pub dry_run: bool,
-
-    /// Unmeasured runs on each allocator before the measured ones
-    #[arg(short, long, value_name = "N", default_value_t = 1)]
-    pub warmup: u32,
-
-    /// File to use as the program's standard input [default: no input]
-    #[arg(long, value_name = "FILE")]
-    pub input: Option<PathBuf>,
-
-    #[command(flatten)]
-    pub hooks: Hooks,
-
-    /// Print the program's own output after each run
-    #[arg(long)]
-    pub show_output: bool,
-
-    /// Count runs whatever their exit code or signal
-    #[arg(long)]
-    pub ignore_failure: bool,
-
-    /// Name of the program in tables and files [default: its file name]
-    #[arg(short, long, value_name = "NAME")]
-    pub name: Option<String>,
-
-    #[command(flatten)]
-    pub common: Common,
-
-    #[command(flatten)]
-    pub subject: Subject,
-
-    /// The program and its arguments
-    #[arg(trailing_var_arg = true, value_names = ["PROGRAM", "ARGS"], required_unless_present_any = ["service", "start"])]
-    pub program: Vec<OsString>,
-}
-
-const COMPARE_EXAMPLES: &str = "\
-Examples:
-  mallard compare -- sort big.txt
-  mallard compare -a glibc,mallard,jemalloc -r 10 -- python3 script.py
-  mallard compare --input queries.sql -- sqlite3 data.db
-  mallard compare -a as-is,mallard -- ./server         the malloc that it has anyway, beside Mallard
-  mallard compare --service redis                      a server under its load; see `mallard service`
-  mallard compare --variant lean=mallard:dirty_decay_ms:0 -a glibc,mallard -- ./test
-  mallard compare --add mine=/opt/lib/libmine.so -- ./server --self-test";
-
-/// What `bench` and `compare` share.
-#[derive(Debug, clap::Args)]
-pub struct Common {
-    #[command(flatten)]
-    pub choice: Choice,
-
-    /// Folder for the results; created if it does not exist [default: a new one in
-    /// mallard-results, with `latest` beside it]
-    #[arg(short, long, value_name = "FOLDER")]
-    pub output: Option<PathBuf>,
-
-    /// CPUs to run on, such as 0-3,8 [default: all]
-    #[arg(short, long, value_name = "LIST")]
-    pub cpus: Option<Cpus>,
-
-    /// Kill a run that takes longer than this, such as 90, 45s or 1m; 0 for no limit [default: 10m
-    /// for bench, none for compare]
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    pub timeout: Option<Duration>,
-
-    /// Do not warm the machine's memory before each run
-    #[arg(long)]
-    pub no_warm: bool,
-
-    /// Run the first allocator against itself too, and tell from which difference on the runs show
-    /// one (A/A)
-    #[arg(long)]
-    pub aa: bool,
-
-    #[command(flatten)]
-    pub exports: Exports,
-}
-
-impl Common {
-    /// The time limit of one run.
-    pub fn limit(&self, default: Option<u64>) -> Option<Duration> {
-        let default = default.map(Duration::from_secs);
-        self.timeout.or(default).filter(|limit| !limit.is_zero())
-    }
-}
-
-/// Reads the number of a process.
-pub fn process(text: &str) -> Result<u32, String> {
-    let number = text.parse().ok().filter(|number| *number > 0);
-    number.ok_or_else(|| "expected the number of a process, such as 1234".to_owned())
-}
-
-/// Reads `90` as seconds, and `1m 30s` as it stands.
-pub fn duration(text: &str) -> Result<Duration, String> {
-    if let Ok(seconds) = text.trim().parse::<f64>()
-        && let Ok(time) = Duration::try_from_secs_f64(seconds)
-    {
-        return Ok(time);
-    }
-    humantime::parse_duration(text)
-        .map_err(|_| "expected seconds such as 90, or a time such as 45s, 1m or 1h 30m".to_owned())
-}
-
-/// Run a program on Mallard
-///
-/// The program replaces this command's process, so its input, output, signals and exit code pass
-/// through unchanged.
-#[derive(Debug, clap::Args)]
-#[command(after_help = RUN_EXAMPLES, override_usage = "mallard run [OPTIONS] -- <PROGRAM> [ARGS]...")]
-pub struct Run {
-    /// Options for the allocator, such as narenas:4,dirty_decay_ms:1000; checked before the program
-    /// starts
-    #[arg(long, value_name = "STRING")]
-    pub conf: Option<String>,
-
-    #[command(flatten)]
-    pub choice: Choice,
-
-    /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, value_names = ["PROGRAM", "ARGS"])]
-    pub program: Vec<OsString>,
-}
-
-const RUN_EXAMPLES: &str = "\
-Examples:
-  mallard run -- redis-server
-  mallard run --conf narenas:4,dirty_decay_ms:1000 -- ./server
-  mallard run -a jemalloc -- ./server";
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -445,22 +136,6 @@ mod tests {
                 name == "help" || TEMPLATE.contains(&line),
                 "`{name}` is missing"
             );
-        }
-    }
-
-    #[test]
-    fn times_are_seconds_or_have_units() {
-        for (text, seconds) in [
-            ("90", 90.0),
-            ("0", 0.0),
-            ("1.5", 1.5),
-            ("45s", 45.0),
-            ("1m 30s", 90.0),
-        ] {
-            assert_eq!(duration(text).unwrap().as_secs_f64(), seconds, "{text}");
-        }
-        for text in ["", "x", "-1", "1 fortnight"] {
-            assert!(duration(text).is_err(), "{text}");
         }
     }
 

@@ -11,6 +11,7 @@ use mallard_report::stats;
 use serde::{Deserialize, Serialize};
 
 use crate::exit::usage;
+use crate::preparation;
 
 /// The options by which every command chooses allocators.
 #[derive(Debug, Clone, Default, clap::Args, Serialize, Deserialize)]
@@ -325,7 +326,7 @@ pub fn one(choice: &Choice, default: &str) -> Result<Allocator> {
 }
 
 fn prepared(catalog: &Catalog, name: &str) -> Result<Allocator> {
-    crate::session::prepare(catalog, name)?.map_err(|unavailable| {
+    preparation::prepare(catalog, name)?.map_err(|unavailable| {
         let advice = match unavailable.advice.as_str() {
             "" => String::new(),
             advice => format!("; {advice}"),

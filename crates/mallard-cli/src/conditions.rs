@@ -4,7 +4,7 @@
 use mallard_measure::Cpus;
 use mallard_report::units;
 
-use crate::args::Common;
+use crate::common::Common;
 use crate::runs::Runs;
 use crate::workloads;
 

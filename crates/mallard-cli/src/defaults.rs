@@ -10,7 +10,6 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 
 use anyhow::{Context, Result};
 use clap::parser::ValueSource;
@@ -18,6 +17,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, CommandFactory};
 use toml::{Table, Value};
 
 use crate::args::Args;
+use crate::command_line;
 use crate::exit::usage;
 
 const FILE: &str = "mallard.toml";
@@ -27,9 +27,6 @@ const VARIABLE: &str = "MALLARD_TOML";
 const ALL: &str = "defaults";
 /// Tables that describe a service.
 const OF_SERVICE: [&str; 2] = ["service", "metrics"];
-
-/// The command line with the defaults, for the results.
-static WORDS: Mutex<Vec<OsString>> = Mutex::new(Vec::new());
 
 /// The words of the command line, with those of the file.
 pub fn words() -> Result<Vec<OsString>> {
@@ -45,22 +42,8 @@ pub fn words() -> Result<Vec<OsString>> {
             words
         }
     };
-    keep(words.clone());
+    command_line::keep(words.clone());
     Ok(words)
-}
-
-/// Notes the command that is run instead of the one that was typed.
-pub fn keep(words: Vec<OsString>) {
-    *WORDS.lock().expect("nothing panics with the lock") = words;
-}
-
-/// The command line that leads to what is being done.
-pub fn command_line() -> Vec<String> {
-    let words = WORDS.lock().expect("nothing panics with the lock");
-    let words = words.iter();
-    words
-        .map(|word| word.to_string_lossy().into_owned())
-        .collect()
 }
 
 fn read() -> Result<Option<(PathBuf, Table)>> {

@@ -4,10 +4,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use clap::CommandFactory;
 use clap_complete::Shell;
 
-use crate::args::Args;
 use crate::say::{self, say};
 
 /// Print completions for a shell
@@ -33,18 +31,20 @@ pub struct Man {
     pub folder: std::path::PathBuf,
 }
 
-pub fn completions(options: &Completions) -> Result<ExitCode> {
+/// Prints the completions of the whole command line.
+pub fn completions(options: &Completions, mut commands: clap::Command) -> Result<ExitCode> {
     let mut text = Vec::new();
-    clap_complete::generate(options.shell, &mut Args::command(), "mallard", &mut text);
+    clap_complete::generate(options.shell, &mut commands, "mallard", &mut text);
     say::text(&String::from_utf8_lossy(&text))?;
     Ok(ExitCode::SUCCESS)
 }
 
-pub fn man(options: &Man) -> Result<ExitCode> {
+/// Writes the pages of the whole command line.
+pub fn man(options: &Man, commands: clap::Command) -> Result<ExitCode> {
     let folder: &Path = &options.folder;
     let failed = || format!("cannot write manual pages into {}", folder.display());
     std::fs::create_dir_all(folder).with_context(failed)?;
-    clap_mangen::generate_to(Args::command().disable_help_subcommand(true), folder)
+    clap_mangen::generate_to(commands.disable_help_subcommand(true), folder)
         .with_context(failed)?;
     say!(
         "Wrote mallard.1 and a page for each command into {}",

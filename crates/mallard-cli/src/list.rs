@@ -6,12 +6,51 @@ use anyhow::Result;
 use console::{StyledObject, style};
 use mallard_allocators::{Allocator, Catalog, Standing, Unavailable};
 
-use crate::args::{Allocators, Inventory};
-use crate::choice;
+use crate::choice::{self, Choice};
+use crate::preparation;
 use crate::say::say;
-use crate::session;
 
-pub fn run(options: &Allocators) -> Result<ExitCode> {
+/// List the allocators with their versions and files, or build the missing ones
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Options {
+    /// What to do: `list` (the default), or `build` those named, or all that are missing
+    #[arg(
+        value_name = "list|build",
+        value_enum,
+        hide_possible_values = true,
+        default_value = "list"
+    )]
+    pub what: Inventory,
+
+    /// The allocators [default: all]
+    #[arg(value_name = "NAME")]
+    pub only: Vec<String>,
+
+    #[command(flatten)]
+    pub choice: Choice,
+
+    /// Write the list as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Inventory {
+    List,
+    Build,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  mallard allocators
+  mallard allocators build                   the missing ones, once
+  mallard allocators build jemalloc mimalloc
+  mallard allocators --add mine=/opt/lib/libmine.so
+
+The exit code of a list is 1 if an allocator that was named is not ready.";
+
+pub fn run(options: &Options) -> Result<ExitCode> {
     let catalog = options.choice.catalog()?;
     let names = match &options.only[..] {
         [] => catalog.names().map(str::to_owned).collect(),
@@ -62,7 +101,7 @@ fn list(catalog: &Catalog, names: &[String], named: bool) -> Result<ExitCode> {
 fn build(catalog: &Catalog, names: &[String]) -> Result<ExitCode> {
     let mut failed = false;
     for name in names {
-        match session::prepare(catalog, name)? {
+        match preparation::prepare(catalog, name)? {
             Ok(allocator) => say!("{} {name} {}", style("✓").green(), allocator.version)?,
             Err(missing) => {
                 failed = true;

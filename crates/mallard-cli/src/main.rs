@@ -1,7 +1,6 @@
 //! `mallard`, the lab: runs programs and experiments on Mallard and other allocators, side by side.
 //!
-//! Each command is a module: [`bench`] (the basic [`experiments`], the full [`suite`] and
-//! [`contention`]), [`compare`] (the user's own program), [`exec`] (`mallard run`), [`profile`]
+//! Each command is a module: [`bench`] (the basic [`experiments`] and the full [`suite`]), [`compare`] (the user's own program), [`exec`] (`mallard run`), [`profile`]
 //! (heap profiles), [`leak`] (what is never freed), [`record`], [`replay`] and [`trace`] (what a
 //! program allocates, in order), [`top`] (processes, live), [`exporter`] (`mallard export`),
 //! [`service`] (servers as subjects), [`tune`] (options), [`baseline`] (limits for changes),
@@ -11,6 +10,12 @@
 //! In a race, the allocators take turns on a row of measurements; [`runs`] decides how often. The
 //! folder receives the results. The session prepares allocators, shows progress and stops on a
 //! signal.
+//!
+//! A module uses only modules below it, so no two use each other, directly or over others. At the
+//! top are [`args`], which assembles the commands, and [`defaults`]. Below are the commands, which
+//! have their own options; options that several share are in [`common`], [`choice`], [`service`]
+//! and [`hooks`], and [`values`] reads what is given to them. What two commands need is in a module
+//! below both: [`recording`], [`request`], [`preparation`], [`limit`], [`command_line`].
 //! `mallard_measure` runs and measures a process, `mallard_allocators` finds and builds allocators,
 //! and `mallard_report` shows the results.
 
@@ -19,9 +24,10 @@ mod args;
 mod baseline;
 mod bench;
 mod choice;
+mod command_line;
+mod common;
 mod compare;
 mod conditions;
-mod contention;
 mod defaults;
 mod diagnose;
 mod diff;
@@ -35,17 +41,20 @@ mod folder;
 mod hooks;
 mod lazy;
 mod leak;
+mod limit;
 mod list;
 mod machine;
 mod noise;
 mod outlook;
+mod preparation;
 mod profile;
 mod progress;
 mod race;
 mod record;
-mod repeat;
+mod recording;
 mod replay;
 mod report;
+mod request;
 mod runs;
 mod say;
 mod service;
@@ -56,11 +65,12 @@ mod suite;
 mod top;
 mod trace;
 mod tune;
+mod values;
 mod workloads;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 use args::{Args, Command};
 
@@ -92,7 +102,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Tune(options) => tune::run(&options),
         Command::Service(options) => service::list::run(&options),
         Command::Allocators(options) => list::run(&options),
-        Command::Completions(options) => extras::completions(&options),
-        Command::Man(options) => extras::man(&options),
+        Command::Completions(options) => extras::completions(&options, Args::command()),
+        Command::Man(options) => extras::man(&options, Args::command()),
     }
 }

@@ -8,25 +8,23 @@ use std::time::{Instant, SystemTime};
 
 use anyhow::{Context, Result, bail};
 use console::style;
-use mallard_allocators::{Allocator, Catalog, Kind as AllocatorKind, State, Unavailable};
+use mallard_allocators::{Allocator, Kind as AllocatorKind, Unavailable};
 use mallard_measure::{Cpus, Launcher, Stop};
 use mallard_report::model::{AllocatorInfo, Experiment, Kind, Results, SCHEMA};
 use mallard_report::{TerminalOptions, terminal, units};
 use sha2::{Digest, Sha256};
 
-use crate::args::Common;
 use crate::choice::{self, Chosen, Variant};
-use crate::defaults;
+use crate::command_line;
+use crate::common::Common;
 use crate::exit::{INTERRUPTED, Interrupted, usage};
 use crate::export::Exports;
 use crate::folder::Folder;
 use crate::machine;
 use crate::noise;
+use crate::preparation::{Prepared, prepare_beside};
 use crate::progress::Spinner;
 use crate::say;
-
-/// A requested allocator, or why it is not available.
-type Prepared = Result<Allocator, Unavailable>;
 
 /// Everything that is checked and prepared before the first measurement.
 pub struct Session {
@@ -43,31 +41,6 @@ pub struct Session {
     load: String,
     started: SystemTime,
     clock: Instant,
-}
-
-/// Prepares one allocator, and shows a line on the terminal meanwhile.
-pub fn prepare(catalog: &Catalog, name: &str) -> Result<Prepared> {
-    let spinner = Spinner::new();
-    prepare_beside(catalog, name, &spinner)
-}
-
-fn prepare_beside(catalog: &Catalog, name: &str, spinner: &Spinner) -> Result<Prepared> {
-    let mut announced = false;
-    let prepared = catalog.prepare(name, &mut |progress| match progress.state {
-        State::Building => {
-            if !announced {
-                announced = true;
-                spinner.say(&format!(
-                    "Building {} (only the first time)",
-                    progress.allocator
-                ));
-            }
-            spinner.show(format!("{}: {}", progress.allocator, progress.line));
-        }
-        State::Probing => spinner.show(format!("Checking {}", progress.allocator)),
-        State::Ready | State::Unavailable => {}
-    })?;
-    Ok(prepared)
 }
 
 impl Session {
@@ -211,7 +184,7 @@ impl Session {
             title,
             started: humantime::format_rfc3339_seconds(self.started).to_string(),
             elapsed_seconds: self.clock.elapsed().as_secs_f64(),
-            command: defaults::command_line(),
+            command: command_line::words(),
             settings,
             machine,
             allocators: self.prepared.iter().map(info).collect(),

@@ -102,7 +102,7 @@ impl Target {
     /// In a line, as a user would type it.
     pub fn shown(&self) -> String {
         match self {
-            Target::Program { words, .. } => crate::compare::command_line(words),
+            Target::Program { words, .. } => crate::command_line::typed(words),
             Target::Service { service, .. } => format!("the service {}", service.name),
             Target::Recording(alone) => format!("the recording {}", alone.file.display()),
         }

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use super::gate::Gate;
 use super::verdicts::Inconclusive;
-use crate::args::duration;
 use crate::choice::Choice;
+use crate::limit::Within;
 use crate::service::Subject;
-use crate::tune::Within;
+use crate::values::duration;
 
 /// Keep figures that a later change must not make worse, and check them
 ///

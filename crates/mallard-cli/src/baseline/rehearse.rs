@@ -22,8 +22,8 @@ use super::options::Rehearse;
 use super::verdicts::Outcome;
 use super::{SAVED_BLOCKS, against, is_saved};
 use crate::exit::{CANNOT_TELL, usage};
+use crate::limit::Within;
 use crate::say::{self, say};
-use crate::tune::Within;
 
 /// A default plant is beyond its limit by this factor: 8 % for a limit of 5 %.
 const BEYOND: f64 = 1.6;

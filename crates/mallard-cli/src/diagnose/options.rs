@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::args::{duration, process};
 use crate::service::Subject;
+use crate::values::{duration, process};
 
 /// Find out whether malloc is a program's bottleneck, and why
 ///

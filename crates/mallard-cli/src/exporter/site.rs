@@ -236,7 +236,7 @@ impl Site {
             .and_then(|reader| reader.ask(request, Consent::SharedOnly, PATIENCE));
         match asked {
             Ok(()) => {
-                let done = crate::top::request::done(request);
+                let done = crate::request::done(request);
                 Answer::of(PLAIN, format!("process {pid} {done}\n"))
             }
             Err(error) => refusal(&error),

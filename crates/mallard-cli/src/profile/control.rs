@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use mallard_live::request::Request;
 
-use crate::top::request;
+use crate::request;
 
 /// Sampling in a running process. It begins and ends at once, for all threads; the process must
 /// allocate to take note of the request.

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::control::Control;
-use crate::args::duration;
+use crate::values::duration;
 use mallard_profile::view::View;
 use mallard_profile::view::rows::By;
 

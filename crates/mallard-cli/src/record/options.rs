@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::amount::Bytes;
-use crate::args::duration;
 use crate::choice::Choice;
 use crate::service::Subject;
+use crate::values::duration;
 
 /// Record what a program allocates, with its times
 ///

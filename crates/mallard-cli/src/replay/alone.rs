@@ -5,14 +5,14 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use mallard_measure::{Launcher, Measurement, Spec, Stop};
-use mallard_trace::Recording;
 
 use super::options::{Speed, Touch};
-use super::processes::{self, Wanted};
 use super::{Base, arguments, base, compile, cpu};
 use crate::exit::Interrupted;
+use crate::recording::processes::{self, Wanted};
+use crate::recording::{open, tell_state};
 use crate::workloads::{Answer, MAX_ANSWER_BYTES, Workloads};
 
 /// A recording that is ready to be replayed.
@@ -29,10 +29,8 @@ pub struct Alone {
 impl Alone {
     /// Compiles the recording's process with the most calls, and measures the replay's own cost.
     pub fn new(file: &Path, launcher: &Launcher, stop: &Stop) -> Result<Alone> {
-        let shown = file.display();
-        let mut recording =
-            Recording::open(file).with_context(|| format!("cannot read {shown}"))?;
-        crate::trace::tell_state(file, &recording);
+        let mut recording = open(file)?;
+        tell_state(file, &recording);
         let subject = processes::one(Wanted::Most, file, &mut recording)?;
         let program = Workloads::install(launcher.folder())?.plain("replay");
         let own = launcher.folder().join("plan");

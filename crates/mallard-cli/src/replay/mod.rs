@@ -8,7 +8,6 @@ pub mod alone;
 mod cached;
 mod fidelity;
 pub mod options;
-pub mod processes;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -27,6 +26,7 @@ use crate::conditions::LIMIT_SECONDS;
 use crate::exit::usage;
 use crate::progress::{Progress, Spinner};
 use crate::race::{self, Entry, Race, Start};
+use crate::recording::{open, processes, tell_state};
 use crate::runs::Runs;
 use crate::session::Session;
 use crate::workloads::{self, MAX_ANSWER_BYTES, Workloads};
@@ -52,9 +52,8 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         Some(name) => Some(program::check(&name.to_string_lossy())?),
         None => None,
     };
-    let mut recording =
-        Recording::open(path).with_context(|| format!("cannot read {}", path.display()))?;
-    crate::trace::tell_state(path, &recording);
+    let mut recording = open(path)?;
+    tell_state(path, &recording);
     let wanted = options.process.unwrap_or_default();
     let (replayed, left) = processes::chosen(wanted, path, &mut recording)?;
     let processes: usize = replayed.iter().map(|subject| subject.processes.len()).sum();

@@ -3,9 +3,10 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use super::processes::Wanted;
 use crate::amount::Bytes;
-use crate::args::{Common, duration};
+use crate::common::Common;
+use crate::recording::processes::Wanted;
+use crate::values::duration;
 
 /// Replay a recording on every allocator in turn and report the results
 ///

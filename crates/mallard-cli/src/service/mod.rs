@@ -1,10 +1,8 @@
 //! Services as subjects: `--service` and the options that describe a server on the command line.
 //!
 //! [`Subject`] is what the user gave. [`work`] is a service in a race: it drives each run and turns
-//! it into figures. [`compare`] is `mallard compare` on a service, and [`list`] is `mallard
-//! service`, which prints the presets and tries a description.
+//! it into figures. [`list`] is `mallard service`, which prints the presets and tries a description.
 
-pub mod compare;
 pub mod list;
 pub mod work;
 
@@ -15,8 +13,8 @@ use anyhow::Result;
 use mallard_service::{Loop, Service, file, presets};
 use serde::{Deserialize, Serialize};
 
-use crate::args::duration;
 use crate::exit::usage;
+use crate::values::duration;
 
 /// A server as the subject, instead of a program that ends by itself.
 #[derive(Debug, Clone, Default, clap::Args, Serialize, Deserialize)]

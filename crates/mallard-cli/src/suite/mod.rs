@@ -7,10 +7,7 @@
 
 mod basic;
 pub mod programs;
-mod run;
 mod workloads;
-
-pub use run::{list, run};
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -2,15 +2,13 @@
 //!
 //! `mallard_live` finds and reads them. [`row`] keeps the last look at each for rates, [`columns`]
 //! is the table, [`json`] its form for scripts, [`screen`] the program on a terminal with its
-//! [`details`] of one process, and the [`sites`] of its heap profile. [`request`] is what is asked
-//! of a process, which `mallard profile
-//! --start` does as well. `mallard export` has the same processes, and shows figures in the same form.
+//! [`details`] of one process, and the [`sites`] of its heap profile. `mallard export` has the
+//! same processes, and shows figures in the same form.
 
 pub mod columns;
 mod details;
 mod json;
 mod options;
-pub mod request;
 pub mod row;
 mod screen;
 mod sites;

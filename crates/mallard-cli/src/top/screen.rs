@@ -21,7 +21,8 @@ use super::details::{self, TABS, Tab};
 use super::options::Options;
 use super::row::{Row, Watch};
 use super::sites::Sites;
-use super::{request, unread};
+use super::unread;
+use crate::request;
 
 /// How long a request may hold up the screen.
 const PATIENCE: Duration = Duration::from_millis(1500);

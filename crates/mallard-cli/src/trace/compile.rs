@@ -7,8 +7,9 @@ use anyhow::{Context, Result};
 use mallard_report::units;
 use mallard_trace::plan;
 
-use super::{Input, open, tell_state};
-use crate::replay::processes::{self, Wanted};
+use super::Input;
+use crate::recording::processes::{self, Wanted};
+use crate::recording::{open, tell_state};
 use crate::say::say;
 
 /// Compile a process of a recording, or one with all that it forked, into the plan of a replay

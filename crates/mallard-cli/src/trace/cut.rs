@@ -10,10 +10,11 @@ use mallard_report::units;
 use mallard_trace::cut::{self, Part};
 use mallard_trace::event::UNIT_NS;
 
-use super::{Input, open, tell_state};
-use crate::args::duration;
+use super::Input;
 use crate::exit::usage;
+use crate::recording::{open, tell_state};
 use crate::say::say;
+use crate::values::duration;
 
 /// Write a part of a recording as a recording
 ///

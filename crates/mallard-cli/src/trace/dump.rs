@@ -7,7 +7,8 @@ use anyhow::Result;
 use mallard_trace::Event;
 use mallard_trace::event::UNIT_NS;
 
-use super::{Input, open, tell_state};
+use super::Input;
+use crate::recording::{open, tell_state};
 
 /// Print the events of a recording as text, in the order of their times
 ///

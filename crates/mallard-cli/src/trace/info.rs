@@ -10,7 +10,8 @@ use mallard_trace::summary::{self, Process};
 use mallard_trace::{Recording, description};
 use serde_json::json;
 
-use super::{Input, open, tell_state};
+use super::Input;
+use crate::recording::{open, tell_state};
 use crate::say;
 
 /// Tell what a recording holds

@@ -6,11 +6,10 @@ mod dump;
 mod import;
 mod info;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
-use mallard_trace::Recording;
+use anyhow::Result;
 
 /// Look into a recording, cut it, or import another tool's
 #[derive(Debug, clap::Args)]
@@ -43,34 +42,6 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         What::Compile(options) => compile::run(options),
         What::Cut(options) => cut::run(options),
         What::Import(options) => import::run(options),
-    }
-}
-
-fn open(path: &Path) -> Result<Recording<std::fs::File>> {
-    Recording::open(path).with_context(|| format!("cannot read {}", path.display()))
-}
-
-/// Tells what is missing of a file, on standard error.
-pub fn tell_state(path: &Path, recording: &Recording<std::fs::File>) {
-    let state = recording.state();
-    if state.cut > 0 {
-        eprintln!(
-            "{}: cut: {} bytes after the last whole chunk are left out",
-            path.display(),
-            state.cut
-        );
-    } else if recording.end.is_none() {
-        eprintln!(
-            "{}: it has no end: its writer did not finish it",
-            path.display()
-        );
-    }
-    if state.damaged > 0 {
-        eprintln!(
-            "{}: {} damaged chunks are left out",
-            path.display(),
-            state.damaged
-        );
     }
 }
 

@@ -25,6 +25,7 @@ use mallard_report::stats::BASELINE;
 use crate::choice::Choice;
 use crate::exit::{self, INTERRUPTED, usage};
 use crate::folder::Folder;
+use crate::preparation;
 use crate::replay::alone::Alone;
 use crate::say::{self, say};
 use crate::service::work;
@@ -32,7 +33,6 @@ use crate::session;
 use crate::subject::{Conditions, Subject, Target};
 use lab::Bench;
 use objective::Goal;
-pub use objective::Within;
 use options::Options;
 use search::Outcome;
 use space::{Knob, Setting};
@@ -168,7 +168,7 @@ fn allocators(choice: &Choice) -> Result<Vec<Allocator>> {
     }
     let mut allocators = Vec::new();
     for name in &chosen.names {
-        match session::prepare(&chosen.catalog, name)? {
+        match preparation::prepare(&chosen.catalog, name)? {
             Ok(allocator) => allocators.push(allocator),
             Err(missing) => eprintln!("{name} is skipped: {}", missing.reason),
         }

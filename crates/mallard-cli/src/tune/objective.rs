@@ -1,10 +1,9 @@
 //! What is to become better, and what may not become worse for it.
 
-use std::str::FromStr;
-
 use mallard_report::model::Metric;
 
 use crate::exit::usage;
+use crate::limit::Within;
 use crate::subject::{Figures, figure};
 
 /// What is to become better.
@@ -18,36 +17,6 @@ pub enum Objective {
     Memory,
     /// Throughput and memory alike
     Balanced,
-}
-
-/// A metric that may rise, or fall, by this share at most.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Within {
-    pub metric: String,
-    /// Signed: 0.1 for +10 %, −0.03 for −3 %.
-    pub change: f64,
-}
-
-impl FromStr for Within {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Within, String> {
-        let wrong =
-            || format!("'{text}': expected a metric and its change, such as rss=+10% or qps=-3%");
-        let (metric, change) = text.split_once('=').ok_or_else(wrong)?;
-        let number = change.trim().strip_suffix('%').ok_or_else(wrong)?;
-        let percent: f64 = number
-            .trim_start_matches('+')
-            .parse()
-            .map_err(|_| wrong())?;
-        if metric.trim().is_empty() || !percent.is_finite() || percent <= -100.0 {
-            return Err(wrong());
-        }
-        Ok(Within {
-            metric: metric.trim().to_owned(),
-            change: percent / 100.0,
-        })
-    }
 }
 
 /// An objective on the metrics that a subject has.

@@ -4,10 +4,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::objective::{Objective, Within};
-use crate::args::duration;
+use super::objective::Objective;
 use crate::choice::Choice;
+use crate::limit::Within;
 use crate::service::Subject;
+use crate::values::duration;
 
 /// Find a short option string for a program, a service or a recording, or that the defaults are
 /// best

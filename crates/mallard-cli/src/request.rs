@@ -1,4 +1,5 @@
-//! Asks a process to sample, to stop that, or to return its free memory.
+//! Asks a process to sample, to stop that, or to return its free memory, for `top`, `profile` and
+//! `export`.
 
 use std::process::ExitCode;
 use std::time::Duration;

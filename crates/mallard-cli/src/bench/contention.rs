@@ -17,7 +17,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use mallard_allocators::counting;
 use mallard_measure::{Cpus, End, Launcher, Spec, Stop};
 
-use crate::args::Bench;
+use super::Options;
 use crate::conditions::LIMIT_SECONDS;
 use crate::exit::usage;
 use crate::folder::Folder;
@@ -146,7 +146,7 @@ impl Line {
     }
 }
 
-pub fn run(options: &Bench, names: &[String]) -> Result<ExitCode> {
+pub fn run(options: &Options, names: &[String]) -> Result<ExitCode> {
     let loads = select(names)?;
     if let Some(option) = options.work.given_beside_threads() {
         return Err(usage(format!("{option} does not apply to contention")));
@@ -202,7 +202,7 @@ struct Counter<'a> {
     /// The file to which the library appends its counts.
     counts: PathBuf,
     cpus: Option<Cpus>,
-    options: &'a Bench,
+    options: &'a Options,
 }
 
 impl Counter<'_> {

@@ -13,9 +13,7 @@ use mallard_measure::{Cpus, End, Measurement, Purpose, Spec};
 use mallard_report::model::{About, Cell, Experiment, Failure, Kind, Metric, Row, Run};
 use mallard_report::{stats, suite, units};
 
-use super::{Command, Place, Program, Real, Reported, Running, SuiteRow, programs};
-use crate::args::Bench;
-use crate::bench;
+use super::{Options, subject};
 use crate::conditions::{self, LIBRARY_PATH, LIMIT_SECONDS};
 use crate::exit::{CANNOT_TELL, usage};
 use crate::machine;
@@ -25,6 +23,7 @@ use crate::race::{self, Beside, Entry, Failed, Race, Start};
 use crate::runs::Runs;
 use crate::say::say;
 use crate::session::{self, Session};
+use crate::suite::{Command, Place, Program, Real, Reported, Running, SuiteRow, programs};
 use crate::workloads::{self, MAX_ANSWER_BYTES, Workloads};
 
 const _: () = assert!(mallard_measure::MOST_SYSCALLS == mallard_report::suite::MOST_SYSCALLS);
@@ -70,10 +69,10 @@ pub fn list(names: &[String]) -> Result<ExitCode> {
 }
 
 fn chosen(names: &[String]) -> Result<Vec<&'static SuiteRow>> {
-    super::select(names).map_err(usage)
+    crate::suite::select(names).map_err(usage)
 }
 
-pub fn run(options: &Bench, names: &[String]) -> Result<ExitCode> {
+pub fn run(options: &Options, names: &[String]) -> Result<ExitCode> {
     let (skipped, rows): (Vec<_>, Vec<_>) = (chosen(names)?.into_iter())
         .map(|row| (row, row.skipped(machine::numa_nodes())))
         .partition(|(_, skipped)| skipped.is_some());
@@ -96,12 +95,7 @@ pub fn run(options: &Bench, names: &[String]) -> Result<ExitCode> {
     if options.dry_run {
         return tell(options, &rows, runs);
     }
-    let session = Session::open(
-        "bench",
-        &bench::subject("full", names),
-        &options.common,
-        None,
-    )?;
+    let session = Session::open("bench", &subject("full", names), &options.common, None)?;
     let workloads = Workloads::install(session.launcher.folder())?;
     let ignored = conditions::foreign_settings();
     let suite = Suite {
@@ -144,7 +138,7 @@ struct Effort {
 }
 
 impl Effort {
-    fn of(options: &Bench, runs: Runs) -> Effort {
+    fn of(options: &Options, runs: Runs) -> Effort {
         Effort {
             quick: options.work.quick,
             no_warm: options.common.no_warm,
@@ -195,7 +189,7 @@ impl Effort {
 }
 
 /// Prints what would run, with `--dry-run`.
-fn tell(options: &Bench, rows: &[&'static SuiteRow], runs: Runs) -> Result<ExitCode> {
+fn tell(options: &Options, rows: &[&'static SuiteRow], runs: Runs) -> Result<ExitCode> {
     let outlook = Outlook::of("bench", &options.common.choice)?;
     let effort = Effort::of(options, runs);
     let count = outlook.count() + usize::from(options.common.aa);
@@ -212,7 +206,7 @@ fn tell(options: &Bench, rows: &[&'static SuiteRow], runs: Runs) -> Result<ExitC
 
 struct Suite<'a> {
     effort: Effort,
-    options: &'a Bench,
+    options: &'a Options,
     session: &'a Session,
     allocators: Vec<Allocator>,
     workloads: &'a Workloads,

@@ -1,5 +1,8 @@
 //! `mallard compare`: the user's own program on every allocator.
 
+mod options;
+mod service;
+
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -12,13 +15,14 @@ use mallard_measure::{Cpus, End, Measurement, Spec};
 use mallard_report::model::{Cell, Exit, Experiment, Failure, Kind, Row, Run};
 use mallard_report::{stats, units};
 
-use crate::args::Compare;
+use crate::command_line;
 use crate::lazy::{self, Watched};
 use crate::outlook::Outlook;
 use crate::progress::Progress;
 use crate::race::{self, Beside, Entry, Race, Start};
 use crate::runs::Runs;
 use crate::session::Session;
+pub use options::Options;
 
 /// The fewest runs with intervals of 95 %.
 const RUNS: u32 = 6;
@@ -26,7 +30,7 @@ const RUNS: u32 = 6;
 const MOST_SHOWN_BYTES: usize = 1 << 20;
 const NOT_IN_TIME: &str = "it did not finish within the time limit";
 
-pub fn run(options: &Compare) -> Result<ExitCode> {
+pub fn run(options: &Options) -> Result<ExitCode> {
     let runs = match options.min_runs {
         Some(least) => Runs::AtLeast(least as usize),
         None => Runs::Fixed(options.runs.unwrap_or(RUNS) as usize),
@@ -35,7 +39,7 @@ pub fn run(options: &Compare) -> Result<ExitCode> {
         if options.dry_run {
             return tell(options, &service.name, runs);
         }
-        return crate::service::compare::run(options, &service, runs);
+        return service::run(options, &service, runs);
     }
     let [name, arguments @ ..] = &options.program[..] else {
         unreachable!("the command line asks for a program")
@@ -54,7 +58,7 @@ pub fn run(options: &Compare) -> Result<ExitCode> {
     }
     let label = label(options, name);
     if options.dry_run {
-        return tell(options, &command_line(&options.program), runs);
+        return tell(options, &command_line::typed(&options.program), runs);
     }
     let session = Session::open("compare", &label, &options.common, options.conf.as_deref())?;
     let entries: Vec<Entry> = session
@@ -77,7 +81,7 @@ pub fn run(options: &Compare) -> Result<ExitCode> {
         !options.common.no_warm,
     );
     race.progress = Progress::new(race.weight(1.0, &entries));
-    let shown = command_line(&options.program);
+    let shown = command_line::typed(&options.program);
     race.progress.say(&format!(
         "{shown} on {}, {}",
         units::plural(race::runners(&entries), "allocator"),
@@ -133,7 +137,7 @@ pub fn run(options: &Compare) -> Result<ExitCode> {
 }
 
 /// The name of the program in tables.
-fn label<'a>(options: &'a Compare, program: &'a OsStr) -> Cow<'a, str> {
+fn label<'a>(options: &'a Options, program: &'a OsStr) -> Cow<'a, str> {
     match &options.name {
         Some(name) => Cow::from(name),
         None => Path::new(program)
@@ -157,7 +161,7 @@ fn experiment(title: String, label: String, description: String, cells: Vec<Cell
 }
 
 fn entry(
-    options: &Compare,
+    options: &Options,
     session: &Session,
     program: &Program,
     arguments: &[OsString],
@@ -256,7 +260,7 @@ fn description(glibc: Option<End>) -> String {
 }
 
 /// Prints what would run, with `--dry-run`. How long a run takes is the program's.
-fn tell(options: &Compare, subject: &str, runs: Runs) -> Result<ExitCode> {
+fn tell(options: &Options, subject: &str, runs: Runs) -> Result<ExitCode> {
     let outlook = Outlook::of("compare", &options.common.choice)?;
     let count = outlook.count() + usize::from(options.common.aa);
     let least = match runs {
@@ -273,7 +277,7 @@ fn tell(options: &Compare, subject: &str, runs: Runs) -> Result<ExitCode> {
     outlook.tell(&[(subject.to_owned(), each * count)], &runs, &time)
 }
 
-fn settings(options: &Compare, program: &Program, runs: Runs) -> Vec<(String, String)> {
+fn settings(options: &Options, program: &Program, runs: Runs) -> Vec<(String, String)> {
     let common = &options.common;
     let cpus = common.cpus.clone().unwrap_or_else(Cpus::allowed);
     let mut settings = vec![
@@ -309,26 +313,4 @@ fn settings(options: &Compare, program: &Program, runs: Runs) -> Vec<(String, St
     owned
         .map(|(name, value)| (name.to_owned(), value))
         .collect()
-}
-
-/// The command as a user would type it.
-pub fn command_line(words: &[OsString]) -> String {
-    let words = words.iter().map(|word| word.to_string_lossy());
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
-    let quoted = words.map(|word| match word.chars().all(plain) && !word.is_empty() {
-        true => word.into_owned(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
-    });
-    quoted.collect::<Vec<_>>().join(" ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_command_line_is_shown_as_it_would_be_typed() {
-        let words = ["sh", "-c", "echo it's", ""].map(OsString::from);
-        assert_eq!(command_line(&words), r"sh -c 'echo it'\''s' ''");
-    }
 }

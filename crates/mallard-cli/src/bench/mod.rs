@@ -1,4 +1,10 @@
-//! `mallard bench`: the basic experiments on every allocator. [`suite`] runs the full suite.
+//! `mallard bench`: the basic experiments on every allocator. [`full`] runs the [`suite`], [`contention`] counts
+//! waits for locks, and [`repeat`] runs an earlier command again.
+
+mod contention;
+mod full;
+mod options;
+mod repeat;
 
 use std::process::ExitCode;
 
@@ -8,39 +14,38 @@ use mallard_measure::{Cpus, Spec};
 use mallard_report::model::{Experiment, Kind, Row};
 use mallard_report::units;
 
-use crate::args::{Bench, Suite};
 use crate::choice;
 use crate::conditions::{self, LIBRARY_PATH, LIMIT_SECONDS};
-use crate::contention;
 use crate::exit::usage;
 use crate::experiments;
 use crate::experiments::plan::{Plan, PlannedRow};
 use crate::outlook::{self, Outlook};
 use crate::progress::Progress;
 use crate::race::{self, Entry, Race, Start};
-use crate::repeat;
 use crate::runs::Runs;
 use crate::say::say;
 use crate::session::{self, Session};
 use crate::setting::Setting;
 use crate::suite;
 use crate::workloads::{self, Workloads};
+pub use options::Options;
+use options::Suite;
 
 const RUNS: u32 = 5;
 const QUICK_RUNS: u32 = 3;
 
-pub fn run(options: &Bench) -> Result<ExitCode> {
+pub fn run(options: &Options) -> Result<ExitCode> {
     if let Some(file) = &options.from {
         return repeat::run(options, file);
     }
     match asked(options)? {
-        Asked::List(Some(Suite::Full), names) => suite::list(&names),
+        Asked::List(Some(Suite::Full), names) => full::list(&names),
         Asked::List(Some(Suite::Basic), names) => list(&names),
         Asked::List(None, _) => {
             say!("{}", console::style("basic").bold())?;
             list(&[])?;
             say!("\n{}: these and", console::style("full").bold())?;
-            suite::list(&[])
+            full::list(&[])
         }
         Asked::Contention(_) if options.dry_run => {
             Err(usage("--dry-run: `contention` counts and has no estimate"))
@@ -48,7 +53,7 @@ pub fn run(options: &Bench) -> Result<ExitCode> {
         Asked::Contention(names) => contention::run(options, &names),
         Asked::Run(Suite::Full, names) => {
             only_for_basic(options)?;
-            suite::run(options, &names)
+            full::run(options, &names)
         }
         Asked::Run(Suite::Basic, names) => run_basic(options, &names),
     }
@@ -65,7 +70,7 @@ enum Asked {
 
 /// Reads the words: an optional `list` or `contention`, an optional set, and names of rows. A name
 /// of the basic set is meant there, unless names of the full set stand beside it.
-fn asked(options: &Bench) -> Result<Asked> {
+fn asked(options: &Options) -> Result<Asked> {
     let words = [&options.rows[..], &options.listed[..]].concat();
     let words: Vec<String> = words.iter().map(|word| word.trim().to_owned()).collect();
     let (first, rest) = match words.split_first() {
@@ -123,14 +128,14 @@ fn asked(options: &Bench) -> Result<Asked> {
 }
 
 /// What a session's folder is named for.
-pub fn subject(set: &str, names: &[String]) -> String {
+fn subject(set: &str, names: &[String]) -> String {
     match names {
         [] => set.to_owned(),
         names => names.join("-"),
     }
 }
 
-fn run_basic(options: &Bench, names: &[String]) -> Result<ExitCode> {
+fn run_basic(options: &Options, names: &[String]) -> Result<ExitCode> {
     let chosen = experiments::select(names).map_err(usage)?;
     let cpus = options.common.cpus.clone().unwrap_or_else(Cpus::allowed);
     let mut plans = Vec::new();
@@ -175,7 +180,7 @@ fn run_basic(options: &Bench, names: &[String]) -> Result<ExitCode> {
 }
 
 /// Prints what would run, with `--dry-run`.
-fn tell(options: &Bench, plans: &[Plan]) -> Result<ExitCode> {
+fn tell(options: &Options, plans: &[Plan]) -> Result<ExitCode> {
     let outlook = Outlook::of("bench", &options.common.choice)?;
     choice::check_sets(&outlook.ready, &options.work.sets)?;
     let runs = runs(options);
@@ -204,7 +209,7 @@ fn list(names: &[String]) -> Result<ExitCode> {
 }
 
 /// Rejects options that only the basic experiments use: the full suite would silently ignore them.
-fn only_for_basic(options: &Bench) -> Result<()> {
+fn only_for_basic(options: &Options) -> Result<()> {
     match options.work.given() {
         Some(name) => Err(usage(format!(
             "{name} applies only to the basic set; the rows of the full set have fixed parameters"
@@ -213,7 +218,7 @@ fn only_for_basic(options: &Bench) -> Result<()> {
     }
 }
 
-fn runs(options: &Bench) -> Runs {
+fn runs(options: &Options) -> Runs {
     let default = if options.work.quick { QUICK_RUNS } else { RUNS };
     match options.min_runs {
         Some(least) => Runs::AtLeast(least as usize),
@@ -221,7 +226,7 @@ fn runs(options: &Bench) -> Runs {
     }
 }
 
-fn title(options: &Bench) -> String {
+fn title(options: &Options) -> String {
     match options.work.quick {
         true => "The basic experiments, short version".to_owned(),
         false => "The basic experiments".to_owned(),
@@ -229,7 +234,7 @@ fn title(options: &Bench) -> String {
 }
 
 struct Runner<'a> {
-    options: &'a Bench,
+    options: &'a Options,
     allocators: Vec<Allocator>,
     workloads: &'a Workloads,
     cpus: Option<Cpus>,

@@ -5,17 +5,17 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::Parser;
+use clap::{Args, FromArgMatches};
 use mallard_allocators::{Catalog, Standing};
 use mallard_measure::Cpus;
 use mallard_report::model::{AllocatorInfo, Kind, Results};
 
-use crate::args::{Args, Bench, Command};
+use super::Options;
 use crate::exit::usage;
-use crate::{bench, defaults, diff, machine, session};
+use crate::{command_line, diff, machine, session};
 
 /// Runs the command of the result in `file` again. Where the results go is the new command's.
-pub fn run(options: &Bench, file: &Path) -> Result<ExitCode> {
+pub fn run(options: &Options, file: &Path) -> Result<ExitCode> {
     let earlier = diff::read(file)?;
     let words = words(&earlier, file)?;
     let (mut again, choice_given) = parsed(&words, file)?;
@@ -35,8 +35,8 @@ pub fn run(options: &Bench, file: &Path) -> Result<ExitCode> {
     for line in changes(&earlier, &again) {
         eprintln!("  {line}");
     }
-    defaults::keep(words);
-    let code = bench::run(&again)?;
+    command_line::keep(words);
+    let code = super::run(&again)?;
     if !options.dry_run && again.common.output.is_none() {
         eprintln!(
             "next: mallard diff {} mallard-results/latest",
@@ -62,11 +62,11 @@ fn words(earlier: &Results, file: &Path) -> Result<Vec<OsString>> {
 
 fn shown(words: &[OsString]) -> String {
     let words = words.get(1..).unwrap_or_default();
-    format!("mallard {}", crate::compare::command_line(words))
+    format!("mallard {}", command_line::typed(words))
 }
 
 /// The options of an earlier command, and whether it named its allocators.
-fn parsed(words: &[OsString], file: &Path) -> Result<(Bench, bool)> {
+fn parsed(words: &[OsString], file: &Path) -> Result<(Options, bool)> {
     let wrong = |why: String| {
         usage(format!(
             "--from {}: its command `{}` {why}",
@@ -74,19 +74,21 @@ fn parsed(words: &[OsString], file: &Path) -> Result<(Bench, bool)> {
             shown(words)
         ))
     };
-    let args = Args::try_parse_from(words).map_err(|error| {
+    let read = |words: &[OsString]| {
+        let command = Options::augment_args(clap::Command::new("bench"));
+        Options::from_arg_matches(&command.try_get_matches_from(words)?)
+    };
+    let bench = read(&words[1..]).map_err(|error| {
         let message = error.to_string();
         let first = message.lines().next().unwrap_or_default();
         wrong(format!("is not understood: {first}"))
     })?;
-    match args.command {
-        Command::Bench(bench) if bench.from.is_none() => {
-            let choice = &bench.common.choice;
-            let given = !choice.names.is_empty() || !choice.variants.is_empty();
-            Ok((bench, given))
-        }
-        _ => Err(wrong("runs nothing by itself".to_owned())),
+    if bench.from.is_some() {
+        return Err(wrong("runs nothing by itself".to_owned()));
     }
+    let choice = &bench.common.choice;
+    let given = !choice.names.is_empty() || !choice.variants.is_empty();
+    Ok((bench, given))
 }
 
 /// The allocators that took part, except those that an `--add` of the command brings.
@@ -111,7 +113,7 @@ fn runs(earlier: &Results) -> Option<u32> {
 }
 
 /// What is not as it was: lines for the user.
-fn changes(earlier: &Results, again: &Bench) -> Vec<String> {
+fn changes(earlier: &Results, again: &Options) -> Vec<String> {
     let cpus = again.common.cpus.clone().unwrap_or_else(Cpus::allowed);
     let (then, now) = (&earlier.machine, machine::describe(&cpus));
     let facts = [

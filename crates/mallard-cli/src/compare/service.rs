@@ -8,15 +8,16 @@ use mallard_report::model::{Experiment, Kind, Row};
 use mallard_report::units;
 use mallard_service::Service;
 
-use super::work::{self, Work};
-use crate::args::Compare;
+use super::Options;
 use crate::exit::Interrupted;
 use crate::progress::{Progress, Spinner};
 use crate::race::{self, Beside, Entry, Race, Start};
 use crate::runs::Runs;
+use crate::service::about_loop;
+use crate::service::work::{self, Work};
 use crate::session::Session;
 
-pub fn run(options: &Compare, service: &Service, runs: Runs) -> Result<ExitCode> {
+pub fn run(options: &Options, service: &Service, runs: Runs) -> Result<ExitCode> {
     let label = options.name.as_deref().unwrap_or(&service.name);
     let session = Session::open("compare", label, &options.common, options.conf.as_deref())?;
     options.hooks.set_up()?;
@@ -67,7 +68,7 @@ pub fn run(options: &Compare, service: &Service, runs: Runs) -> Result<ExitCode>
     let experiment = Experiment {
         name: "compare".to_owned(),
         title: title.clone(),
-        description: super::about_loop(service),
+        description: about_loop(service),
         claim: String::new(),
         parameters: Vec::new(),
         axis: "service".to_owned(),
@@ -117,7 +118,7 @@ fn try_first(work: &Work, session: &Session, entries: &[Entry]) -> Result<()> {
     tried.map(drop).map_err(|failure| work::failed(&failure))
 }
 
-fn settings(options: &Compare, service: &Service, runs: Runs) -> Vec<(String, String)> {
+fn settings(options: &Options, service: &Service, runs: Runs) -> Vec<(String, String)> {
     let common = &options.common;
     let cpus = common.cpus.clone().unwrap_or_else(Cpus::allowed);
     let mut settings = vec![
