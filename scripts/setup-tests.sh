@@ -5,7 +5,8 @@
 #   scripts/setup-tests.sh --check   only list the missing programs; exit 1 if there are any
 #
 # Building and using Mallard needs none of them; `cargo test` skips the tests of missing programs
-# and names them. Installed services stay disabled.
+# and names them, unless MALLARD_REQUIRE_PROGRAMS=1 demands them (crates/needs). Installed services
+# stay disabled.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/programs.sh"
 
@@ -19,6 +20,9 @@ programs=(
   "make make"
   "git git"
   "perl perl"
+  "ruby ruby"
+  "awk mawk"
+  "xz xz-utils"
   "python3 python3"
   "sqlite3 sqlite3"
   "redis-server redis-server"
@@ -35,7 +39,10 @@ programs=(
   "libjemalloc.so.2 libjemalloc2"
   "jeprof libjemalloc-dev"
   "strace strace"
+  "tmux tmux"
+  "systemd-analyze systemd"
   "gdb gdb"
+  "gcore gdb"
   "valgrind valgrind"
   "qemu-x86_64 qemu-user"
   "cmake cmake"

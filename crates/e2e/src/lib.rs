@@ -10,7 +10,7 @@
 //! | [`service`] | a server that a test starts, uses and stops |
 //! | [`witness`] | what each process of a run reported about its allocator |
 //! | [`folder`] | folders that a test process keeps, and has to itself |
-//! | [`installed`] | programs that may be missing, and what follows |
+//! | [`installed`] | trials that need programs |
 //! | [`compiler`] | C and C++ programs of `programs/`, compiled once per test process |
 //!
 //! The tests are in `tests/`: `real_programs` (other people's programs), `jemalloc_clients`
@@ -22,7 +22,7 @@
 //! Two variables control them. `MALLARD_LIBRARY=/path/lib.so` tests another library instead of the
 //! one built here. That is how the tests themselves are tested: on another allocator those about
 //! standard behaviour pass, and on a broken one they fail. `MALLARD_REQUIRE_PROGRAMS=1` makes a
-//! missing program a failure rather than a skip.
+//! missing program a failure rather than a skip ([`mallard_needs`] has the rule).
 
 pub mod compiler;
 pub mod folder;

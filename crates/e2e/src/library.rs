@@ -87,6 +87,16 @@ impl Library {
         self.archive.is_some()
     }
 
+    /// Like [`Library::is_mallard`]; says that the test is skipped if it is another library.
+    pub fn is_mallard_or_skipped(&self) -> bool {
+        if !self.is_mallard() {
+            mallard_needs::skipped(
+                "about Mallard itself, and MALLARD_LIBRARY names another library",
+            );
+        }
+        self.is_mallard()
+    }
+
     /// The static library of this build.
     pub fn archive(&self) -> &Path {
         self.archive

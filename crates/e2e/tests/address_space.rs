@@ -2,7 +2,8 @@
 //! than the heap needs, wherever the system places mappings and whatever is in the way.
 
 use mallard_e2e::compiler::Source;
-use mallard_e2e::{Allocator, Library, Sandbox, installed};
+use mallard_e2e::{Allocator, Library, Sandbox};
+use mallard_needs::{lacks, skipped};
 use std::path::PathBuf;
 
 fn program() -> PathBuf {
@@ -37,13 +38,15 @@ fn number(text: &str) -> u64 {
 /// Our own libraries, each as an allocator.
 fn ours() -> impl Iterator<Item = Allocator<'static>> {
     let libraries = Library::under_test().iter();
-    libraries.filter(|l| l.is_mallard()).map(Allocator::Preload)
+    libraries
+        .filter(|l| l.is_mallard_or_skipped())
+        .map(Allocator::Preload)
 }
 
 #[test]
 fn a_trivial_program_s_virtual_size_is_within_a_mebibyte_of_what_it_is_on_the_system_s_allocator() {
     let library = Library::release();
-    if !library.is_mallard() {
+    if !library.is_mallard_or_skipped() {
         return;
     }
     let of = |allocator| number(&run(allocator, &["virtual_size"]));
@@ -89,7 +92,7 @@ fn a_process_that_locks_its_memory_under_a_limit_has_most_of_it_to_allocate() {
 fn what_a_process_locks_is_its_heap() {
     for allocator in ours() {
         match run(allocator, &["locked"]).as_str() {
-            "cannot" => eprintln!("skipped: this user may not lock memory"),
+            "cannot" => skipped("this user may not lock memory"),
             told => assert!(number(told) < 320, "{told} MiB for 300"),
         }
     }
@@ -128,14 +131,8 @@ fn a_heap_lives_in_every_layout_of_the_address_space() {
 /// An emulator places memory differently and supports some calls less well.
 #[test]
 fn a_heap_lives_under_an_emulator() {
-    let missing = installed::missing(&["qemu-x86_64"]);
-    if !missing.is_empty() {
-        assert!(
-            !installed::are_required(),
-            "{}",
-            installed::advice(&missing)
-        );
-        return installed::announce_skip("a_heap_lives_under_an_emulator", &missing);
+    if lacks(&["qemu-x86_64"]) {
+        return;
     }
     let library = Library::release();
     let sandbox = Sandbox::temporary(Allocator::System);

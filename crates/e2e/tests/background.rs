@@ -2,7 +2,8 @@
 //! inspects its own threads and resident memory.
 
 use mallard_e2e::compiler::Source;
-use mallard_e2e::{Allocator, Library, Sandbox, installed};
+use mallard_e2e::{Allocator, Library, Sandbox};
+use mallard_needs::skipped;
 
 /// Runs a part of the program with these options on every build.
 fn run(part: &str, options: &str) {
@@ -115,13 +116,13 @@ fn pythons() -> Vec<std::path::PathBuf> {
     found.extend(
         ["python3.12", "python3.13"]
             .into_iter()
-            .filter_map(installed::find)
+            .filter_map(mallard_needs::find)
             // A version manager also has names of versions that it cannot run.
             .filter(|python| runs(python)),
     );
     if found.is_empty() {
-        installed::announce_skip("a fork without warnings", &["Python 3.12 or newer"]);
-        found.extend(installed::find("python3"));
+        skipped("no Python here is so new, 3.12, that it warns of forks");
+        found.extend(mallard_needs::find("python3"));
     }
     found
 }

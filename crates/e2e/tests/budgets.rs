@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use mallard_e2e::compiler::Source;
-use mallard_e2e::{Allocator, Library, Sandbox, installed, repository};
+use mallard_e2e::{Allocator, Library, Sandbox, repository};
+use mallard_needs::lacks;
 use object::elf;
 use object::read::elf::{Dyn, ElfFile64, FileHeader, ProgramHeader, Sym};
 
@@ -208,14 +209,7 @@ fn system_calls(sandbox: &Sandbox, program: &Path, preload: Option<&Path>) -> Ve
 /// static program has no loader, and a preloaded library is compared with an empty one.
 #[test]
 fn a_program_s_start_takes_ten_more_system_calls_at_most() {
-    let missing = installed::missing(&["strace"]);
-    if !missing.is_empty() {
-        assert!(
-            !installed::are_required(),
-            "{}",
-            installed::advice(&missing)
-        );
-        installed::announce_skip("the budget of system calls", &missing);
+    if lacks(&["strace"]) {
         return;
     }
     let sandbox = Sandbox::temporary(Allocator::System);
@@ -237,7 +231,7 @@ fn a_program_s_start_takes_ten_more_system_calls_at_most() {
         system_calls(&sandbox, &program, Some(&library.shared)),
         system_calls(&sandbox, &program, Some(&empty)),
     );
-    if library.is_mallard() {
+    if library.is_mallard_or_skipped() {
         let without = Source::new("trivial.c").flags(&["-static"]).compile();
         let with = Source::new("trivial.c")
             .flags(&["-static"])
@@ -312,7 +306,7 @@ fn resident_pieces(smaps: &str, library: &Path, permissions: &str) -> (u64, u64)
 #[test]
 fn a_trivial_program_has_little_of_the_library_in_memory() {
     let library = Library::release();
-    if !library.is_mallard() {
+    if !library.is_mallard_or_skipped() {
         return;
     }
     let median = |permissions, part: fn((u64, u64)) -> u64| {
@@ -346,7 +340,7 @@ fn code_in_memory(program: &str, library: &Library) -> u64 {
 #[test]
 fn a_trivial_cpp_program_has_none_of_the_code_in_memory_that_few_run() {
     let library = Library::release();
-    if !library.is_mallard() {
+    if !library.is_mallard_or_skipped() {
         return;
     }
     let code = code_in_memory("trivial.cpp", library);
@@ -357,7 +351,7 @@ fn a_trivial_cpp_program_has_none_of_the_code_in_memory_that_few_run() {
 #[test]
 fn a_usual_program_has_the_code_in_memory_that_it_runs() {
     let library = Library::release();
-    if !library.is_mallard() {
+    if !library.is_mallard_or_skipped() {
         return;
     }
     let code = code_in_memory("usual.c", library);

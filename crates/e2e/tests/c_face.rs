@@ -199,7 +199,7 @@ fn loads_into_a_running_program() {
 fn static_programs_run_on_the_archive() {
     for library in Library::under_test()
         .iter()
-        .filter(|library| library.is_mallard())
+        .filter(|library| library.is_mallard_or_skipped())
     {
         for form in ["-static", "-static-pie"] {
             let c = Source::new("face.c")
@@ -245,7 +245,7 @@ fn static_programs_run_on_the_archive() {
 fn static_programs_read_the_options() {
     for library in Library::under_test()
         .iter()
-        .filter(|library| library.is_mallard())
+        .filter(|library| library.is_mallard_or_skipped())
     {
         let program = Source::new("optioned.c")
             .flags(&["-static"])

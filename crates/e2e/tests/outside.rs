@@ -7,7 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use mallard_e2e::compiler::Source;
-use mallard_e2e::{Allocator, Library, Sandbox, Service, installed, scratch};
+use mallard_e2e::{Allocator, Library, Sandbox, Service, scratch};
+use mallard_needs::{lacks, skipped};
 use mallard_profile::model::Profile;
 use mallard_profile::names::{self, Options, Outcome};
 use mallard_profile::process::live::Process;
@@ -207,7 +208,6 @@ fn below(pid: u32, program: &str) -> Option<u32> {
 
 #[test]
 fn a_process_of_a_container_is_read_with_the_files_of_its_own_root() {
-    const TEST: &str = "a process of a container";
     let script = "mount -t tmpfs none \"$1\" && cp \"$2\" \"$1/inner\" && exec env \
                   LD_PRELOAD=\"$3\" MALLOC_CONF=prof:true,lg_prof_sample:0 \"$1/inner\" wait";
     let folder = scratch("container").unwrap();
@@ -221,9 +221,9 @@ fn a_process_of_a_container_is_read_with_the_files_of_its_own_root() {
         Ok(tried) if tried.status.success() => {}
         Ok(tried) => {
             let why = String::from_utf8_lossy(&tried.stderr);
-            return eprintln!("skipped: {TEST}: {}", why.trim_end());
+            return skipped(why.trim_end());
         }
-        Err(error) => return eprintln!("skipped: {TEST}: unshare: {error}"),
+        Err(error) => return skipped(format_args!("unshare: {error}")),
     }
     let mut command = unshare(&["sh", "-c", script, "sh"]);
     command
@@ -251,9 +251,8 @@ fn a_process_of_a_container_is_read_with_the_files_of_its_own_root() {
 
 #[test]
 fn a_server_is_read_while_it_serves() {
-    let missing = installed::missing(&["redis-server", "redis-cli"]);
-    if !missing.is_empty() {
-        return installed::announce_skip("a server is read while it serves", &missing);
+    if lacks(&["redis-server", "redis-cli"]) {
+        return;
     }
     let sandbox = Sandbox::temporary(Allocator::Preload(Library::release()));
     let mut command = sandbox.command("redis-server");
@@ -324,18 +323,18 @@ fn a_site_that_pins_slabs_fragments_the_heap_most() {
 
 #[test]
 fn a_core_is_read_and_one_that_is_cut_short_is_told() {
+    if lacks(&["gcore"]) {
+        return;
+    }
     let folder = scratch("core").unwrap();
     let running = start(preloaded(&program(), "wait", EVERY));
     let file = folder.path().join("core");
     let pid = running.0.id().to_string();
-    let Ok(gcore) = Command::new("gcore")
+    let gcore = Command::new("gcore")
         .arg("-o")
         .args([&file, Path::new(&pid)])
         .output()
-    else {
-        eprintln!("skipped: gcore is not installed");
-        return;
-    };
+        .unwrap();
     let file = folder.path().join(format!("core.{pid}"));
     assert!(file.exists(), "{}", String::from_utf8_lossy(&gcore.stderr));
     drop(running);

@@ -5,7 +5,8 @@
 use std::collections::BTreeMap;
 
 use mallard_e2e::compiler::Source;
-use mallard_e2e::{Allocator, Library, Sandbox, installed};
+use mallard_e2e::{Allocator, Library, Sandbox};
+use mallard_needs::lacks;
 
 /// Breakpoints at both probes, which print the arguments.
 const SCRIPT: &str = r#"
@@ -30,14 +31,8 @@ continue
 
 #[test]
 fn a_tracer_switches_sampling_on_and_sees_every_sample_come_and_go() {
-    let missing = installed::missing(&["gdb"]);
-    if !missing.is_empty() {
-        assert!(
-            !installed::are_required(),
-            "{}",
-            installed::advice(&missing)
-        );
-        return installed::announce_skip("probes", &missing);
+    if lacks(&["gdb"]) {
+        return;
     }
     let program = Source::new("probed.c").flags(&["-O1", "-g"]).compile();
     let sandbox = Sandbox::temporary(Allocator::System);

@@ -4,7 +4,8 @@
 use std::process::Command;
 
 use mallard_e2e::compiler::Source;
-use mallard_e2e::{Allocator, Library, Sandbox, installed};
+use mallard_e2e::{Allocator, Library, Sandbox};
+use mallard_needs::skipped;
 
 /// When the program enters its sandbox, and on how many nodes its threads run.
 const ALL: [(&str, &str); 6] = [
@@ -35,7 +36,7 @@ fn lives(sandbox: &Sandbox, command: &mut Command, told: &str) -> bool {
     );
     let lives = text == "lives\n";
     if !lives {
-        installed::announce_skip("a program in a sandbox", &["seccomp filters"]);
+        skipped("the kernel has no seccomp filters");
     }
     lives
 }
@@ -111,10 +112,7 @@ fn a_program_lives_where_the_system_s_files_tell_of_two_nodes() {
         sandbox.write("nodes", "0-1\n");
         let mut probe = sandbox.plain_command("unshare");
         if sandbox.run(probe.args(["-m", "sh", "-c", show])).is_err() {
-            return installed::announce_skip(
-                "a machine that is shown to have two nodes",
-                &["the right to mount"],
-            );
+            return skipped("this user may not mount");
         }
         let mut command = sandbox.command("unshare");
         let script = format!("{show} && exec {} deny later 2", program.display());

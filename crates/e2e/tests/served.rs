@@ -8,7 +8,8 @@ use std::process::{Child, ChildStdout, Stdio};
 use std::time::{Duration, Instant};
 
 use mallard_e2e::compiler::Source;
-use mallard_e2e::{Allocator, Library, Sandbox, installed};
+use mallard_e2e::{Allocator, Library, Sandbox};
+use mallard_needs::lacks;
 use mallard_profile::model::{Label, LabelValue, Profile};
 
 /// The longest that anything here takes on a slow machine.
@@ -154,7 +155,7 @@ fn clients_get_metrics_reports_and_profiles_and_control_nothing() {
     );
     let text = served.get("/metrics");
     assert!(text.contains("Content-Type: text/plain; version=0.0.4") && !text.contains("# EOF"));
-    if installed::missing(&["promtool"]).is_empty() {
+    if !lacks(&["promtool"]) {
         let mut promtool = served.sandbox.plain_command("promtool");
         promtool.args(["check", "metrics"]);
         let found = served

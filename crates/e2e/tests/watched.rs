@@ -7,7 +7,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use mallard_e2e::compiler::Source;
-use mallard_e2e::{Allocator, Library, Sandbox, installed, scratch};
+use mallard_e2e::{Allocator, Library, Sandbox, scratch};
 use mallard_live::Error;
 use mallard_live::dead;
 use mallard_live::image::Images;
@@ -16,6 +16,7 @@ use mallard_live::request::{Consent, Request};
 use mallard_live::scan::Scanner;
 use mallard_live::snapshot::Snapshot;
 use mallard_live::source::Reader;
+use mallard_needs::{lacks, skipped};
 
 /// What the program holds in blocks of 64 KiB.
 const HELD: u64 = 32 << 20;
@@ -259,7 +260,7 @@ fn a_program_that_another_took_the_place_of_is_no_longer_read() {
 fn a_sandbox_without_the_calls_of_a_shared_page_is_no_trouble_by_default() {
     let (watched, line) = Watched::start("sealed", "");
     if line == "no filter" {
-        return installed::announce_skip("a program in a sandbox", &["seccomp filters"]);
+        return skipped("the kernel has no seccomp filters");
     }
     let (_, snapshot) = read_until(watched.pid(), |s| s.count > 3);
     expect_what_it_holds(&snapshot, HELD);
@@ -286,6 +287,9 @@ fn a_scan_finds_them_among_all_processes() {
 
 #[test]
 fn a_core_file_has_the_statistics_of_the_process() {
+    if lacks(&["gcore"]) {
+        return;
+    }
     for options in ["", "export_stats:true"] {
         let (watched, _) = Watched::start("hold", options);
         read_until(watched.pid(), |s| s.totals.allocated >= HELD);
@@ -294,10 +298,8 @@ fn a_core_file_has_the_statistics_of_the_process() {
             .arg("-o")
             .arg(folder.path().join("core"))
             .arg(watched.pid().to_string())
-            .output();
-        let Ok(gcore) = gcore else {
-            return installed::announce_skip("a core file", &["gcore"]);
-        };
+            .output()
+            .expect("gcore runs");
         let file = folder.path().join(format!("core.{}", watched.pid()));
         assert!(file.exists(), "{gcore:?}");
         let bytes = core::open(&file).expect("readable").expect("a core");

@@ -8,6 +8,7 @@
 use crate::heap::PAGE_HEAPS;
 use std::collections::BTreeSet;
 use std::format;
+use std::io::Write;
 use std::path::Path;
 use std::string::String;
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
@@ -17,17 +18,7 @@ use std::time::Duration;
 /// Names the test whose process this is.
 const MARK: &str = "MALLARD_UNIT_TEST";
 
-/// Says that a test cannot run here, because the system lacks something.
-pub(crate) fn skipped(lacks: &str) {
-    std::eprintln!("skipped: {lacks}");
-}
-
-/// Like [`skipped`]; fails where everything that tests need is demanded (`MALLARD_REQUIRE_PROGRAMS`).
-pub(crate) fn skipped_unless_required(lacks: &str) {
-    let is_required = std::env::var_os("MALLARD_REQUIRE_PROGRAMS").is_some();
-    assert!(!is_required, "MALLARD_REQUIRE_PROGRAMS is set, but {lacks}");
-    skipped(lacks);
-}
+pub(crate) use mallard_needs::{lacks, not_installed, skipped};
 
 /// For the beginning of a test: has the rest of it run in a process of its own, and returns in this
 /// one, with the value that is given. In a property the first case does so for all of them.
@@ -67,6 +58,9 @@ pub fn is_handed_over(within: &str) -> bool {
         // Where no test has this name none fails either.
         let passed = output.status.success() && text.contains("test result: ok. 1 passed");
         assert!(passed, "{}\n{text}", output.status);
+        for line in text.lines().filter(|line| line.starts_with("skipped: ")) {
+            let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
+        }
     }
     true
 }

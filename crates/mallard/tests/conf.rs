@@ -8,6 +8,7 @@ use std::process::{Command, Output};
 use std::{env, fs};
 
 use mallard::conf::{self, Options, Source};
+use mallard_needs::skipped;
 
 const CHILD: &str = "child";
 const EARLY_CHILD: &str = "child_before_libc_is_ready";
@@ -115,7 +116,7 @@ fn errors(output: &Output) -> Vec<String> {
 fn the_symbol_counts_where_nothing_else_is_set() {
     let output = run_child(&this_binary(), &[]);
     if machine_has_options() {
-        return;
+        return skipped("the machine has options of its own, in /etc/malloc.conf");
     }
     assert_eq!(
         outcome(&output),
@@ -262,8 +263,7 @@ impl Drop for SetuidCopy {
 #[test]
 fn a_privileged_process_does_not_heed_the_variables() {
     let Some(copy) = SetuidCopy::make() else {
-        eprintln!("skipped: a setuid program can be made by root only");
-        return;
+        return skipped("a setuid program can be made by root only");
     };
     let environment: [(&str, &[u8]); 2] = [
         ("MALLOC_CONF", b"narenas:5,nonsense"),
@@ -272,11 +272,10 @@ fn a_privileged_process_does_not_heed_the_variables() {
     let output = run_child(&copy.program(), &environment);
     let outcome = outcome(&output);
     if !outcome.ends_with("privileged=1") {
-        eprintln!(
-            "skipped: this machine does not honour setuid in {}",
-            copy.0.display()
-        );
-        return;
+        let folder = copy.0.display();
+        return skipped(format_args!(
+            "this machine does not honour setuid in {folder}"
+        ));
     }
     if !machine_has_options() {
         assert!(

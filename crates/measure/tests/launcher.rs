@@ -5,6 +5,7 @@ use std::time::Duration;
 use mallard_measure::{
     Cpus, End, Error, Launcher, MOST_SYSCALLS, Measurement, Purpose, Spec, Stop,
 };
+use mallard_needs::skipped;
 
 const MIB: u64 = 1 << 20;
 
@@ -53,10 +54,17 @@ fn the_peak_of_a_small_program_is_its_own_and_not_that_of_a_large_parent() {
     assert_eq!(ballast.len() as u64, 200 * MIB);
 }
 
-/// Whether tracing other processes is permitted. If not, only the peak that a parent sees is known.
+const NO_PTRACE: &str = "ptrace is not permitted here";
+
+/// Whether tracing other processes is permitted; says that the test is skipped if not, as only the
+/// peak that a parent sees is then known.
 fn looking_is_permitted() -> bool {
     let counted = launcher().run_beside(&shell("exit 0"), Purpose::Syscalls, |_| Ok::<(), ()>(()));
-    !matches!(counted, Err(Error::NotPermitted))
+    let permitted = !matches!(counted, Err(Error::NotPermitted));
+    if !permitted {
+        skipped(NO_PTRACE);
+    }
+    permitted
 }
 
 fn weighed(script: &str) -> Measurement {
@@ -273,8 +281,7 @@ fn calls(script: &str) -> Option<u64> {
 #[test]
 fn system_calls_are_counted_with_those_of_children() {
     let (Some(none), Some(some)) = (calls("exit 0"), calls("umask; umask; exit 0")) else {
-        eprintln!("skipped: ptrace is not permitted here");
-        return;
+        return skipped(NO_PTRACE);
     };
     // Only the two calls and the two writes of their output.
     assert!((none + 2..none + 12).contains(&some), "{none} and {some}");
@@ -307,8 +314,7 @@ fn counting_does_not_change_how_a_program_ends() {
     };
     let outcome = |script| within(300_000, script);
     if outcome("exit 0").is_none() {
-        eprintln!("skipped: ptrace is not permitted here");
-        return;
+        return skipped(NO_PTRACE);
     }
     assert_eq!(outcome("(exit 3) || exit 4"), Some(End::Code(4)));
     assert_eq!(outcome("kill -SEGV $$"), Some(End::Signal(11)));

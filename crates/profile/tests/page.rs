@@ -54,7 +54,7 @@ const DETAIL: &str = "document.getElementById('detail').textContent";
 
 #[test]
 fn graphs_are_drawn_in_both_themes_on_wide_and_narrow_screens() {
-    let Some(mut browser) = browser::for_test("graphs_are_drawn") else {
+    let Some(mut browser) = browser::for_test() else {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
@@ -95,7 +95,7 @@ fn graphs_are_drawn_in_both_themes_on_wide_and_narrow_screens() {
 
 #[test]
 fn a_frame_is_zoomed_by_a_click_and_out_again() {
-    let Some(mut browser) = browser::for_test("a_frame_is_zoomed_by_a_click_and_out_again") else {
+    let Some(mut browser) = browser::for_test() else {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
@@ -126,7 +126,7 @@ fn a_frame_is_zoomed_by_a_click_and_out_again() {
 
 #[test]
 fn a_search_tells_the_share_that_matches() {
-    let Some(mut browser) = browser::for_test("a_search_tells_the_share_that_matches") else {
+    let Some(mut browser) = browser::for_test() else {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
@@ -152,7 +152,7 @@ fn a_search_tells_the_share_that_matches() {
 
 #[test]
 fn every_frame_is_reached_by_keys() {
-    let Some(mut browser) = browser::for_test("every_frame_is_reached_by_keys") else {
+    let Some(mut browser) = browser::for_test() else {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
@@ -183,7 +183,7 @@ fn every_frame_is_reached_by_keys() {
 
 #[test]
 fn every_view_and_both_sides_of_a_comparison_can_be_chosen() {
-    let Some(mut browser) = browser::for_test("every_view_can_be_chosen") else {
+    let Some(mut browser) = browser::for_test() else {
         return;
     };
     let folder = tempfile::tempdir().unwrap();

@@ -53,7 +53,7 @@ fn expected_plots(results: &Results) -> Vec<String> {
 
 #[test]
 fn a_browser_that_meets_an_error_tells() {
-    let Some(mut browser) = browser::for_test("a_browser_that_meets_an_error_tells") else {
+    let Some(mut browser) = browser::for_test() else {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
@@ -87,8 +87,7 @@ fn a_browser_that_meets_an_error_tells() {
 
 #[test]
 fn every_plot_is_drawn_without_an_error_or_a_request() {
-    let Some(mut browser) = browser::for_test("every_plot_is_drawn_without_an_error_or_a_request")
-    else {
+    let Some(mut browser) = browser::for_test() else {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
@@ -127,9 +126,7 @@ fn every_plot_is_drawn_without_an_error_or_a_request() {
 
 #[test]
 fn pointing_at_a_mark_shows_its_figures_and_the_legend_highlights_one_allocator() {
-    let Some(mut browser) =
-        browser::for_test("pointing_at_a_mark_explains_it_and_the_legend_lights_up_one_allocator")
-    else {
+    let Some(mut browser) = browser::for_test() else {
         return;
     };
     let folder = tempfile::tempdir().unwrap();

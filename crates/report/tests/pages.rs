@@ -127,8 +127,7 @@ fn kept() -> History {
 
 #[test]
 fn every_page_is_legible_without_an_error_and_its_markdown_is_copied() {
-    let name = "every_page_is_legible_without_an_error_and_its_markdown_is_copied";
-    let Some(mut browser) = browser::for_test(name) else {
+    let Some(mut browser) = browser::for_test() else {
         return;
     };
     let results = [

@@ -4,7 +4,8 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use mallard_e2e::{Allocator, Library, Sandbox, installed};
+use mallard_e2e::{Allocator, Library, Sandbox};
+use mallard_needs::{lacks, skipped};
 
 use crate::{can_build, example, installation, output, sandbox};
 
@@ -17,7 +18,7 @@ fn manifest(name: &str) -> String {
 #[test]
 fn the_manifests_options_are_read_without_a_word() {
     let library = Library::release();
-    if !library.is_mallard() {
+    if !library.is_mallard_or_skipped() {
         return;
     }
     for (name, before) in [
@@ -38,8 +39,7 @@ fn the_manifests_options_are_read_without_a_word() {
 
 #[test]
 fn the_drop_in_is_one_that_systemd_reads() {
-    if installed::find("systemd-analyze").is_none() {
-        installed::announce_skip("the drop-in of systemd", &["systemd-analyze"]);
+    if lacks(&["systemd-analyze"]) {
         return;
     }
     let sandbox = sandbox();
@@ -65,7 +65,7 @@ fn the_drop_in_is_one_that_systemd_reads() {
 
 #[test]
 fn the_image_copies_what_the_installation_has() {
-    if !can_build("the Dockerfile", &["make", "objcopy"]) {
+    if !can_build(&["make", "objcopy"]) {
         return;
     }
     let text = manifest("docker/Dockerfile");
@@ -92,9 +92,8 @@ fn the_image_copies_what_the_installation_has() {
 /// The deployment as Kubernetes' own reader gives it back.
 #[test]
 fn the_deployment_is_one_that_kubectl_reads() {
-    if installed::find("kubectl").is_none() {
-        installed::announce_skip("the deployment of Kubernetes", &["kubectl"]);
-        return;
+    if mallard_needs::find("kubectl").is_none() {
+        return skipped("there is no kubectl");
     }
     let sandbox = sandbox();
     let folder: PathBuf = example("deploy/kubernetes");

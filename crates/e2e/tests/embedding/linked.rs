@@ -28,7 +28,7 @@ fn archive() -> String {
 
 #[test]
 fn a_cpp_program_carries_the_archive() {
-    if !can_build("C++ with the archive", &["make", "objcopy", "c++"]) {
+    if !can_build(&["make", "objcopy", "c++"]) {
         return;
     }
     let sandbox = sandbox();
@@ -53,7 +53,7 @@ fn a_cpp_program_carries_the_archive() {
 
 #[test]
 fn a_go_program_with_cgo_carries_the_archive() {
-    if !can_build("Go with the archive", &["make", "objcopy", "go", "cc"]) {
+    if !can_build(&["make", "objcopy", "go", "cc"]) {
         return;
     }
     let sandbox = sandbox();
@@ -91,7 +91,7 @@ fn a_go_program_with_cgo_carries_the_archive() {
 /// rustc alone: the flags are those that the book sets in RUSTFLAGS.
 #[test]
 fn a_rust_program_carries_the_archive_for_both_its_sides() {
-    if !can_build("Rust with the archive", &["make", "objcopy", "rustc", "cc"]) {
+    if !can_build(&["make", "objcopy", "rustc", "cc"]) {
         return;
     }
     let sandbox = sandbox();

@@ -14,24 +14,12 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use mallard_e2e::service::Service;
-use mallard_e2e::{Allocator, Library, Sandbox, folder, installed, repository};
+use mallard_e2e::{Allocator, Library, Sandbox, folder, repository};
+use mallard_needs::lacks;
 
-/// Whether the programs are installed and the library is Mallard's own; reports if not.
-fn can_build(test: &str, needs: &[&str]) -> bool {
-    if !Library::release().is_mallard() {
-        return false;
-    }
-    let missing = installed::missing(needs);
-    if missing.is_empty() {
-        return true;
-    }
-    assert!(
-        !installed::are_required(),
-        "{}",
-        installed::advice(&missing)
-    );
-    installed::announce_skip(test, &missing);
-    false
+/// Whether the programs are installed and the library is Mallard's own; says so if not.
+fn can_build(needs: &[&str]) -> bool {
+    Library::release().is_mallard_or_skipped() && !lacks(needs)
 }
 
 fn sandbox() -> Sandbox<'static> {
@@ -121,7 +109,7 @@ fn files(folder: &Path) -> Vec<String> {
 
 #[test]
 fn installing_brings_what_is_told_and_uninstalling_takes_it_all_back() {
-    if !can_build("installation", &["make", "objcopy"]) {
+    if !can_build(&["make", "objcopy"]) {
         return;
     }
     let sandbox = sandbox();
@@ -175,7 +163,7 @@ fn installing_brings_what_is_told_and_uninstalling_takes_it_all_back() {
 
 #[test]
 fn a_header_of_jemalloc_s_own_stays_as_it_is() {
-    if !can_build("installation beside jemalloc", &["make", "objcopy"]) {
+    if !can_build(&["make", "objcopy"]) {
         return;
     }
     let sandbox = sandbox();
@@ -226,7 +214,7 @@ fn check_usage(text: &str) {
 
 #[test]
 fn a_c_program_finds_the_shared_library_by_pkg_config() {
-    if !can_build("C by pkg-config", &["make", "objcopy", "pkg-config", "cc"]) {
+    if !can_build(&["make", "objcopy", "pkg-config", "cc"]) {
         return;
     }
     let sandbox = sandbox();
@@ -264,7 +252,7 @@ fn a_c_program_finds_the_shared_library_by_pkg_config() {
 
 #[test]
 fn a_static_c_program_carries_the_archive() {
-    if !can_build("static C", &["make", "objcopy", "pkg-config", "cc"]) {
+    if !can_build(&["make", "objcopy", "pkg-config", "cc"]) {
         return;
     }
     let sandbox = sandbox();
@@ -291,7 +279,7 @@ fn a_static_c_program_carries_the_archive() {
 
 #[test]
 fn a_dynamic_c_program_can_carry_the_archive_too() {
-    if !can_build("C with the archive", &["make", "objcopy", "cc"]) {
+    if !can_build(&["make", "objcopy", "cc"]) {
         return;
     }
     let sandbox = sandbox();
@@ -316,7 +304,7 @@ fn a_dynamic_c_program_can_carry_the_archive_too() {
 
 #[test]
 fn what_links_with_jemalloc_links_with_mallard_from_its_folder() {
-    if !can_build("-ljemalloc", &["make", "objcopy", "pkg-config", "cc"]) {
+    if !can_build(&["make", "objcopy", "pkg-config", "cc"]) {
         return;
     }
     let sandbox = sandbox();
@@ -399,7 +387,7 @@ fn check_request(text: &str) {
 
 #[test]
 fn a_cpp_program_finds_both_libraries_by_cmake_also_in_a_tree_that_was_moved() {
-    if !can_build("C++ by CMake", &["make", "objcopy", "cmake", "c++"]) {
+    if !can_build(&["make", "objcopy", "cmake", "c++"]) {
         return;
     }
     let sandbox = sandbox();
@@ -426,7 +414,7 @@ fn a_cpp_program_finds_both_libraries_by_cmake_also_in_a_tree_that_was_moved() {
 
 #[test]
 fn the_cmake_package_refuses_versions_that_it_is_not() {
-    if !can_build("CMake versions", &["make", "objcopy", "cmake", "c++"]) {
+    if !can_build(&["make", "objcopy", "cmake", "c++"]) {
         return;
     }
     let sandbox = sandbox();
@@ -458,7 +446,7 @@ fn the_cmake_package_refuses_versions_that_it_is_not() {
 
 #[test]
 fn a_running_program_loads_the_library_beside_its_own_allocator() {
-    if !can_build("dlopen", &["make", "objcopy", "cc"]) {
+    if !can_build(&["make", "objcopy", "cc"]) {
         return;
     }
     let sandbox = sandbox();
@@ -513,7 +501,7 @@ fn cargo_build(sandbox: &Sandbox, name: &str, variables: &[(&str, &Path)]) -> Pa
 
 #[test]
 fn a_rust_program_is_on_mallard_by_one_static() {
-    if !can_build("Rust's global allocator", &["cargo"]) {
+    if !can_build(&["cargo"]) {
         return;
     }
     let sandbox = sandbox();
@@ -551,10 +539,7 @@ fn served(program: &Path, path: &str) -> String {
 
 #[test]
 fn programs_in_c_cpp_and_rust_serve_metrics_by_their_own_servers() {
-    if !can_build(
-        "metrics",
-        &["make", "objcopy", "pkg-config", "cc", "c++", "cargo"],
-    ) {
+    if !can_build(&["make", "objcopy", "pkg-config", "cc", "c++", "cargo"]) {
         return;
     }
     let sandbox = sandbox();
@@ -600,7 +585,7 @@ fn programs_in_c_cpp_and_rust_serve_metrics_by_their_own_servers() {
 
 #[test]
 fn a_rust_program_written_for_jemalloc_runs_on_mallard_unchanged() {
-    if !can_build("tikv-jemalloc-ctl", &["make", "objcopy", "cargo"]) {
+    if !can_build(&["make", "objcopy", "cargo"]) {
         return;
     }
     let sandbox = sandbox();

@@ -14,25 +14,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use callgrind::Count;
-use mallard_e2e::{Library, installed};
+use mallard_e2e::Library;
+use mallard_needs::lacks;
 use record::Record;
 
 /// Set to 1, it records the current counts.
 const RECORD: &str = "MALLARD_RECORD_INSTRUCTIONS";
 
-/// Whether the test can run here; reports if not.
-fn can_count(what: &str) -> bool {
-    let missing = installed::missing(&["valgrind"]);
-    if missing.is_empty() {
-        return true;
-    }
-    assert!(
-        !installed::are_required(),
-        "{}",
-        installed::advice(&missing)
-    );
-    installed::announce_skip(what, &missing);
-    false
+/// Whether the test can run here; says so if not.
+fn can_count() -> bool {
+    !lacks(&["valgrind"])
 }
 
 fn compiler() -> String {
@@ -84,7 +75,7 @@ fn say(text: &str) {
 
 #[test]
 fn no_count_rises_unseen() {
-    if !can_count("the gate of instructions") {
+    if !can_count() {
         return;
     }
     let now = counts();
@@ -98,7 +89,7 @@ fn no_count_rises_unseen() {
         .and_then(|text| Record::parse(&text))
         .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     println!("{}", recorded.table(now));
-    if !Library::release().is_mallard() {
+    if !Library::release().is_mallard_or_skipped() {
         return;
     }
     let verdict = recorded.compare(now);
@@ -115,7 +106,7 @@ fn no_count_rises_unseen() {
 /// The design's budgets, independent of the record.
 #[test]
 fn the_fast_paths_keep_to_their_budgets() {
-    if !can_count("the budget of instructions") || !Library::release().is_mallard() {
+    if !can_count() || !Library::release().is_mallard_or_skipped() {
         return;
     }
     let mut checked = 0;
@@ -161,7 +152,7 @@ fn the_fast_paths_keep_to_their_budgets() {
 /// The folder, the size of the environment and the C library's options must not change a count.
 #[test]
 fn a_count_depends_on_neither_place_nor_environment() {
-    if !can_count("the steadiness of counts") || !Library::release().is_mallard() {
+    if !can_count() || !Library::release().is_mallard_or_skipped() {
         return;
     }
     let (program, library) = (callgrind::program(), Library::release());

@@ -6,6 +6,7 @@ use super::common::run_optioned;
 use super::{on_each, said_one_line};
 use mallard_e2e::compiler::Source;
 use mallard_e2e::{Allocator, Library, Outcome, Sandbox};
+use mallard_needs::skipped;
 
 #[test]
 fn nothing_is_printed_unasked() {
@@ -109,7 +110,7 @@ fn run_with_link(
         .args(["-rm", "mount", "-t", "tmpfs", "none", "/etc"])
         .status();
     if !able.is_ok_and(|status| status.success()) {
-        eprintln!("skipped: nobody may have an /etc of his own here");
+        skipped("nobody may have an /etc of their own here");
         return None;
     }
     let mut script = String::from("mount -t tmpfs none /etc && ln -s \"$1\" /etc/malloc.conf && ");

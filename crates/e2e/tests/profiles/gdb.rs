@@ -6,6 +6,7 @@ use std::fs;
 use libtest_mimic::Trial;
 use mallard_e2e::compiler::Source;
 use mallard_e2e::{Allocator, Library, Sandbox, installed};
+use mallard_needs::skipped_test;
 use mallard_profile::read;
 
 pub fn trials() -> Vec<Trial> {
@@ -81,7 +82,10 @@ fn agree(source: &str, flags: &[&str]) -> Result<(), String> {
     let stacks: Vec<Vec<u64>> = stacks.filter_map(parsed).collect();
     if stacks.is_empty() {
         // A debugger needs rights that a container may lack.
-        eprintln!("skipped: gdb stopped at no call: {}", outcome.stderr_text());
+        skipped_test(
+            source,
+            format_args!("gdb stopped at no call: {}", outcome.stderr_text()),
+        );
         return Ok(());
     }
     let known = recorded(&sandbox)?;

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use crate::place::{Place, outcome};
+use mallard_needs::{lacks, skipped};
 use mallard_report::diagnosis::{Answer, Diagnosis};
 
 pub fn troubles(place: &Place) -> PathBuf {
@@ -160,8 +161,7 @@ const FEW_SAMPLES: u64 = 30;
 #[test]
 fn looks_instead_of_signals_tell_the_same() {
     if std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() == 1) {
-        eprintln!("skipped: looks need a second CPU");
-        return;
+        return skipped("looks need a second CPU");
     }
     let place = Place::new();
     let d = diagnosed(
@@ -173,8 +173,7 @@ fn looks_instead_of_signals_tell_the_same() {
     assert_trouble(&d, Answer::Yes, "locks");
     let d = diagnosed(&place, "compute", &["--quick", "--how", "proc"], &[]);
     if d.answer == Answer::CannotTell && d.figures.samples < FEW_SAMPLES {
-        eprintln!("skipped: on this busy machine, looks find the program on no CPU");
-        return;
+        return skipped("on this busy machine, looks find the program on no CPU");
     }
     assert_trouble(&d, Answer::No, "computing");
 }
@@ -183,7 +182,7 @@ fn looks_instead_of_signals_tell_the_same() {
 fn sampling_is_allowed(d: &Diagnosis) -> bool {
     let refused = d.sentence.contains("refuses perf events") || d.sentence.contains("perf events:");
     if refused {
-        eprintln!("skipped: {}", d.sentence);
+        skipped(&d.sentence);
     }
     !refused
 }
@@ -240,8 +239,7 @@ fn a_static_program_and_a_running_one_are_diagnosed_from_outside() {
 #[test]
 fn a_pool_of_the_program_s_own_is_named() {
     let python = "/usr/bin/python3";
-    if !std::path::Path::new(python).exists() {
-        eprintln!("skipped: there is no {python}");
+    if lacks(&[python]) {
         return;
     }
     let place = Place::new();

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use mallard_needs::lacks;
 use serde_json::Value;
 
-use crate::place::{Place, lacks, outcome};
+use crate::place::{Place, outcome};
 
 /// Blocks of the program have at least this size; those of the replay itself are smaller.
 const LEAST: u64 = 5000;
@@ -206,8 +207,7 @@ fn a_thread_forks_while_others_allocate() {
 fn python_forks() {
     // Where `python3` is a script that finds one, that has forks of its own.
     let python = Path::new("/usr/bin/python3");
-    if !python.exists() {
-        lacks("python_forks", &["/usr/bin/python3"]);
+    if lacks(&["/usr/bin/python3"]) {
         return;
     }
     let place = Place::new();

@@ -1,7 +1,6 @@
 //! Runs the lab for the tests in a folder of its own, without the caller's settings.
 
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
@@ -53,27 +52,6 @@ impl Place {
         assert!(output.status.success(), "{said}");
         program
     }
-}
-
-/// Whether a program that a test needs is missing. The test is then skipped with a line on standard
-/// error that `cargo test` does not capture; if all programs are required, it fails.
-pub fn lacks(test: &str, programs: &[&str]) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let is_there = |program: &&&str| {
-        let mut folders = std::env::split_paths(&path);
-        folders.any(|folder| folder.join(program).is_file())
-    };
-    let missing: Vec<&&str> = programs.iter().filter(|name| !is_there(name)).collect();
-    if missing.is_empty() {
-        return false;
-    }
-    let line = format!(
-        "{test}: not installed: {missing:?} (scripts/setup-tests.sh, scripts/setup-bench.sh)"
-    );
-    let required = std::env::var("MALLARD_REQUIRE_PROGRAMS").is_ok_and(|value| value == "1");
-    assert!(!required, "{line}");
-    let _ = writeln!(std::io::stderr(), "SKIPPED {line}");
-    true
 }
 
 /// Runs a command and returns its exit code and both of its streams.

@@ -1,9 +1,10 @@
 //! Real programs in `mallard bench --suite full`: rows run, report their figures, and name the
 //! package of a missing program.
 
+use mallard_needs::lacks;
 use mallard_report::model::Row;
 
-use crate::place::{Place, lacks, outcome};
+use crate::place::{Place, outcome};
 
 /// Runs the row once, with `--quick`, on glibc and mallard.
 fn run(row: &str) -> Row {
@@ -28,7 +29,7 @@ fn run(row: &str) -> Row {
 
 #[test]
 fn an_interpreter_writes_the_same_output_on_both() {
-    if lacks("an_interpreter_writes_the_same_on_both", &["perl"]) {
+    if lacks(&["perl"]) {
         return;
     }
     let row = run("perl");
@@ -42,7 +43,7 @@ fn an_interpreter_writes_the_same_output_on_both() {
 #[test]
 fn redis_is_driven_and_its_memory_is_read_after_everything_is_deleted() {
     let programs = ["redis-server", "redis-benchmark", "redis-cli"];
-    if lacks("redis_is_driven", &programs) {
+    if lacks(&programs) {
         return;
     }
     let row = run("redis");

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use mallard_needs::not_installed;
 use serde_json::Value;
 
 use crate::place::{Place, outcome};
@@ -61,7 +62,7 @@ fn every_kind_of_call_is_recorded_on_every_allocator_that_is_ready() {
     if std::path::Path::new(jemalloc).exists() {
         on.push(vec!["--add", &add, "-a", "jemalloc-here"]);
     } else {
-        eprintln!("skipped: {jemalloc} is not installed");
+        not_installed("libjemalloc.so.2");
     }
     for options in on {
         let (code, stderr, info) = recorded(&place, "all", &options);

@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
+use mallard_needs::skipped;
 use mallard_report::diagnosis::{Answer, Diagnosis};
 
 use crate::place::{Place, outcome};
@@ -59,7 +60,7 @@ fn how<'a>(d: &'a Diagnosis, what: &str) -> &'a str {
 fn is_permitted(d: &Diagnosis, what: &str) -> bool {
     let refused = how(d, what).strip_prefix("not known: ");
     if let Some(reason) = refused {
-        eprintln!("skipped: {what}: {reason}");
+        skipped(format_args!("{what}: {reason}"));
     }
     refused.is_none()
 }
@@ -161,8 +162,7 @@ fn threads_that_are_stopped_for_a_moment_tell_where_they_compute_and_go_on() {
     let d = process.diagnosed_with(&place, &["--how", "ptrace"]);
     let said = how(&d, "CPU share");
     if said.starts_with("ptrace:") {
-        eprintln!("skipped: {said}");
-        return;
+        return skipped(said);
     }
     assert!(said.contains("were stopped for a moment"), "{said}");
     assert!(d.figures.samples > 0, "{}", d.json());

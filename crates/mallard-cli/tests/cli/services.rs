@@ -3,9 +3,10 @@
 
 use std::fs;
 
+use mallard_needs::{lacks, skipped};
 use mallard_report::model::Row;
 
-use crate::place::{Place, lacks, outcome};
+use crate::place::{Place, outcome};
 
 /// Compares a service on glibc and mallard in two short rounds, and returns its row.
 fn race(service: &str) -> Row {
@@ -55,7 +56,7 @@ macro_rules! presets {
     ($($test:ident: $preset:literal needs $programs:expr;)*) => {$(
         #[test]
         fn $test() {
-            if !lacks(stringify!($test), &$programs) {
+            if !lacks(&$programs) {
                 race($preset);
             }
         }
@@ -73,25 +74,21 @@ presets! {
 
 #[test]
 fn postgres_is_raced() {
-    if lacks("postgres_is_raced", &["pgbench", "pg_isready", "unshare"]) {
+    if lacks(&["pgbench", "pg_isready", "unshare"]) {
         return;
     }
     // Postgres refuses root, and the preset makes another user of it by a namespace.
     let mut namespace = std::process::Command::new("unshare");
     let permitted = namespace.args(["--user", "true"]).output();
     if !permitted.is_ok_and(|output| output.status.success()) {
-        eprintln!("skipped: this machine permits no user namespaces");
-        return;
+        return skipped("this machine permits no user namespaces");
     }
     race("postgres");
 }
 
 #[test]
 fn a_server_under_its_load_is_diagnosed() {
-    if lacks(
-        "a_server_under_its_load_is_diagnosed",
-        &["redis-server", "redis-benchmark", "redis-cli"],
-    ) {
+    if lacks(&["redis-server", "redis-benchmark", "redis-cli"]) {
         return;
     }
     let place = Place::new();
@@ -119,10 +116,7 @@ fn a_server_under_its_load_is_diagnosed() {
 
 #[test]
 fn a_server_under_its_load_is_recorded() {
-    if lacks(
-        "a_server_under_its_load_is_recorded",
-        &["redis-server", "redis-benchmark", "redis-cli"],
-    ) {
+    if lacks(&["redis-server", "redis-benchmark", "redis-cli"]) {
         return;
     }
     let place = Place::new();

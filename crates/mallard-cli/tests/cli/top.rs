@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use mallard_needs::{lacks, skipped};
 use serde_json::Value;
 
 use crate::place::{Place, outcome};
@@ -216,7 +217,9 @@ fn another_user_reads_nothing() {
                 assert!(stderr.contains(told), "{words:?}: {stderr}");
                 assert_eq!(stderr.lines().count(), 1, "{words:?}: {stderr}");
             }
-            Err(error) => eprintln!("skipped: another user cannot run the command here: {error}"),
+            Err(error) => skipped(format_args!(
+                "another user cannot run the command here: {error}"
+            )),
         }
     }
     watched.end();
@@ -276,8 +279,7 @@ impl Drop for Terminal {
 
 #[test]
 fn a_person_watches_two_processes_on_a_terminal() {
-    if Command::new("tmux").arg("-V").output().is_err() {
-        eprintln!("skipped: there is no tmux");
+    if lacks(&["tmux"]) {
         return;
     }
     let place = Place::new();

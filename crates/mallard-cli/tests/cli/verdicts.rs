@@ -4,9 +4,10 @@
 use std::fmt::Write as _;
 use std::fs;
 
+use mallard_needs::not_installed;
 use mallard_report::diagnosis::{Answer, Diagnosis};
 
-use crate::place::{Place, lacks, outcome};
+use crate::place::{Place, outcome};
 
 /// A program with its work, and the verdict: the answer and its key.
 struct Case {
@@ -113,7 +114,7 @@ fn real_programs_get_the_verdict_that_they_always_got() {
         };
         let name = program.rsplit('/').next().unwrap();
         if !fs::exists(&program).unwrap() {
-            lacks("real_programs_get_the_verdict", &[name]);
+            not_installed(name);
             continue;
         }
         let mut command = place.mallard(&["diagnose", "--quick", "--json", "--", &program]);

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use mallard_allocators::{Allocator, Catalog, Settings, Standing, environment};
+use mallard_needs::{lacks, not_installed, skipped};
 use mallard_observe::folder::{Ask, Folder, Record};
 use mallard_observe::recorder::{Clock, Drain, Ended, Limits};
 use mallard_observe::segments::{self, Segment};
@@ -80,14 +81,19 @@ fn allocators() -> Vec<Allocator> {
         catalog
             .add_custom(&format!("system-jemalloc={jemalloc}"))
             .unwrap();
+    } else {
+        not_installed("libjemalloc.so.2");
     }
     let names: Vec<String> = catalog.names().map(str::to_owned).collect();
-    let mut ready = Vec::new();
+    let (mut ready, mut absent) = (Vec::new(), Vec::new());
     for name in names {
         match catalog.look(&name) {
             Ok(Standing::Ready(allocator)) => ready.push(allocator),
-            _ => eprintln!("skipped: {name} is not built here"),
+            _ => absent.push(name),
         }
+    }
+    if !absent.is_empty() {
+        skipped(format_args!("not built here: {}", absent.join(", ")));
     }
     let names: Vec<&str> = ready
         .iter()
@@ -265,7 +271,7 @@ fn errno_is_kept_and_operators_throw_through_the_probe() {
         let alone_says = String::from_utf8_lossy(&alone.stdout);
         if alone_says.trim() != "20000 10 1" {
             assert!(!["glibc", "mallard"].contains(&on.name.as_str()));
-            eprintln!("skipped: operator new of {} does not throw", on.name);
+            skipped(format_args!("operator new of {} does not throw", on.name));
             continue;
         }
         let (output, folder) = place.observed(&mut Command::new(&operators), &on);
@@ -321,17 +327,15 @@ fn real_programs_say_the_same_with_the_probe() {
         ],
         &["redis-server", "--version"],
     ];
-    for words in programs {
+    let allocators = allocators();
+    for words in programs.into_iter().filter(|words| !lacks(&words[..1])) {
         let mut command = Command::new(words[0]);
         command.args(&words[1..]);
-        for on in allocators().iter().take(3) {
-            let Ok(alone) = plain(&mut Command::new(words[0]), on)
+        for on in allocators.iter().take(3) {
+            let alone = plain(&mut Command::new(words[0]), on)
                 .args(&words[1..])
                 .output()
-            else {
-                eprintln!("skipped: {} is not installed", words[0]);
-                continue;
-            };
+                .unwrap();
             let (observed, folder) = place.observed(&mut command, on);
             assert_eq!(
                 alone.status, observed.status,

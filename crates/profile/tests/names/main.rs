@@ -2,11 +2,12 @@
 //! test compiles `program.cpp`, which writes a profile with one address inside an inlined function.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write as _};
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use mallard_needs::{lacks, skipped};
 use mallard_profile::model::{Location, Mapping, MappingIndex, Profile};
 use mallard_profile::names::{self, Options, Why};
 use mallard_profile::{read, write};
@@ -16,29 +17,10 @@ use tempfile::TempDir;
 /// Ends a test that lacks a program of the machine; says so.
 macro_rules! need {
     ($($program:expr),+) => {
-        for program in [$($program),+] {
-            if !is_there(program) {
-                skipped(&format!("{program} is not installed (scripts/setup-tests.sh installs it)"));
-                return;
-            }
+        if lacks(&[$($program),+]) {
+            return;
         }
     };
-}
-
-/// Reports on the standard error that the test harness does not capture.
-fn skipped(why: &str) {
-    let test = std::thread::current();
-    let name = test.name().unwrap_or("a test");
-    // If standard error is closed, the test goes on without its message.
-    let _ = writeln!(std::io::stderr(), "SKIPPED {name}: {why}");
-}
-
-fn is_there(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let there = std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
-    let required = std::env::var("MALLARD_REQUIRE_PROGRAMS").is_ok_and(|value| value == "1");
-    assert!(there || !required, "{program} is not installed");
-    there
 }
 
 /// A compiled program in a folder of its own.

@@ -3,8 +3,10 @@
 
 use std::path::PathBuf;
 
+use mallard_needs::{lacks, skipped};
+
 use super::*;
-use crate::place::{lacks, outcome};
+use crate::place::outcome;
 
 /// Makes the root `$1`, with the program `$2` in a file system of its own, and runs it there.
 const CONTAIN: &str = r#"
@@ -27,8 +29,7 @@ fn below(pid: u32) -> Option<u32> {
 
 #[test]
 fn a_process_of_a_container_is_seen_as_any_other() {
-    const TEST: &str = "a_process_of_a_container_is_seen_as_any_other";
-    if lacks(TEST, &["unshare", "chroot", "mount"]) {
+    if lacks(&["unshare", "chroot", "mount"]) {
         return;
     }
     let place = Place::new();
@@ -59,7 +60,7 @@ fn a_process_of_a_container_is_seen_as_any_other() {
         .unwrap();
     if !tried.status.success() {
         let why = String::from_utf8_lossy(&tried.stderr);
-        return eprintln!("skipped: {TEST}: {}", why.trim_end());
+        return skipped(why.trim_end());
     }
     let mut command = Command::new(assert_cmd::cargo::cargo_bin("mallard"));
     command

@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
 
+use mallard_needs::lacks;
 use serde_json::Value;
 
 use super::*;
@@ -31,7 +32,7 @@ fn scrapers_get_metrics_targets_and_profiles_with_names() {
     );
     assert!(reply.value("mallard_process_resident_bytes", &labels) >= Some(33e6));
     assert!(reply.value("mallard_purged_bytes_total", &labels).is_some());
-    if are_there("the check of metrics", &["promtool"]) {
+    if !lacks(&["promtool"]) {
         let mut check = Command::new("promtool")
             .args(["check", "metrics"])
             .stdin(Stdio::piped())
@@ -157,8 +158,7 @@ fn address_of_main(pid: &str) -> u64 {
 
 #[test]
 fn go_s_pprof_shows_the_profile_of_a_process_with_names() {
-    let test = "go's pprof over HTTP";
-    if !are_there(test, &["go"]) {
+    if lacks(&["go"]) {
         return;
     }
     let place = Place::new();

@@ -1,5 +1,7 @@
 //! The installation of the command, with its service.
 
+use mallard_needs::lacks;
+
 use super::*;
 
 /// All files in the folder, with paths relative to it.
@@ -24,7 +26,7 @@ fn files(folder: &Path) -> Vec<String> {
 
 #[test]
 fn the_command_is_installed_with_its_service_and_taken_back() {
-    if !are_there("the installation", &["make"]) {
+    if lacks(&["make"]) {
         return;
     }
     let place = Place::new();
@@ -79,12 +81,7 @@ fn the_command_is_installed_with_its_service_and_taken_back() {
 
 /// Lets systemd read the unit, for a program that is there.
 fn verify(place: &Place, prefix: &Path) {
-    if Command::new("systemd-analyze")
-        .arg("--version")
-        .output()
-        .is_err()
-    {
-        eprintln!("skipped: there is no systemd-analyze that reads the unit");
+    if lacks(&["systemd-analyze"]) {
         return;
     }
     let unit = prefix.join("lib/systemd/system/mallard-export@.service");

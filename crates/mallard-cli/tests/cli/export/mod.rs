@@ -178,25 +178,6 @@ impl Reply {
     }
 }
 
-/// Whether these programs are installed; tells which are not, or fails where all are required.
-fn are_there(test: &str, programs: &[&str]) -> bool {
-    let is_there = |program: &&&str| {
-        let folders = std::env::var_os("PATH").unwrap_or_default();
-        std::env::split_paths(&folders).any(|folder| folder.join(program).is_file())
-    };
-    let missing: Vec<&&str> = programs
-        .iter()
-        .filter(|program| !is_there(program))
-        .collect();
-    if missing.is_empty() {
-        return true;
-    }
-    let required = std::env::var("MALLARD_REQUIRE_PROGRAMS").is_ok_and(|value| value == "1");
-    assert!(!required, "not installed: {missing:?}");
-    eprintln!("skipped: {test} needs {missing:?} (scripts/setup-tests.sh installs them)");
-    false
-}
-
 /// Runs a program to its end and returns what it printed.
 fn output(command: &mut Command) -> String {
     let output = command.output().unwrap();

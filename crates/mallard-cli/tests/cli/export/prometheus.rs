@@ -5,6 +5,7 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::Command;
 
+use mallard_needs::lacks;
 use serde_json::Value;
 
 use super::*;
@@ -153,7 +154,7 @@ fn hurried(rules: &str) -> String {
 /// Long, because a leak takes seconds to be one.
 #[test]
 fn alerts_fire_on_a_leak_and_on_fragmentation_and_every_panel_shows_something() {
-    if !are_there("alerts and the dashboard", &["prometheus"]) {
+    if lacks(&["prometheus"]) {
         return;
     }
     let place = Place::new();
@@ -206,7 +207,7 @@ fn alerts_fire_on_a_leak_and_on_fragmentation_and_every_panel_shows_something() 
 
 #[test]
 fn rules_of_alerts_do_what_they_say() {
-    if !are_there("rules of alerts", &["promtool"]) {
+    if lacks(&["promtool"]) {
         return;
     }
     let promtool = |words: &[&str], file: &Path| {

@@ -251,7 +251,7 @@ pub(in crate::heap) mod tests {
         heap.free(run.addr, YOUNG * CHUNK_PAGES);
         heap.purge_all();
         if !has_huge {
-            crate::testing::skipped_unless_required("the system has no huge pages");
+            crate::testing::skipped("the system has no huge pages");
             return None;
         }
         Some(heap)

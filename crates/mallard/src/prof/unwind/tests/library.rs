@@ -40,9 +40,7 @@ impl Library {
             .arg("-o")
             .arg(&file)
             .status();
-        if !status.is_ok_and(|status| status.success()) {
-            return None;
-        }
+        assert!(status.ok()?.success(), "{source} is compiled");
         let path = CString::new(file.to_str()?).ok()?;
         // SAFETY: a C string; the library has no constructors of its own.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY) };

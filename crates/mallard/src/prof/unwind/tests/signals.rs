@@ -6,7 +6,7 @@ use super::walks::{ROOM, cache, own_stack};
 use crate::prof::unwind::modules::Modules;
 use crate::prof::unwind::walk::walk_by;
 use crate::prof::unwind::{End, Registers};
-use crate::testing::{own_process, skipped};
+use crate::testing::{not_installed, own_process};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -106,7 +106,7 @@ fn handle(signal: i32, handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut li
 fn from_every_instruction_of_a_program_the_stack_is_that_of_the_c_library() {
     own_process!();
     let Some(library) = Library::get() else {
-        return skipped("no C++ compiler is here");
+        return not_installed("c++");
     };
     // The C library loads its unwinder at the first use, and ours makes its cache.
     own_stack(&mut [0; ROOM]);

@@ -6,7 +6,7 @@ use crate::prof::unwind::modules::Modules;
 use crate::prof::unwind::modules::list::ModuleList;
 use crate::prof::unwind::walk::walk_by;
 use crate::prof::unwind::{End, OMITTED, Registers, Walk, capture, modules, set_cache};
-use crate::testing::{own_process, skipped};
+use crate::testing::{not_installed, own_process, skipped};
 use std::boxed::Box;
 use std::cell::{Cell, RefCell};
 use std::sync::OnceLock;
@@ -85,7 +85,7 @@ extern "C" fn probe() {
 /// Runs a function of the library that calls `probe`; how many walks were compared.
 fn compare(name: &str) -> usize {
     let Some(library) = Library::get() else {
-        skipped("no C++ compiler is here");
+        not_installed("c++");
         return usize::MAX;
     };
     let before = SEEN.with_borrow(Vec::len);
@@ -145,7 +145,7 @@ fn of_a_stack_that_is_too_deep_both_ends_are_kept() {
     }
     match Library::get() {
         Some(library) => assert_eq!(library.call("thousand", probe), 1000),
-        None => skipped("no C++ compiler is here"),
+        None => not_installed("c++"),
     }
 }
 
