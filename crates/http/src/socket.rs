@@ -6,19 +6,19 @@
 use core::mem::MaybeUninit;
 use mallard::sys::descriptor::{Descriptor, close};
 use mallard::sys::errno;
-pub use mallard::sys::sockets::{CLIENTS, MOST};
+pub use mallard::sys::sockets::{CLIENTS, SOCKETS_MAX};
 use mallard::sys::sockets::{closes, opened};
 
 /// An address for the kernel: its family, and what follows.
 #[derive(PartialEq, Eq, Debug)]
 pub struct Address {
-    bytes: [u8; Address::MOST],
+    bytes: [u8; Address::BYTES_MAX],
     len: usize,
 }
 
 impl Address {
     /// `sizeof(sockaddr_un)`.
-    const MOST: usize = 110;
+    const BYTES_MAX: usize = 110;
 
     pub fn ip(host: [u8; 4], port: u16) -> Address {
         let mut address = Address::of(libc::AF_INET);
@@ -34,7 +34,7 @@ impl Address {
         let mut address = Address::of(libc::AF_UNIX);
         address.push(name);
         // The name of a file needs a zero at its end.
-        (address.len < Address::MOST && name.len() > 1).then(|| {
+        (address.len < Address::BYTES_MAX && name.len() > 1).then(|| {
             let is_abstract = name.first() == Some(&0);
             address.len += usize::from(!is_abstract);
             address
@@ -44,7 +44,7 @@ impl Address {
     #[inline(always)]
     fn of(family: i32) -> Address {
         let mut address = Address {
-            bytes: [0; Address::MOST],
+            bytes: [0; Address::BYTES_MAX],
             len: 0,
         };
         address.push(&(family as u16).to_ne_bytes());
@@ -277,13 +277,13 @@ pub fn wait(
     listener: &Socket,
     clients: &[Option<&Socket>; CLIENTS],
     ms: Option<u64>,
-) -> [bool; MOST] {
+) -> [bool; SOCKETS_MAX] {
     let number = |socket: Option<&Socket>| socket.map_or(-1, |socket| socket.at.number);
     let mut polls = [libc::pollfd {
         fd: number(Some(listener)),
         events: libc::POLLIN,
         revents: 0,
-    }; MOST];
+    }; SOCKETS_MAX];
     for (poll, client) in polls.iter_mut().skip(1).zip(clients) {
         poll.fd = number(*client);
     }

@@ -5,7 +5,7 @@
 
 use super::inside::Busy;
 use super::length::{self, most};
-use super::{LARGEST, ThreadCache, USE, Use};
+use super::{LARGEST_CLASS, ThreadCache, USE, Use};
 use crate::class::{Class, SLAB_CLASSES, tailored};
 use crate::sys::atomic::Ordering;
 
@@ -15,14 +15,14 @@ pub fn configure(largest: usize, by_whom: Use) {
     let class = Class::of(largest.min(crate::class::CACHED_MAX));
     // The limit need not be a class: a class with larger blocks is excluded.
     let class = class.0 - (class.size() > largest) as u8;
-    LARGEST.store(class, Ordering::Relaxed);
+    LARGEST_CLASS.store(class, Ordering::Relaxed);
     USE.store(by_whom.0, Ordering::Relaxed);
 }
 
 impl ThreadCache {
     /// The largest class that caches keep by default; [`Class::NONE`] if none.
     pub fn largest() -> Class {
-        Class(LARGEST.load(Ordering::Relaxed))
+        Class(LARGEST_CLASS.load(Ordering::Relaxed))
     }
 
     /// Whether the cache keeps blocks of this class.

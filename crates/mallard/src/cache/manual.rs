@@ -7,7 +7,7 @@
 //! Each call decides the arena of such a cache: the one it names, or the calling thread's.
 
 use super::length::ROOM;
-use super::{LARGEST, Stack, ThreadCache, current};
+use super::{LARGEST_CLASS, Stack, ThreadCache, current};
 use crate::arena::Arena;
 use crate::class::Class;
 use crate::space::meta;
@@ -130,7 +130,7 @@ pub fn after_fork(numbers: &mut Numbers) {
 /// Sets a cache up to hold what the options say, even where threads have no caches.
 pub fn set_out(cache: &ThreadCache) {
     cache.front.cache.set(None);
-    cache.most.set(LARGEST.load(Ordering::Relaxed));
+    cache.most.set(LARGEST_CLASS.load(Ordering::Relaxed));
     cache.enabled.set(true);
     cache.set_largest();
 }

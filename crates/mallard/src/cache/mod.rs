@@ -79,7 +79,7 @@ const _: () =
     assert!(length::MOST_BLOCKS < FOREIGN as usize && CACHED_CLASSES < u64::BITS as usize);
 
 /// The largest class that a cache holds by default, from the options.
-static LARGEST: AtomicU8 = AtomicU8::new(0);
+static LARGEST_CLASS: AtomicU8 = AtomicU8::new(0);
 /// Whether threads keep blocks ([`Use`]).
 static USE: AtomicU8 = AtomicU8::new(0);
 
@@ -211,7 +211,7 @@ impl ThreadCache {
     #[inline(never)]
     fn set_out(&self, arena: &'static Arena) {
         self.arena.set(arena);
-        self.most.set(LARGEST.load(Ordering::Relaxed));
+        self.most.set(LARGEST_CLASS.load(Ordering::Relaxed));
         self.enabled.set(Use::of_now() & Use::ENABLED != 0);
         self.set_largest();
         self.counts.clear();

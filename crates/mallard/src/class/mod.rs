@@ -75,13 +75,13 @@ const fn compute(n: usize) -> u8 {
 
 /// The size of a class of the table, computed; 0 for a tailored one.
 const fn size(class: u8) -> usize {
-    const FIRST: u8 = TABLED as u8 + 1;
-    const LAST: u8 = SLAB_CLASSES as u8;
+    const FIRST_TAILORED: u8 = TABLED as u8 + 1;
+    const LAST_TAILORED: u8 = SLAB_CLASSES as u8;
     let place = match class {
-        0 | FIRST..=LAST => return 0,
+        0 | FIRST_TAILORED..=LAST_TAILORED => return 0,
         1 => return 8,
         2..=9 => return 16 * (class as usize - 1),
-        _ if class > LAST => class as usize - TAILORED - 10,
+        _ if class > LAST_TAILORED => class as usize - TAILORED - 10,
         _ => class as usize - 10,
     };
     let base = 128usize << (place / 4);

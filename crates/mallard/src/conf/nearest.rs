@@ -7,7 +7,7 @@ use super::options::TABLE;
 
 /// At least as long as any option's name (a test checks this); longer mistyped names are not
 /// compared.
-pub(super) const LONGEST: usize = 48;
+pub(super) const NAME_BYTES_MAX: usize = 48;
 
 /// The option that `key` was probably meant to be.
 pub(super) fn nearest(key: &[u8]) -> Option<&'static str> {
@@ -35,9 +35,9 @@ fn containing(key: &[u8]) -> Option<&'static str> {
 }
 
 /// How many letters must be changed, added, removed or swapped with their neighbour to turn one
-/// word into the other, ignoring case. `None` if a word is longer than `LONGEST`.
+/// word into the other, ignoring case. `None` if a word is longer than `NAME_BYTES_MAX`.
 pub(super) fn distance(a: &[u8], b: &[u8]) -> Option<usize> {
-    if a.len() > LONGEST || b.len() > LONGEST {
+    if a.len() > NAME_BYTES_MAX || b.len() > NAME_BYTES_MAX {
         return None;
     }
     // `previous.at(j)` is the distance from the letters of `a` before this one to the first `j`
@@ -74,17 +74,17 @@ fn swapped(a: Option<&[u8]>, b: Option<&[u8]>) -> bool {
     }
 }
 
-/// A row of distances, none above `LONGEST`.
+/// A row of distances, none above `NAME_BYTES_MAX`.
 #[derive(Clone, Copy)]
-struct Row([u8; LONGEST + 1]);
+struct Row([u8; NAME_BYTES_MAX + 1]);
 
 impl Row {
-    const EMPTY: Row = Row([0; LONGEST + 1]);
+    const EMPTY: Row = Row([0; NAME_BYTES_MAX + 1]);
 
     /// The cell at `j`. Beyond the row, which no caller reaches, it is the maximum: this module
     /// must not be able to panic.
     fn at(&self, j: usize) -> u8 {
-        self.0.get(j).copied().unwrap_or(LONGEST as u8)
+        self.0.get(j).copied().unwrap_or(NAME_BYTES_MAX as u8)
     }
 
     fn set(&mut self, j: usize, value: u8) {

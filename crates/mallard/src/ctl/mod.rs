@@ -53,8 +53,8 @@ mod tell;
 #[cfg(test)]
 mod tests;
 
-pub use branches::stats::dss_of;
 pub(crate) use branches::stats::locks;
+pub use branches::stats::{EXTENT_CLASSES, dss_of};
 use branches::{arena, arenas, config, experimental, prof, stats, tcache, thread};
 pub use index::{ALL, DESTROYED};
 pub use node::{Access, At, DEPTH, Figure, Leaf, Mode, Node, Number, See, Special};

@@ -146,6 +146,7 @@ fn ln(x: f64) -> f64 {
 /// counter, so that threads share it with one atomic addition per sample.
 static SEED: AtomicU64 = AtomicU64::new(0);
 
+/// What SplitMix64 adds to its state.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Sets the seed of all distances to come.
@@ -170,10 +171,10 @@ pub fn draw(lg: u32) -> i64 {
         return 0;
     }
     /// Beyond any sum of requests of a process.
-    const MOST: f64 = (i64::MAX / 2) as f64;
+    const GAP_MAX_BYTES: f64 = (i64::MAX / 2) as f64;
     // In (0, 1], of 53 bits.
     let u = ((random() >> 11) + 1) as f64 * (1.0 / (1u64 << 53) as f64);
-    (-ln(u) * mean(lg)).min(MOST) as i64
+    (-ln(u) * mean(lg)).min(GAP_MAX_BYTES) as i64
 }
 
 #[cfg(test)]

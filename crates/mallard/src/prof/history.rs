@@ -163,7 +163,7 @@ static HISTORY: Mutex<History> = Mutex::named(
 );
 
 /// How many recent samples are kept; negative for all.
-static MOST: AtomicI64 = AtomicI64::new(0);
+static RECENT_MAX: AtomicI64 = AtomicI64::new(0);
 /// Whether there is any recent record.
 static ANY_RECENT: AtomicBool = AtomicBool::new(false);
 static LOGS: AtomicBool = AtomicBool::new(false);
@@ -176,7 +176,7 @@ pub fn lock() -> &'static RawLock {
 }
 
 pub fn most_recent() -> i64 {
-    MOST.load(Ordering::Relaxed)
+    RECENT_MAX.load(Ordering::Relaxed)
 }
 
 /// Whether single samples matter when they are taken.
@@ -282,7 +282,7 @@ impl History {
 /// that is inside.
 pub fn set_most_recent(most: i64) -> i64 {
     let mut history = HISTORY.lock_seldom();
-    let before = MOST.swap(most, Ordering::Relaxed);
+    let before = RECENT_MAX.swap(most, Ordering::Relaxed);
     history.shorten();
     before
 }

@@ -20,6 +20,7 @@ use crate::space::meta;
 use crate::sys::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use crate::sys::lock::{Guard, Mutex, RawLock};
 use crate::sys::rank::Rank;
+use crate::sys::spread::SPREAD_FACTOR;
 use core::cell::Cell;
 use core::mem::MaybeUninit;
 #[cfg(test)]
@@ -277,7 +278,7 @@ impl Samples {
 
     fn bucket(&self, at: usize) -> Option<&Bucket> {
         // The upper bits of the product depend on all of the address.
-        let i = at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let i = at.wrapping_mul(SPREAD_FACTOR as usize) >> 32;
         let i = i & self.bucket_count.wrapping_sub(1);
         // SAFETY: there are `bucket_count` buckets, a power of two; they belong to this structure.
         self.buckets.map(|first| unsafe { first.add(i).as_ref() })

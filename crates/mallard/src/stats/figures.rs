@@ -10,11 +10,12 @@ pub const RUN_CLASSES: usize = 32;
 
 /// The class of a run of `pages` pages: the smallest class of whole pages that holds it.
 pub fn run_class(pages: usize) -> usize {
-    /// The first class from which all sizes are whole pages, and its number among such sizes.
-    const FIRST: (usize, usize) = (Class::of(4 * PAGE).index(), 3);
+    /// The class from which on all sizes are whole pages, and its number among such sizes.
+    const WHOLE_FROM_CLASS: usize = Class::of(4 * PAGE).index();
+    const WHOLE_FROM_NUMBER: usize = 3;
     match pages {
         0..4 => pages.saturating_sub(1),
-        _ => Class::of(pages * PAGE).index() - FIRST.0 + FIRST.1,
+        _ => Class::of(pages * PAGE).index() - WHOLE_FROM_CLASS + WHOLE_FROM_NUMBER,
     }
 }
 

@@ -4,14 +4,13 @@
 
 use super::rate;
 use super::write::{Cell, Column, Digits, Emitter, column};
-use crate::class::{Class, LARGE_CLASSES, SLAB_CLASSES};
+use crate::class::{Class, SLAB_CLASSES};
+use crate::ctl::EXTENT_CLASSES;
 use crate::ctl::locks::OF_ARENAS;
 use crate::stats::{ArenaFigures, Bin, Extent, Reading};
 use crate::sys::page::PAGE;
 
 const GAP: &str = "                     ---\n";
-/// Rows for runs of pages in JSON: jemalloc has one for every class of whole pages.
-const RUN_CLASSES: usize = LARGE_CLASSES + 3;
 /// Classes in jemalloc's table of partly used huge pages.
 const HUGE_CLASSES: usize = 64;
 
@@ -253,7 +252,7 @@ pub fn extents(e: &mut Emitter<'_>, a: &ArenaFigures) {
     e.titles(COLUMNS.iter(), "extents:".len());
     e.array("extents");
     let (mut gap, none) = (Gap(false), Extent::default());
-    for i in 0..RUN_CLASSES {
+    for i in 0..EXTENT_CLASSES {
         let x = a.extents.get(i).unwrap_or(&none);
         e.element();
         e.number("ndirty", x.dirty as u64);

@@ -5,7 +5,7 @@
 //!   that all of it is built of.
 //! - `page` has the sizes of pages and cache lines, `bits` holds 512-bit sets, `hint` has hints to
 //!   the processor and the compiler, `label` stores texts without addresses, `message` prints a
-//!   line, and `fault` ends the process with one.
+//!   line, `fault` ends the process with one, and `spread` has the factor of hash tables.
 //!
 //! Nothing here knows what an allocation is, and nothing here allocates. Users say `sys::lock`, not
 //! in which of the two folders it is.
@@ -22,6 +22,7 @@ pub mod label;
 pub mod message;
 mod os;
 pub mod page;
+pub mod spread;
 mod sync;
 
 use os::futex;

@@ -35,7 +35,7 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
     (
         "sys",
         &[
-            &["page", "atomic", "bits", "hint", "label"],
+            &["page", "atomic", "bits", "hint", "label", "spread"],
             &["os"],
             &["message"],
             &["fault"],

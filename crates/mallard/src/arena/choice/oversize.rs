@@ -19,7 +19,7 @@ use crate::sys::atomic::{AtomicBool, AtomicUsize, Ordering, settle};
 use crate::sys::published::Published;
 
 /// The least size that is oversize.
-static LEAST: AtomicUsize = AtomicUsize::new(usize::MAX);
+static OVERSIZE_FROM_BYTES: AtomicUsize = AtomicUsize::new(usize::MAX);
 /// Whether freed memory goes back at once.
 static AT_ONCE: AtomicBool = AtomicBool::new(false);
 /// The arena, once it was made.
@@ -46,12 +46,12 @@ pub fn configure(threshold: usize, at_once: bool) {
         size => size.max(CACHED_MAX + 1),
     };
     AT_ONCE.store(at_once, Ordering::Relaxed);
-    settle!(LEAST, least);
+    settle!(OVERSIZE_FROM_BYTES, least);
 }
 
 /// Returns the arena for a block of this length, requested by a thread of the arena `mine`.
 pub fn arena_for(pages: Pages, mine: u16) -> u16 {
-    if pages.bytes() < LEAST.load(Ordering::Relaxed) {
+    if pages.bytes() < OVERSIZE_FROM_BYTES.load(Ordering::Relaxed) {
         return mine;
     }
     choose(mine)

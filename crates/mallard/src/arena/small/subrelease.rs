@@ -22,6 +22,7 @@ use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::space::segment::PageRecord;
 use crate::space::{Segment, meta};
 use crate::sys::lock::{Mutex, RawLock};
+use crate::sys::mem;
 use crate::sys::page::PAGE;
 use crate::sys::rank::Rank;
 use advice::Range;
@@ -36,8 +37,8 @@ const WORTH_BYTES: usize = CHUNK / 8;
 /// The most slabs looked at together: all of a chunk, as the smallest have four pages.
 const MOST_SLABS: usize = CHUNK_PAGES / 4;
 /// The most ranges of pages in a slab, if every other page is one.
-const MOST_RANGES: usize = Class::MOST_PAGES.div_ceil(2);
-const _: () = assert!(MOST_RANGES <= advice::MOST_RANGES);
+const SLAB_RANGES_MAX: usize = Class::MOST_PAGES.div_ceil(2);
+const _: () = assert!(SLAB_RANGES_MAX <= mem::RANGES_MAX);
 
 /// What remains to be done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,7 +67,7 @@ struct Pass {
 unsafe impl Send for Pass {}
 
 /// Held while memory goes back.
-static PASS: Mutex<Pass> = Mutex::named(Rank::Subrelease, Pass::FIRST);
+static PASS: Mutex<Pass> = Mutex::named(Rank::Subrelease, Pass::INITIAL);
 
 /// The lock, for `fork`: while it is free, no slab has hidden regions.
 pub fn lock() -> &'static RawLock {
@@ -111,7 +112,7 @@ pub fn all(arena: Option<u16>) -> bool {
 impl Pass {
     /// Before the first pass: there may be something to do. All zeros, which take no room in the
     /// library's file.
-    const FIRST: Pass = Pass {
+    const INITIAL: Pass = Pass {
         rest: None,
         next_ms: None,
         is_quiet: false,
@@ -367,7 +368,7 @@ impl Site {
         let Some(heap) = PAGE_HEAPS.of(slab.addr()) else {
             return false;
         };
-        let (mut ranges, mut n) = ([Range::default(); MOST_RANGES], 0);
+        let (mut ranges, mut n) = ([Range::default(); SLAB_RANGES_MAX], 0);
         for (range, run) in ranges.iter_mut().zip(slab.bare_pages(hidden).runs()) {
             range.addr = self.chunk.addr() + run.start * PAGE;
             range.pages = run.len;
@@ -461,7 +462,7 @@ mod tests {
         let class = Class::of(6000);
         let (kept, free) = scatter(&blocks(class, 12), class, 8);
         let mut now = 1 << 40;
-        *PASS.lock() = Pass::FIRST;
+        *PASS.lock() = Pass::INITIAL;
         assert_eq!(step(now, 1), Next::Later, "nothing can be ripe so soon");
         assert!(PASS.lock().rest.is_none());
         // Slabs that other tests left are already treated.

@@ -8,6 +8,7 @@
 //! with another thread's blocks, and prefers slabs ([`crate::arena::small::bin`]) from which it
 //! last took regions.
 
+use crate::sys::spread::SPREAD_FACTOR;
 use crate::sys::tls;
 use core::num::NonZeroU16;
 
@@ -57,7 +58,7 @@ impl Taker {
     /// The calling thread.
     pub fn current() -> Self {
         // Fibonacci hashing: any bits may distinguish the addresses of thread blocks.
-        let hash = (tls::thread() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48;
+        let hash = (tls::thread() as u64).wrapping_mul(SPREAD_FACTOR) >> 48;
         Taker(NonZeroU16::MIN | hash as u16)
     }
 }

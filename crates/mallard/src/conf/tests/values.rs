@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::string::String;
 
 use super::read;
-use crate::conf::nearest::LONGEST;
+use crate::conf::nearest::NAME_BYTES_MAX;
 use crate::conf::*;
 
 fn narenas(value: &str) -> Option<Option<u32>> {
@@ -260,8 +260,8 @@ fn the_table_is_sound() {
     assert_eq!(names.len(), TABLE.len(), "every name once");
     for option in &TABLE {
         assert!(
-            option.name().len() <= LONGEST,
-            "{} is longer than LONGEST",
+            option.name().len() <= NAME_BYTES_MAX,
+            "{} is longer than NAME_BYTES_MAX",
             option.name()
         );
         assert!(

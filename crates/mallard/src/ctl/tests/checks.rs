@@ -10,14 +10,14 @@ use super::ctl::{self, DEPTH, Error, Request};
 const MARGIN: usize = 16;
 const CANARY: u8 = 0xee;
 /// Longer than any value.
-const LONGEST: usize = 64;
+const VALUE_BYTES_MAX: usize = 64;
 
-type Outcome = (Result<(), Error>, usize, [u8; LONGEST]);
+type Outcome = (Result<(), Error>, usize, [u8; VALUE_BYTES_MAX]);
 
 /// Reads with room for `len` bytes, and checks that nothing beyond them is touched, whatever the
 /// result.
 fn ask(len: usize, serve: impl FnOnce(&mut Request) -> Result<(), Error>) -> Outcome {
-    let mut room = [CANARY; LONGEST + 2 * MARGIN];
+    let mut room = [CANARY; VALUE_BYTES_MAX + 2 * MARGIN];
     // Zeros, because a few names read a pointer there.
     room[MARGIN..MARGIN + len].fill(0);
     let mut told = len;
@@ -38,7 +38,7 @@ fn ask(len: usize, serve: impl FnOnce(&mut Request) -> Result<(), Error>) -> Out
     if matches!(answer, Err(Error::NotFound | Error::NotPermitted)) {
         assert_eq!(told, len, "nothing was told");
     }
-    let mut value = [0; LONGEST];
+    let mut value = [0; VALUE_BYTES_MAX];
     value[..told].copy_from_slice(&room[MARGIN..MARGIN + told]);
     (answer, told, value)
 }
@@ -76,7 +76,7 @@ pub fn name(name: &[u8]) {
     if makes(&whole[..depth]) {
         return;
     }
-    for len in [0, 1, 4, 7, 8, 9, LONGEST] {
+    for len in [0, 1, 4, 7, 8, 9, VALUE_BYTES_MAX] {
         let by_name = ask(len, |r| ctl::by_name(name, r));
         let by_mib = ask(len, |r| ctl::by_mib(&whole[..depth], r));
         assert_eq!((by_name.0, by_name.1), (by_mib.0, by_mib.1));

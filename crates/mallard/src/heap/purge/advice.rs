@@ -12,9 +12,6 @@ use crate::sys::atomic::{AtomicU8, AtomicUsize, Ordering};
 use crate::sys::mem;
 use crate::sys::page::PAGE;
 
-/// The most ranges that one [`take`] accepts.
-pub const MOST_RANGES: usize = 32;
-
 /// Consecutive pages whose contents are no longer needed.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Range {
@@ -43,8 +40,8 @@ pub fn configure(trust: bool, together: usize) {
     TOGETHER.store(together, Ordering::Relaxed);
 }
 
-/// Returns the memory of up to [`MOST_RANGES`] ranges to the system: at once, or when the system
-/// needs it (`lazily`). Writes the resulting backing of each range to `backings`: `None` where the
+/// Returns the memory of up to [`mem::RANGES_MAX`] ranges to the system: at once, or when the
+/// system needs it (`lazily`). Writes the resulting backing of each range to `backings`: `None` where the
 /// system refused and nothing has changed. Returns the number of system calls.
 pub fn take(ranges: &[Range], lazily: bool, backings: &mut [Option<Backing>]) -> usize {
     let together = TOGETHER.load(Ordering::Relaxed);
@@ -148,6 +145,7 @@ fn take_together(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::mem::RANGES_MAX;
     use crate::testing::alone;
     use std::vec::Vec;
 
@@ -193,7 +191,7 @@ mod tests {
         for (together, calls) in [(0, 20), (1, 20), (2, 10), (7, 3), (1024, 1)] {
             configure(true, together);
             let ranges = written(20);
-            let mut backings = [None; MOST_RANGES];
+            let mut backings = [None; RANGES_MAX];
             let made = take(&ranges, false, &mut backings);
             if can {
                 assert_eq!(made, calls, "{together} in a call");
@@ -217,7 +215,7 @@ mod tests {
         let ranges = written(6);
         // SAFETY: locks one page of the test's own.
         let locked = unsafe { libc::mlock(ranges[2].addr as *const _, 1) } == 0;
-        let mut backings = [None; MOST_RANGES];
+        let mut backings = [None; RANGES_MAX];
         take(&ranges, false, &mut backings);
         for (i, range) in ranges.iter().enumerate() {
             let refused = locked && i == 2;
@@ -244,7 +242,7 @@ mod tests {
         let _alone = alone();
         configure(true, 4);
         let ranges = written(9);
-        let mut backings = [None; MOST_RANGES];
+        let mut backings = [None; RANGES_MAX];
         take(&ranges, true, &mut backings);
         assert!(backings[..9].iter().all(|&b| b == Some(Backing::Muzzy)));
         configure(false, 0);
@@ -257,7 +255,7 @@ mod tests {
         let can = kernel_takes_many();
         configure(false, 16);
         let ranges = written(3);
-        let mut backings = [None; MOST_RANGES];
+        let mut backings = [None; RANGES_MAX];
         let calls = take(&ranges, false, &mut backings);
         assert_eq!(calls, if can { 2 } else { 4 }, "the first range alone");
         assert!(ranges.iter().all(is_clear));

@@ -24,7 +24,7 @@ fn worth(stay: usize) -> usize {
     WORTH_PAGES.max(stay / WORTH_PART)
 }
 /// The most epochs between two looks, so that pages freed in between age from about the right time.
-const LONGEST: usize = EPOCHS / 2;
+const LOOK_EPOCHS_MAX: usize = EPOCHS / 2;
 /// A time in 200ths of a millisecond.
 type Ticks = u64;
 
@@ -208,7 +208,7 @@ impl Decay {
             return (idle_after > 0).then(|| at(idle_after));
         }
         let worth = stay.saturating_sub(worth(stay));
-        let (mut least, mut most) = (1, LONGEST);
+        let (mut least, mut most) = (1, LOOK_EPOCHS_MAX);
         while least < most {
             let middle = (least + most) / 2;
             if self.limit_after(middle) <= worth {

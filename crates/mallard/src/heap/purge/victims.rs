@@ -10,7 +10,7 @@
 
 use crate::heap::State;
 use crate::heap::huge::huge_pages;
-use crate::heap::purge::advice::{self, Range};
+use crate::heap::purge::advice::Range;
 use crate::heap::purge::hold::Hold;
 use crate::space::Segment;
 use crate::space::chunk::{CHUNK_PAGES, Chunk};
@@ -20,7 +20,7 @@ use crate::sys::page::PAGE;
 use core::cell::UnsafeCell;
 
 /// Ranges handled in one batch.
-pub(in crate::heap) const BATCH: usize = advice::MOST_RANGES;
+pub(in crate::heap) const BATCH: usize = mem::RANGES_MAX;
 
 /// Which chunks with huge pages keep their free pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

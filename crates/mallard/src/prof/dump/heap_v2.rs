@@ -6,6 +6,7 @@
 //! N and S.
 
 use super::file::{Sink, Text};
+use super::text::HEX_DIGITS;
 use crate::prof::gap::{is_biased, one_minus_exp};
 use crate::prof::history;
 use crate::prof::samples::{self, Row, Rows};
@@ -63,12 +64,11 @@ pub fn write(out: &mut dyn Sink, lg_sample: u32, accum: bool) {
 /// Writes ` 0x…`. Most of a profile is addresses, and `write!` would take half of its time.
 #[inline(never)]
 fn address(out: &mut dyn Sink, address: usize) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut text = *b" 0x0000000000000000";
     let count = (usize::BITS - (address | 1).leading_zeros()).div_ceil(4) as usize;
     let mut rest = address;
     for digit in text.iter_mut().skip(3).take(count).rev() {
-        *digit = DIGITS[rest & 15];
+        *digit = HEX_DIGITS[rest & 15];
         rest >>= 4;
     }
     out.put(text.get(..3 + count).unwrap_or(&text));

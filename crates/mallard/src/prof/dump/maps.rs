@@ -1,6 +1,7 @@
 //! The code that is mapped in this process, for profiles: from `/proc/self/maps`, with the build id
 //! that each file has in memory.
 
+use crate::sys::page::PAGE;
 use crate::sys::{probe, proc};
 
 /// A mapping with code.
@@ -103,7 +104,6 @@ fn build_id(base: usize) -> Option<&'static [u8]> {
 
 /// These bytes of memory, if they can be read.
 fn readable(at: usize, len: usize) -> Option<&'static [u8]> {
-    const PAGE: usize = crate::sys::page::PAGE;
     let end = at.checked_add(len)?;
     // A probe is of eight bytes at a multiple of eight.
     let mut page = at & !7;

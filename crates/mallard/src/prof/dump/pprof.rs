@@ -11,11 +11,13 @@ use super::file::Sink;
 use super::gzip::Gzip;
 use super::maps;
 use super::snapshot::Snapshot;
+use super::text::HEX_DIGITS;
 use crate::prof::history;
 use crate::prof::samples::{self, Row, Rows};
 use crate::prof::sites::{self, Amount, Figures, Site};
 use crate::prof::sort::Numbers;
 use crate::space::meta;
+use crate::sys::spread::SPREAD_FACTOR;
 use crate::sys::time;
 use core::ptr::NonNull;
 
@@ -263,7 +265,7 @@ impl Addresses {
             return;
         }
         let mask = self.count - 1;
-        let mut at = address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 24 & mask;
+        let mut at = address.wrapping_mul(SPREAD_FACTOR as usize) >> 24 & mask;
         // Never full: at most half of the slots are used.
         while let Some(slot) = self.slots().get_mut(at) {
             if *slot == address {
@@ -294,8 +296,8 @@ struct Ranges {
 
 impl Ranges {
     /// More than any process should have; locations of later mappings have none.
-    const MOST: usize = 4096;
-    const BYTES: usize = Self::MOST * size_of::<(u64, u64)>();
+    const RANGES_MAX: usize = 4096;
+    const BYTES: usize = Self::RANGES_MAX * size_of::<(u64, u64)>();
 
     fn new() -> Option<Ranges> {
         let first = meta::take(Self::BYTES)?.cast();
@@ -303,7 +305,7 @@ impl Ranges {
     }
 
     fn push(&mut self, start: u64, end: u64) {
-        if self.len < Self::MOST {
+        if self.len < Self::RANGES_MAX {
             // SAFETY: the record belongs to this list and has room for so many.
             unsafe { self.first.add(self.len).write((start, end)) };
             self.len += 1;
@@ -559,10 +561,9 @@ impl Writer<'_> {
 const BUILD_ID_MAX: usize = 64;
 
 fn in_hex<'a>(bytes: &[u8], text: &'a mut [u8; 2 * BUILD_ID_MAX]) -> &'a [u8] {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let (pairs, _) = text.as_chunks_mut::<2>();
     for (byte, digits) in bytes.iter().zip(pairs) {
-        *digits = [byte >> 4, byte & 15].map(|digit| DIGITS[usize::from(digit & 15)]);
+        *digits = [byte >> 4, byte & 15].map(|digit| HEX_DIGITS[usize::from(digit & 15)]);
     }
     text.get(..2 * bytes.len()).unwrap_or(text)
 }

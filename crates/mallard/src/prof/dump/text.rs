@@ -7,6 +7,9 @@ use core::fmt;
 /// what a message says of it.
 const TEXT_MAX: usize = super::PREFIX_MAX + 256;
 
+/// The digits of hexadecimal numbers, where `write!` would be too slow or its code too large.
+pub const HEX_DIGITS: &[u8; 16] = b"0123456789abcdef";
+
 /// A text under construction. What does not fit is left out.
 pub struct ShortText {
     text: [u8; TEXT_MAX],

@@ -5,10 +5,8 @@
 //! same for a file that was read from disk, whose bytes are elsewhere (tests do that).
 
 use super::memory;
+use crate::sys::page::PAGE;
 use core::marker::PhantomData;
-
-/// Bytes of a page, by which readability is asked for.
-const PAGE: usize = 4096;
 
 /// A segment of a module: the addresses from `start` to `end`.
 #[derive(Clone, Copy)]

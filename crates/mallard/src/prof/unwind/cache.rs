@@ -5,6 +5,7 @@
 //! counts as empty. A writer never waits; the last one wins.
 
 use crate::sys::atomic::{AtomicU64, Ordering};
+use crate::sys::spread::SPREAD_FACTOR;
 
 /// Slots of the process's cache.
 pub const SLOTS: usize = 8192;
@@ -20,12 +21,10 @@ pub struct Slot {
 #[repr(C, align(64))]
 pub struct RowCache<const N: usize = SLOTS>([Slot; N]);
 
-const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
-
 /// What is stored beside a row. The factor is odd, so that no two rows share a product.
 #[inline(always)]
 fn check(key: u64, row: u64) -> u64 {
-    key ^ row.wrapping_mul(SPREAD)
+    key ^ row.wrapping_mul(SPREAD_FACTOR)
 }
 
 /// What an address is filed under; `tag` stands for the module that it is in.
@@ -51,7 +50,7 @@ impl<const N: usize> RowCache<N> {
     fn slots(&self, key: u64) -> [&Slot; 2] {
         const { assert!(N.is_power_of_two()) };
         // The upper bits of the product depend on all of the key.
-        let i = (key.wrapping_mul(SPREAD) >> 40) as usize;
+        let i = (key.wrapping_mul(SPREAD_FACTOR) >> 40) as usize;
         [&self.0[i % N], &self.0[(i ^ 1) % N]]
     }
 

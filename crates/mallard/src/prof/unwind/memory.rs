@@ -2,10 +2,8 @@
 //!
 //! The kernel is asked for a word on every page that is met ([`probe`](crate::sys::probe)).
 
+use crate::sys::page::PAGE;
 pub use crate::sys::probe::is_readable;
-
-/// Bytes of a page.
-const PAGE: usize = 4096;
 
 /// No multiple of a page.
 pub const NO_PAGE: usize = 1;

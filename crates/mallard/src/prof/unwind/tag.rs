@@ -4,8 +4,8 @@ use super::cache::RowCache;
 use super::memory::Memory;
 use super::modules::Module;
 use super::table::row::Row;
+use crate::sys::spread::SPREAD_FACTOR;
 
-const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 /// What a module's own entry in the cache is filed under, beside its tag.
 const CHECK: u64 = 0x5bd1_e995_97f4_a7c5;
 
@@ -13,7 +13,7 @@ const CHECK: u64 = 0x5bd1_e995_97f4_a7c5;
 /// one, so its walks do not find the rows of the first: the start of the table, which has the
 /// number of functions, is part of it. Checks the module, too.
 pub fn tag_of(module: &mut Module, cache: Option<&RowCache>) -> u64 {
-    let mix = |tag: u64, part: u64| (tag ^ part).wrapping_mul(SPREAD).rotate_left(29);
+    let mix = |tag: u64, part: u64| (tag ^ part).wrapping_mul(SPREAD_FACTOR).rotate_left(29);
     let parts = [module.start, module.end, module.unwind];
     let place = parts.iter().fold(0, |tag, &part| mix(tag, part as u64));
     let Some(cache) = cache.filter(|_| module.unwind != 0) else {

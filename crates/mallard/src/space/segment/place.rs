@@ -13,6 +13,7 @@ use super::{CHUNK, Segment};
 use crate::space::meta;
 use crate::sys::atomic::Ordering;
 use crate::sys::mem;
+use crate::sys::spread::SPREAD_FACTOR;
 
 /// Places that are tried before the kernel is asked for one.
 pub(super) const ATTEMPTS: usize = 4;
@@ -70,7 +71,7 @@ fn choose(top: usize, len: usize, turn: usize) -> Option<usize> {
 
 fn choose_by(stack: usize, top: usize, len: usize, turn: usize) -> Option<usize> {
     let span = (top / 4).min(PREFERRED) & !(CHUNK - 1);
-    let mixed = ((stack >> 4) ^ (turn << 40)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed = ((stack >> 4) ^ (turn << 40)).wrapping_mul(SPREAD_FACTOR as usize);
     // The upper bits, as a fraction of the span.
     let at = (((mixed >> 32) * (span / CHUNK)) >> 32) * CHUNK;
     let low = top.checked_sub(len)?.checked_sub(span + span / 16)?;

@@ -20,6 +20,7 @@ use crate::space::meta;
 use crate::sys::lock::{Mutex, RawLock};
 use crate::sys::memfd::Shared;
 use crate::sys::rank::Rank;
+use crate::sys::spread::SPREAD_FACTOR;
 use crate::sys::time;
 use crate::upkeep::export::page::{ABOUT, About, CLASSES, FIGURES, Page, TOTALS, Total};
 use crate::upkeep::export::{self, put_off};
@@ -139,11 +140,7 @@ fn process() -> u32 {
 fn sum(figures: &[u64; FIGURES]) -> u64 {
     let memory = &figures[TOTALS.first..TOTALS.first + Total::Peak as usize];
     let classes = &figures[CLASSES.first..CLASSES.first + CLASSES.rows * CLASSES.width];
-    let mix = |sum: u64, &n: &u64| {
-        (sum ^ n)
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-            .rotate_left(29)
-    };
+    let mix = |sum: u64, &n: &u64| (sum ^ n).wrapping_mul(SPREAD_FACTOR).rotate_left(29);
     memory.iter().chain(classes).fold(0, mix)
 }
 

@@ -8,6 +8,7 @@
 
 use crate::sys::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sys::errno::KeepErrno;
+use crate::sys::spread::SPREAD_FACTOR;
 use crate::sys::{proc, tls};
 use core::ffi::CStr;
 
@@ -111,7 +112,7 @@ fn ask_allowed() -> (usize, u64) {
     };
     let (mut count, mut which) = (0, 0u64);
     for &word in mask.iter().take(n.max(0) as usize / 8) {
-        which = (which ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        which = (which ^ word).wrapping_mul(SPREAD_FACTOR);
         let mut rest = word;
         // Every process runs this at its start: a loop is less code than counting without one.
         while rest != 0 {

@@ -14,7 +14,7 @@ const SYSTEM_MAPPINGS: usize = 65_530;
 const MOST_BORDERS: usize = SYSTEM_MAPPINGS / 8;
 /// Up to this number, memory that was moved and freed is kept for its next use, and memory is moved
 /// to save page faults. Beyond it, freed memory rejoins its neighbours at once.
-const FEW: usize = 112;
+const FEW_BORDERS: usize = 112;
 
 /// The counts of a process.
 struct Count {
@@ -53,7 +53,7 @@ impl Count {
     }
 
     fn are_many(&self) -> bool {
-        self.borders() > FEW
+        self.borders() > FEW_BORDERS
     }
 
     fn count(&self, before: usize, now: usize) {
@@ -63,7 +63,7 @@ impl Count {
     }
 
     fn refused(&self) {
-        let found = self.borders().max(FEW).min(self.limit());
+        let found = self.borders().max(FEW_BORDERS).min(self.limit());
         self.allowed.store(found, Ordering::Relaxed);
     }
 }
@@ -93,14 +93,14 @@ pub fn may_split() -> bool {
     ALL.may_split()
 }
 
-/// Whether there are more than [`FEW`].
+/// Whether there are more than [`FEW_BORDERS`].
 pub fn are_many() -> bool {
     ALL.are_many()
 }
 
-/// How many more borders fit before there are [`FEW`].
+/// How many more borders fit before there are [`FEW_BORDERS`].
 pub fn room_for_few() -> usize {
-    FEW.saturating_sub(borders())
+    FEW_BORDERS.saturating_sub(borders())
 }
 
 /// Records that a part of the memory has `now` borders, and had `before`.
@@ -146,11 +146,11 @@ mod tests {
     #[test]
     fn there_are_few_then_many_and_at_the_limit_none_may_come() {
         let all = Count::new();
-        all.count(0, FEW);
+        all.count(0, FEW_BORDERS);
         assert!(!all.are_many() && all.may_split());
         all.count(0, 1);
         assert!(all.are_many() && all.may_split());
-        all.count(FEW + 1, all.limit() - 2);
+        all.count(FEW_BORDERS + 1, all.limit() - 2);
         assert!(all.may_split());
         all.count(0, 1);
         assert!(!all.may_split());
@@ -165,6 +165,6 @@ mod tests {
         assert!(!all.may_split());
         all.count(1000, 10);
         all.refused();
-        assert_eq!(all.limit(), FEW, "a few are always had");
+        assert_eq!(all.limit(), FEW_BORDERS, "a few are always had");
     }
 }

@@ -201,20 +201,22 @@ pub fn discard_lazily(at: usize, len: usize) -> bool {
     advise(at, len, libc::MADV_FREE)
 }
 
-/// Like [`discard`] or [`discard_lazily`], for several ranges in one call; returns how many bytes
-/// that covered, from the first range on. 0 if the kernel does not support the call, or not for
-/// this.
+/// The most ranges that [`discard_many`] takes in one call.
+pub const RANGES_MAX: usize = 32;
+
+/// Like [`discard`] or [`discard_lazily`], for up to [`RANGES_MAX`] ranges in one
+/// call; returns how many bytes that covered, from the first range on. 0 if the kernel does not
+/// support the call, or not for this.
 #[inline(never)]
 pub fn discard_many(ranges: &mut dyn Iterator<Item = (usize, usize)>, lazily: bool) -> usize {
     /// Stands for this process where the call expects a process descriptor (`PIDFD_SELF`).
     const SELF: i32 = -10_000;
-    const MOST_RANGES: usize = 32;
     let _keep = KeepErrno::new();
     let none = libc::iovec {
         iov_base: core::ptr::null_mut(),
         iov_len: 0,
     };
-    let mut parts = [none; MOST_RANGES];
+    let mut parts = [none; RANGES_MAX];
     let mut count = 0;
     for (part, (at, len)) in parts.iter_mut().zip(ranges) {
         count += 1;

@@ -5,12 +5,12 @@ use super::descriptor::Descriptor;
 use crate::sys::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Sockets that are open at a time: the one that listens, and its clients.
-pub const MOST: usize = 1 + CLIENTS;
+pub const SOCKETS_MAX: usize = 1 + CLIENTS;
 pub const CLIENTS: usize = 4;
 
 /// All open sockets: the number, plus 1, and the file's number.
-static OPEN: [(AtomicU32, AtomicU64); MOST] =
-    [const { (AtomicU32::new(0), AtomicU64::new(0)) }; MOST];
+static OPEN: [(AtomicU32, AtomicU64); SOCKETS_MAX] =
+    [const { (AtomicU32::new(0), AtomicU64::new(0)) }; SOCKETS_MAX];
 /// Whether there has been one.
 static ARE_ANY: AtomicBool = AtomicBool::new(false);
 

@@ -35,6 +35,7 @@ pub use counting::{each, read_modify_write};
 mod counting {
     use super::Tag;
     use crate::sys::rank::{RANKS, Rank};
+    use crate::sys::spread::SPREAD_FACTOR;
     use crate::sys::tls;
     use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -56,7 +57,7 @@ mod counting {
 
     /// The calling thread's shard. Threads with a cache are distinguished by its address.
     fn shard() -> &'static Shard {
-        let spread = (tls::get() as u64 >> 7).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let spread = (tls::get() as u64 >> 7).wrapping_mul(SPREAD_FACTOR);
         &COUNTS[(spread >> 58) as usize]
     }
 

@@ -123,9 +123,9 @@ impl Glance {
         /// Looks before the thread gives its CPU away: a glance is over in less time than that takes,
         /// unless the thread that glances does not run.
         #[cfg(not(loom))]
-        const LOOKS: u32 = 1000;
+        const SPINS: u32 = 1000;
         #[cfg(not(loom))]
-        for _ in 0..LOOKS {
+        for _ in 0..SPINS {
             if self.0.load(Ordering::Acquire) == 0 {
                 return;
             }

@@ -99,6 +99,7 @@ pub use check::after_fork;
 mod check {
     use super::{RANKS, Rank, Ranked};
     use crate::die;
+    use crate::sys::spread::SPREAD_FACTOR;
     use crate::sys::tls;
     use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -122,7 +123,7 @@ mod check {
     }; THREADS];
 
     fn places() -> impl Iterator<Item = &'static Place> {
-        let first = (tls::thread() >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54;
+        let first = (tls::thread() >> 6).wrapping_mul(SPREAD_FACTOR as usize) >> 54;
         (0..TRIES).map(move |i| &PLACES[(first + i) % THREADS])
     }
 

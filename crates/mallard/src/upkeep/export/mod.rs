@@ -1,7 +1,7 @@
 //! When the page of statistics for other processes is due.
 //!
-//! - By default a process has no page before it holds [`WORTH`] bytes and is [`OLD_NS`] old. A tick
-//!   then costs two loads and a comparison.
+//! - By default a process has no page before it holds [`AUTO_FROM_BYTES`] bytes and is [`OLD_NS`]
+//!   old. A tick then costs two loads and a comparison.
 //! - The page exists: it is due when [`EVERY_MS`] have passed, or when a reader asks for something.
 //!   The background thread publishes, if there is one, or else a thread that has just got
 //!   memory past the fast paths ([`errands`]). Ticks notice both.
@@ -26,7 +26,7 @@ use page::Page;
 /// Milliseconds between two publications.
 pub const EVERY_MS: u64 = 250;
 /// Bytes of pages that hold blocks, below which a process has no page unless asked.
-const WORTH: usize = 8 * 1024 * 1024;
+const AUTO_FROM_BYTES: usize = 8 * 1024 * 1024;
 /// The least age of such a process.
 const OLD_NS: u64 = 1_000_000_000;
 
@@ -41,7 +41,7 @@ pub enum Mode {
 }
 
 /// Bytes of pages that hold blocks, from which ticks look closer.
-static LEAST: AtomicUsize = AtomicUsize::new(WORTH);
+static PAGE_FROM_BYTES: AtomicUsize = AtomicUsize::new(AUTO_FROM_BYTES);
 /// Whether others can open the page's memory.
 static IS_SHARED: AtomicBool = AtomicBool::new(false);
 /// The page; null before it exists.
@@ -49,7 +49,7 @@ static PAGE: AtomicPtr<Page> = AtomicPtr::new(core::ptr::null_mut());
 /// No publication before this time, unless memory in use has doubled or halved since the last one.
 static NEXT_MS: AtomicU64 = AtomicU64::new(0);
 /// Bytes of pages that held blocks at the last publication.
-static PUBLISHED: AtomicUsize = AtomicUsize::new(0);
+static PUBLISHED_BYTES: AtomicUsize = AtomicUsize::new(0);
 /// How many publications may come before their time.
 static EARLY_LEFT: AtomicU8 = AtomicU8::new(0);
 /// How many may in [`EVERY_MS`].
@@ -57,10 +57,10 @@ const MOST_EARLY: u8 = 8;
 
 pub fn configure(mode: Mode) {
     settle!(
-        LEAST,
+        PAGE_FROM_BYTES,
         match mode {
             Mode::Never => usize::MAX,
-            Mode::Auto => WORTH,
+            Mode::Auto => AUTO_FROM_BYTES,
             Mode::Always => 0,
         }
     );
@@ -85,7 +85,7 @@ pub fn page() -> Option<&'static Page> {
 /// Replaces the page, or forgets it. The calling thread is alone, or there is none yet.
 pub fn set_page(page: Option<&'static Page>) {
     // Whatever the process holds from now on, its figures are to be true.
-    LEAST.store(0, Ordering::Relaxed);
+    PAGE_FROM_BYTES.store(0, Ordering::Relaxed);
     let page = page.map_or(core::ptr::null(), core::ptr::from_ref);
     PAGE.store(page.cast_mut(), Ordering::Release);
 }
@@ -93,7 +93,7 @@ pub fn set_page(page: Option<&'static Page>) {
 /// Notices what is due. For ticks.
 #[inline(always)]
 pub fn look() {
-    if arena::footprint() >= LEAST.load(Ordering::Relaxed) {
+    if arena::footprint() >= PAGE_FROM_BYTES.load(Ordering::Relaxed) {
         look_closer();
     }
 }
@@ -128,9 +128,9 @@ pub fn is_time() -> bool {
 #[cold]
 #[inline(never)]
 pub fn is_another_heap() -> bool {
-    let (now, then) = (arena::footprint(), PUBLISHED.load(Ordering::Relaxed));
+    let (now, then) = (arena::footprint(), PUBLISHED_BYTES.load(Ordering::Relaxed));
     let needed = 1 + u8::from(now < then);
-    let is_other = now.abs_diff(then) >= now.min(then).max(WORTH);
+    let is_other = now.abs_diff(then) >= now.min(then).max(AUTO_FROM_BYTES);
     is_other && EARLY_LEFT.load(Ordering::Relaxed) >= needed
 }
 
@@ -147,7 +147,7 @@ pub fn put_off() {
         false => EARLY_LEFT.load(Ordering::Relaxed).saturating_sub(1),
     };
     EARLY_LEFT.store(early, Ordering::Relaxed);
-    PUBLISHED.store(arena::footprint(), Ordering::Relaxed);
+    PUBLISHED_BYTES.store(arena::footprint(), Ordering::Relaxed);
     // One that comes before its time does not move the next one.
     if early == MOST_EARLY {
         NEXT_MS.store(now + EVERY_MS, Ordering::Relaxed);

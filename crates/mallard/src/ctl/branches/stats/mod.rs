@@ -19,8 +19,9 @@ use rows::{ALL_ROWS, arena_rows, background_rows, totals_rows};
 use rows::{bin_names, extent_names, large_names, lextent_names};
 use rows::{lock_names, small_names};
 
-/// The number of classes of free runs in jemalloc's statistics; here no run is longer than a chunk.
-const RUN_CLASSES: usize = LARGE_CLASSES + 3;
+/// The number of classes of free runs in jemalloc's statistics, which has one for every class of
+/// whole pages; here no run is longer than a chunk.
+pub const EXTENT_CLASSES: usize = LARGE_CLASSES + 3;
 
 /// The arena of `stats.arenas.<i>`: the number of arenas itself stands for all of them.
 fn number(i: usize) -> usize {
@@ -86,7 +87,7 @@ fn arena_names(see: See<'_>) {
         branch("large", large_names),
         indexed("bins", "j", |_, j| j < slab_classes(), bin_names),
         indexed("lextents", "j", |_, j| j < LARGE_CLASSES, lextent_names),
-        indexed("extents", "j", |_, j| j < RUN_CLASSES, extent_names),
+        indexed("extents", "j", |_, j| j < EXTENT_CLASSES, extent_names),
         branch("mutexes", arena_lock_names),
     ]);
 }

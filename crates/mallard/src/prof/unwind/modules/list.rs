@@ -8,7 +8,7 @@
 use crate::sys::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 /// The most modules that are listed.
-pub const MOST: usize = 1024;
+pub const MODULES_MAX: usize = 1024;
 
 /// One module: all of it is 0 in a list that was never made.
 struct Entry {
@@ -30,7 +30,7 @@ pub struct Listed {
 
 /// The modules in the order of their addresses. Memory of zeros is an empty list.
 #[repr(C)]
-pub struct ModuleList<const N: usize = MOST> {
+pub struct ModuleList<const N: usize = MODULES_MAX> {
     /// Odd while a thread writes.
     sequence: AtomicU32,
     count: AtomicU32,
@@ -201,7 +201,7 @@ mod tests {
         let room = Box::leak(vec![0_u64; words + 1].into_boxed_slice());
         // SAFETY: aligned memory of zeros that is never freed.
         let list: &ModuleList = unsafe { ModuleList::in_zeroed(room.as_mut_ptr().cast()) };
-        let here = ModuleList::<MOST>::find as *const () as usize;
+        let here = ModuleList::<MODULES_MAX>::find as *const () as usize;
         let there = libc::qsort as *const () as usize;
         assert_eq!(list.find(here), None, "empty at first");
         assert!(list.refresh());
