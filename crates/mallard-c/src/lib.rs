@@ -4,7 +4,7 @@
 //! of a product) into a call of `mallard_core::api`. `c` has the C and POSIX functions, `glibc`
 //! further functions of the GNU C library, `cxx` the operators of C++, `deepbind` the loading of
 //! plug-ins, `extended` jemalloc's functions with flags, `report` the printed report, `prefixed`
-//! all of them under jemalloc's prefix. `mallard.h` declares them. `pieces` is the partner of the
+//! all of them under jemalloc's prefix. `mallard.h` declares them. `seldom_code` is the partner of the
 //! linker script. `counters` is only in builds for measurement.
 
 #![no_std]
@@ -17,9 +17,9 @@ mod cxx;
 mod deepbind;
 mod extended;
 mod glibc;
-mod pieces;
 mod prefixed;
 mod report;
+mod seldom_code;
 
 use core::ffi::{c_char, c_void};
 use core::panic::PanicInfo;

@@ -89,7 +89,7 @@
 //!
 //! - **Arena**: what a group of threads fill from and flush to: bins, above a page heap.
 //! - **Automatic arena**: one of those that threads are spread over.
-//! - **Manual arena**, or arena made by hand: one that the program makes, resets and destroys.
+//! - **Manual arena**: one that the program makes, resets and destroys.
 //! - **Bin**: a class's transfer cache and slabs in one arena, under one lock.
 //! - **Transfer cache**: pointers to blocks on their way from one thread cache to another.
 //! - **Spare**: an empty slab that its bin keeps.
@@ -191,7 +191,7 @@ mod cache {
 }
 #[cfg(loom)]
 mod class {
-    mod late;
+    mod late_values;
 }
 #[cfg(loom)]
 mod space {

@@ -1,4 +1,4 @@
-//! Arenas by number: blocks of a given arena, past all caches, and arenas made by hand.
+//! Arenas by number: blocks of a given arena, past all caches, and manual arenas.
 //!
 //! `mallocx` with an arena, and the mallctl names `arena.<i>.…` and `arenas.…`, are built on these
 //! functions. Callers for the mallctl names have entered (`cache::inside`), so that no fork happens
@@ -85,10 +85,10 @@ pub unsafe fn set_hooks(arena: u32, hooks: *mut ExtentHooks) -> Result<*mut Exte
     unsafe { arena.set_hooks(hooks) }.ok_or(libc::EFAULT)
 }
 
-/// The arena with this number, which must have been made by hand.
-fn made_by_hand(arena: u32) -> Result<&'static Arena, i32> {
+/// The arena with this number, which must be a manual one.
+fn manual_arena(arena: u32) -> Result<&'static Arena, i32> {
     arena::existing(arena as usize)
-        .filter(|a| a.life() == Life::ByHand)
+        .filter(|a| a.life() == Life::Manual)
         .ok_or(libc::EFAULT)
 }
 
@@ -98,14 +98,14 @@ fn flush_orphans() {
     while deferred::adopt_orphan() {}
 }
 
-/// Discards all blocks of an arena made by hand: its memory serves new blocks at once. `EFAULT`
+/// Discards all blocks of a manual arena: its memory serves new blocks at once. `EFAULT`
 /// when there is no such arena.
 ///
 /// # Safety
 /// None of the arena's blocks is still in use or in a cache, and no thread allocates from it
 /// meanwhile.
 pub unsafe fn reset(arena: u32) -> Result<(), i32> {
-    let arena = made_by_hand(arena)?;
+    let arena = manual_arena(arena)?;
     flush_orphans();
     prof::forget_arena(arena.index());
     arena.reset();
@@ -118,7 +118,7 @@ pub unsafe fn reset(arena: u32) -> Result<(), i32> {
 /// # Safety
 /// As for [`reset`].
 pub unsafe fn destroy(arena: u32) -> Result<(), i32> {
-    let arena = made_by_hand(arena)?;
+    let arena = manual_arena(arena)?;
     flush_orphans();
     prof::forget_arena(arena.index());
     let done = arena.destroy_then(stats::retire);

@@ -178,7 +178,7 @@ fn arena_for(flags: Flags, size: usize) -> u32 {
 
 /// Allocates through a manual cache, which fills from the named arena or the thread's.
 fn alloc_through(number: u32, size: usize, flags: Flags) -> *mut u8 {
-    let cache = cache_by_hand(number);
+    let cache = manual_cache(number);
     let arena = match flags.arena_number() {
         None => None,
         Some(number) => match arena::numbered(number as usize) {
@@ -208,7 +208,7 @@ fn alloc_through(number: u32, size: usize, flags: Flags) -> *mut u8 {
     }
 }
 
-fn cache_by_hand(number: u32) -> &'static ThreadCache {
+fn manual_cache(number: u32) -> &'static ThreadCache {
     match manual::get(number) {
         Some(cache) => cache,
         None => die!("use of the cache {number}, which was not made or was destroyed"),
@@ -272,7 +272,7 @@ fn dealloc_through(number: u32, p: *mut u8) {
     if p.is_null() {
         return;
     }
-    let cache = cache_by_hand(number);
+    let cache = manual_cache(number);
     match class_at(p.addr()) {
         // SAFETY: the caller's promise.
         Class::NONE => unsafe { dealloc(p) },

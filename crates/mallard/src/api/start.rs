@@ -16,7 +16,7 @@ use crate::sys::lock::{self, RawLock};
 use crate::sys::page::PAGE;
 use crate::sys::published::Published;
 use crate::sys::rank::Rank;
-use crate::sys::{cpu, message, stay};
+use crate::sys::{cpu, message, pin};
 use crate::upkeep::{export, keeper};
 use crate::{arena, fork};
 use core::cell::UnsafeCell;
@@ -114,7 +114,7 @@ fn told_by_symbols() -> [Option<&'static CStr>; 2] {
 
 #[cfg(feature = "c-symbols")]
 unsafe extern "C" {
-    /// Separates the library's code that few programs run (`crates/mallard-c/src/pieces.rs`).
+    /// Separates the library's code that few programs run (`crates/mallard-c/src/seldom_code.rs`).
     safe fn mallard_set_apart();
 }
 
@@ -137,7 +137,7 @@ impl conf::Sink for Messages {
 
 #[cold]
 fn first() {
-    stay::link();
+    pin::link();
     STARTING.lock();
     if !STARTED.load(Ordering::Relaxed) {
         #[cfg(feature = "c-symbols")]

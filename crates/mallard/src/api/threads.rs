@@ -137,11 +137,11 @@ pub fn create_cache() -> Result<u32, i32> {
 }
 
 /// Flushes a manual cache. `EFAULT` when the number does not exist.
-pub fn flush_cache_by_hand(number: u32) -> Result<(), i32> {
+pub fn flush_manual_cache(number: u32) -> Result<(), i32> {
     life::flush_manual(number).then_some(()).ok_or(libc::EFAULT)
 }
 
-/// Like [`flush_cache_by_hand`], and destroys the cache: its number is free for reuse.
+/// Like [`flush_manual_cache`], and destroys the cache: its number is free for reuse.
 pub fn destroy_cache(number: u32) -> Result<(), i32> {
     life::destroy_manual(number)
         .then_some(())

@@ -63,7 +63,7 @@ pub struct Arena {
     heap: Current<PageHeap>,
     /// What it is for ([`Life`]).
     life: AtomicU8,
-    /// For an arena made by hand: held while a thread that is not in the arena returns its idle
+    /// For a manual arena: held while a thread that is not in the arena returns its idle
     /// blocks, or discards the arena. Only one thread may do so at a time: it holds blocks and
     /// slabs that neither a bin nor a block's owner knows of, and another would return them too.
     in_hand: Flag,
@@ -86,22 +86,22 @@ pub fn has_any_idle() -> bool {
 /// Drains every arena's transfer caches and spare slabs: what was idle since the last call, or
 /// everything. Returns whether they held anything.
 ///
-/// Skips an arena made by hand that is being discarded, and counts it as if it held something.
+/// Skips a manual arena that is being discarded, and counts it as if it held something.
 pub fn drain(all: bool) -> bool {
     // Blocks of one arena's slabs lie in another's transfer caches, so spare slabs go after all of
     // these have drained.
-    let mine = || made().filter(|a| !a.is_by_hand());
+    let mine = || made().filter(|a| !a.is_manual());
     let any = mine().fold(false, |any, a| a.drain_transfer_caches(all) | any);
     let any = mine().fold(any, |any, a| a.drain_spares(all) | any);
-    manual::are_any() && drain_by_hand(all) || any
+    manual::are_any() && drain_manual(all) || any
 }
 
-/// Like [`drain`], for arenas made by hand, whose blocks lie in no other arena's transfer cache.
+/// Like [`drain`], for manual arenas, whose blocks lie in no other arena's transfer cache.
 #[cold]
 #[inline(never)]
-fn drain_by_hand(all: bool) -> bool {
+fn drain_manual(all: bool) -> bool {
     made()
-        .filter(|a| a.is_by_hand())
+        .filter(|a| a.is_manual())
         .fold(false, |any, a| match a.in_hand.raise(false) {
             Some(_in_hand) => a.drain_transfer_caches(all) | a.drain_spares(all) | any,
             None => true,
@@ -241,10 +241,10 @@ impl Arena {
         n
     }
 
-    /// How many slabs a class with `slabs` slabs gets at a time. In an arena made by hand it is
+    /// How many slabs a class with `slabs` slabs gets at a time. In a manual arena it is
     /// one, because the arena may be reset while a spare slab is being returned.
     fn series_of(&self, class: Class, slabs: u32) -> usize {
-        if self.is_by_hand() {
+        if self.is_manual() {
             return 1;
         }
         let most = SERIES_PAGES_MAX.checked_div(class.shape().pages as usize);

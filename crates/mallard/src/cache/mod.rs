@@ -310,7 +310,7 @@ impl ThreadCache {
     fn go_where_it_runs(&self) {
         let now = self.arena();
         // A cache that belongs to no thread gets its arena from each call.
-        let stays = now.is_by_hand() || self.front.cache.get().is_none();
+        let stays = now.is_manual() || self.front.cache.get().is_none();
         let Some(index) = percpu::here().filter(|&i| !stays && i != now.index() as usize) else {
             return;
         };

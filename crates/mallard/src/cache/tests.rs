@@ -257,7 +257,7 @@ fn a_peak_is_measured_from_where_it_was_forgotten() {
 }
 
 #[test]
-fn a_cache_by_hand_outlives_its_thread_and_its_number_is_used_again() {
+fn a_manual_cache_outlives_its_thread_and_its_number_is_used_again() {
     crate::testing::own_process!();
     let _alone = alone();
     let class = Class::of(64);
@@ -341,7 +341,7 @@ fn threads_begin_and_end_while_somebody_goes_through_the_caches() {
 }
 
 #[test]
-fn caches_by_hand_are_as_many_as_flags_can_name() {
+fn manual_caches_are_as_many_as_flags_can_name() {
     crate::testing::own_process!();
     let _alone = alone();
     in_a_thread(|_| {

@@ -11,7 +11,7 @@
 //! A thread may read an entry just before it changes. So the copy is written before the entries are
 //! hidden, and stays valid after they are restored.
 
-use super::late;
+use super::late_values;
 use super::{MEDIUM_GRAIN, MEDIUM_MAX, Place, SMALL_GRAIN, TABLE_MAX, TABLES};
 use crate::sys::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use crate::sys::time;
@@ -140,13 +140,13 @@ pub(super) fn assign(from: Place, to: Place, cut: usize) {
     let (small_saved, medium_saved) = (&SAVED.small[..small], &SAVED.medium[..medium]);
     if is_on() {
         for saved in small_saved.iter().chain(medium_saved) {
-            late::enter(saved, from, to);
+            late_values::enter(saved, from, to);
         }
         return;
     }
     let entries = TABLES.small[..small].iter().chain(&TABLES.medium[..medium]);
     for entry in entries {
-        late::enter(entry, from, to);
+        late_values::enter(entry, from, to);
     }
 }
 

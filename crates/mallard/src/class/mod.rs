@@ -12,7 +12,7 @@
 //! of their sizes; the tailored ones have the numbers between slab and run classes.
 
 pub mod hidden;
-mod late;
+mod late_values;
 mod shape;
 pub mod tailored;
 

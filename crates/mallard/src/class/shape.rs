@@ -1,7 +1,7 @@
 //! The shape of a class's slabs: pages, regions, and the numbers to find a region from an address
 //! without a division.
 
-use super::late::Late;
+use super::late_values::Late;
 use super::{SLAB_CLASSES, TABLED, size};
 use crate::sys::atomic::UnsafeCell;
 use crate::sys::page::PAGE;

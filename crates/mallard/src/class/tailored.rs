@@ -252,7 +252,7 @@ fn make(from: Class, cut: usize) {
 /// Assigns the requests of `from` up to `cut` bytes to `class`.
 ///
 /// Threads read the tables with relaxed loads; a thread that finds the class there runs a fence
-/// before it reads the shape (`late`).
+/// before it reads the shape (`late_values`).
 fn publish(from: Class, class: Class, cut: usize) {
     hidden::assign(Place::of(from), Place::of(class), cut);
 }

@@ -2,7 +2,7 @@
 //! `mallctl`.
 //!
 //! Every name appears once, in one of the tables of this folder: a file for each branch
-//! (`branches`, and `opt` for the options), the names without a branch here; `tell` serves the
+//! (`branches`, and `opt` for the options), the names without a branch here; `values` serves the
 //! report. The tables drive the lookup by name and by MIB
 //! (`lookup`), the checks of lengths and permissions (`request`), the reference `docs/mallctl.md`
 //! and the test that every name answers (`tests`). Names, types and errors are jemalloc's; its
@@ -48,7 +48,7 @@ mod lookup;
 mod node;
 mod opt;
 mod request;
-mod tell;
+mod values;
 
 #[cfg(test)]
 mod tests;
@@ -60,7 +60,7 @@ pub use index::{ALL, DESTROYED};
 pub use node::{Access, At, DEPTH, Figure, Leaf, Mode, Node, Number, See, Special};
 pub use node::{branch, indexed, name, options};
 pub use request::{CType, Request};
-pub use tell::{Value, names, value};
+pub use values::{Value, names, value};
 
 use crate::api;
 use crate::cache::inside;

@@ -16,10 +16,10 @@
 mod figures;
 mod gather;
 pub mod metrics;
-mod now;
 pub mod page;
 mod process;
 mod snapshot;
+mod sums;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -28,10 +28,10 @@ pub use crate::heap::Purged;
 use crate::sys::atomic::{AtomicU64, Ordering};
 pub use crate::sys::meter::Reading;
 pub use figures::{ArenaFigures, Background, Bin, Blocks, Extent, Large, Lock, Totals};
-pub use now::{Stats, now};
 pub use process::{clear_readings, refresh, take, with};
 pub(crate) use process::{lock, retire};
 pub use snapshot::Snapshot;
+pub use sums::{Stats, now};
 
 /// Calls of `realloc` with a block and no bytes.
 static ZERO_REALLOCS: AtomicU64 = AtomicU64::new(0);

@@ -29,7 +29,7 @@ use os::futex;
 #[cfg(not(loom))]
 pub use os::{cpu, descriptor, errno, mappings, mem, memfd, numa, probe, proc, sockets};
 #[cfg(not(loom))]
-pub use os::{stay, time, tls};
+pub use os::{pin, time, tls};
 pub use sync::{bell, count, gate, helper, lock, meter, published, rank, seqlock};
 #[cfg(not(loom))]
 pub use sync::{errands, flag};

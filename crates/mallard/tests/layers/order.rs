@@ -23,7 +23,7 @@ pub const APART: &str = "conf";
 /// The only file that uses `conf` and `fork`.
 pub const START: &str = "api/start.rs";
 /// The files that report options, or use their words.
-pub const TELLERS: &[&str] = &[
+pub const OPTION_USERS: &[&str] = &[
     "ctl/branches/arena.rs",
     "ctl/branches/config.rs",
     "ctl/opt.rs",
@@ -55,7 +55,7 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
                 "descriptor",
             ],
             &["proc", "cpu", "memfd", "sockets"],
-            &["mappings", "numa", "stay"],
+            &["mappings", "numa", "pin"],
         ],
     ),
     (
@@ -76,7 +76,10 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["lock"],
         ],
     ),
-    ("class", &[&["late"], &["shape", "hidden"], &["tailored"]]),
+    (
+        "class",
+        &[&["late_values"], &["shape", "hidden"], &["tailored"]],
+    ),
     ("space", &[&["meta"], &["segment"], &["fallback"]]),
     (
         "space/segment",
@@ -105,7 +108,7 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["watch"],
             &["surplus", "victims"],
             &["rounds"],
-            &["in_use"],
+            &["used_pages"],
         ],
     ),
     (
@@ -186,7 +189,7 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["pace"],
             &["threads"],
             &["files"],
-            &["take"],
+            &["sample"],
             &["countdown"],
             &["end"],
         ],
@@ -223,7 +226,7 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["snapshot"],
             &["gather"],
             &["process"],
-            &["now"],
+            &["sums"],
             &["page"],
         ],
     ),
@@ -250,7 +253,7 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["opt"],
             &["branches"],
             &["lookup"],
-            &["tell"],
+            &["values"],
         ],
     ),
     (

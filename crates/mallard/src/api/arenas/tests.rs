@@ -124,7 +124,7 @@ fn a_reset_discards_all_blocks_of_one_arena_and_the_memory_serves_again() {
 }
 
 #[test]
-fn blocks_of_arenas_made_by_hand_stay_out_of_other_arenas_transfer_caches() {
+fn blocks_of_manual_arenas_stay_out_of_other_arenas_transfer_caches() {
     crate::testing::own_process!();
     let _alone = alone();
     let arena = create().unwrap();

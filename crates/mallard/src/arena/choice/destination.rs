@@ -32,10 +32,10 @@ impl Arena {
         if owner == self.index || owner != Slab::of(*last, class).arena() {
             return self;
         }
-        // An arena made by hand only takes its own blocks, and its blocks may be discarded. And in
+        // A manual arena only takes its own blocks, and its blocks may be discarded. And in
         // an arena without threads, nothing would use them.
         let asks = |a: &&Arena| {
-            !a.is_by_hand() && !self.is_by_hand() && a.threads.load(Ordering::Relaxed) > 0
+            !a.is_manual() && !self.is_manual() && a.threads.load(Ordering::Relaxed) > 0
         };
         existing(owner as usize).filter(asks).unwrap_or(self)
     }

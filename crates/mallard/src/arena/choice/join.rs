@@ -1,5 +1,5 @@
 //! Which arena a thread joins: one that threads are spread over (`table`), or its CPU's (`percpu`).
-//! A thread joins an arena made by hand only if told to.
+//! A thread joins a manual arena only if told to.
 
 use crate::arena::Arena;
 use crate::arena::choice::life::Life;
@@ -30,7 +30,7 @@ pub fn join() -> Option<&'static Arena> {
     };
     let heap = near.unwrap_or(&heap::FIRST_HEAP);
     let arena = make_under(&making, index, heap, Life::Automatic)
-        .filter(|a| !a.is_by_hand())
+        .filter(|a| !a.is_manual())
         .or_else(|| spread().next())?;
     arena.threads.fetch_add(1, Ordering::Relaxed);
     Some(arena)
@@ -51,7 +51,7 @@ fn of_node(heap: &'static PageHeap) -> usize {
     };
     let heaps = spread().filter(|a| leads(a)).count() + mine().next().is_none() as usize;
     let share = (automatic() / heaps).max(1);
-    // Beyond the automatic ones there may be some made by hand.
+    // Beyond the automatic ones there may be manual ones.
     let next = (0..MOST_AUTOMATIC_ARENAS).find(|&i| record(i).is_none());
     let fewest = mine().min_by_key(|a| threads(a.index as usize));
     match (fewest, next) {

@@ -9,19 +9,19 @@ use crate::sys::atomic::Ordering;
 pub enum Life {
     /// Threads are spread over it.
     Automatic,
-    ByHand,
-    /// Made by hand, and being destroyed.
+    Manual,
+    /// Manual, and being destroyed.
     Closing,
-    /// Its record is free for the next arena made by hand.
+    /// Its record is free for the next manual arena.
     Destroyed,
-    /// Like one made by hand, but serves oversize requests, and cannot be destroyed.
+    /// Like a manual one, but serves oversize requests, and cannot be destroyed.
     Oversize,
 }
 
 impl Life {
     /// Whether the arena can be used.
     pub fn is_live(self) -> bool {
-        matches!(self, Life::Automatic | Life::ByHand | Life::Oversize)
+        matches!(self, Life::Automatic | Life::Manual | Life::Oversize)
     }
 }
 
@@ -29,7 +29,7 @@ impl Arena {
     pub fn life(&self) -> Life {
         match self.life.load(Ordering::Acquire) {
             0 => Life::Automatic,
-            1 => Life::ByHand,
+            1 => Life::Manual,
             2 => Life::Closing,
             3 => Life::Destroyed,
             _ => Life::Oversize,
@@ -41,7 +41,7 @@ impl Arena {
     }
 
     /// Whether the program made it; then only threads that were told to are in it.
-    pub fn is_by_hand(&self) -> bool {
+    pub fn is_manual(&self) -> bool {
         self.life() != Life::Automatic
     }
 }

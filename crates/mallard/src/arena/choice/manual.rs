@@ -50,7 +50,7 @@ pub fn are_any() -> bool {
 /// # Safety
 /// As for [`Arena::set_hooks`].
 pub unsafe fn create(hooks: *mut ExtentHooks) -> Option<&'static Arena> {
-    let arena = create_for(Life::ByHand)?;
+    let arena = create_for(Life::Manual)?;
     // SAFETY: the caller's promise.
     let _ = unsafe { arena.set_hooks(hooks) };
     Some(arena)
@@ -77,7 +77,7 @@ fn create_for(life: Life) -> Option<&'static Arena> {
         arena.set_life(life);
         return Some(arena);
     }
-    // Tests change the number of automatic arenas while there are some made by hand.
+    // Tests change the number of automatic arenas while there are manual ones.
     let first = if cfg!(test) {
         table::MOST_AUTOMATIC_ARENAS
     } else {
@@ -132,8 +132,8 @@ impl Arena {
     /// Whether a block of the arena `owner` may lie in this arena's transfer cache.
     fn may_transfer(&self, owner: u16) -> bool {
         owner == self.index
-            || !self.is_by_hand()
-                && table::record(owner as usize).is_some_and(|owner| !owner.is_by_hand())
+            || !self.is_manual()
+                && table::record(owner as usize).is_some_and(|owner| !owner.is_manual())
     }
 
     /// Frees the blocks that may not lie in this arena's transfer cache into their owners' slabs or
@@ -159,11 +159,11 @@ impl Arena {
         ours
     }
 
-    /// Discards all blocks of an arena made by hand, and frees its pages. None of its blocks may
+    /// Discards all blocks of a manual arena, and frees its pages. None of its blocks may
     /// still be in use or in a cache, and no thread may allocate from it meanwhile.
     #[inline(never)]
     pub fn reset(&self) {
-        debug_assert!(self.is_by_hand());
+        debug_assert!(self.is_manual());
         let _in_hand = self.in_hand.raise(true);
         for class in Class::cachable() {
             if let Some(bin) = self.bin(class) {
@@ -194,7 +194,7 @@ impl Arena {
     pub fn destroy_then(&self, last: impl FnOnce(&Arena)) -> bool {
         {
             let _arenas = making();
-            if self.life() != Life::ByHand || self.threads() != 0 {
+            if self.life() != Life::Manual || self.threads() != 0 {
                 return false;
             }
             self.set_life(Life::Closing);

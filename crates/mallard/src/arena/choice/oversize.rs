@@ -1,8 +1,8 @@
 //! The arena of oversize requests: the option `oversize_threshold`.
 //!
-//! Requests from this size on get an arena with a page heap of its own, like those made by hand,
+//! Requests from this size on get an arena with a page heap of its own, like manual arenas,
 //! but made by the first such request and never destroyed. Requests of threads that the program put
-//! into an arena made by hand stay there. Freed memory goes back to the system at once, as in
+//! into a manual arena stay there. Freed memory goes back to the system at once, as in
 //! jemalloc, unless a background thread is sure to run decay: such blocks are few and seldom needed
 //! again soon.
 //!
@@ -59,7 +59,7 @@ pub fn arena_for(pages: Pages, mine: u16) -> u16 {
 
 #[cold]
 fn choose(mine: u16) -> u16 {
-    if table::record(mine as usize).is_some_and(Arena::is_by_hand) {
+    if table::record(mine as usize).is_some_and(Arena::is_manual) {
         return mine;
     }
     ARENA.get().or_else(make).map_or(mine, Arena::index)

@@ -2,7 +2,7 @@
 //!
 //! A thread is then in the arena of the CPU, or of the core, that it runs on. The kernel may move
 //! it to another, so its cache checks at each slow event. Threads that the program has put into an
-//! arena made by hand stay there.
+//! manual arena stay there.
 
 use crate::arena::Arena;
 use crate::arena::choice::life::Life;

@@ -106,7 +106,7 @@ impl Arena {
             *bytes = word.load(Ordering::Relaxed).to_ne_bytes();
         }
         if name.bytes[0] == 0 {
-            let kind = match self.is_by_hand() {
+            let kind = match self.is_manual() {
                 true => "manual",
                 false => "auto",
             };
@@ -154,7 +154,7 @@ impl Arena {
     /// there was any.
     pub fn purge(&self) -> bool {
         {
-            let _in_hand = self.is_by_hand().then(|| self.in_hand.raise(true));
+            let _in_hand = self.is_manual().then(|| self.in_hand.raise(true));
             self.drain_transfer_caches(true);
             self.drain_spares(true);
         }

@@ -1,8 +1,8 @@
 //! Which arenas exist.
 //!
-//! Automatic arenas come first, made in the order of their numbers as threads arrive; arenas made
-//! by hand (`manual`) have numbers from [`automatic`] on. Records are never freed: that of a
-//! destroyed arena is reused for the next one made by hand.
+//! Automatic arenas come first, made in the order of their numbers as threads arrive; manual
+//! arenas (`manual`) have numbers from [`automatic`] on. Records are never freed: that of a
+//! destroyed arena is reused for the next manual one.
 
 use crate::arena::Arena;
 use crate::arena::choice::life::Life;
@@ -78,7 +78,7 @@ pub fn made() -> impl DoubleEndedIterator<Item = &'static Arena> {
 
 /// The live arenas that threads are spread over.
 pub(in crate::arena) fn spread() -> impl Iterator<Item = &'static Arena> {
-    made().filter(|a| !a.is_by_hand())
+    made().filter(|a| !a.is_manual())
 }
 
 /// The table entry of the arena with this number.

@@ -288,7 +288,7 @@ impl Site {
             let arena = record(slab.arena() as usize)?;
             (slab.class(), slab.record(), arena)
         };
-        let is_ours = !arena.is_by_hand() && !arena.heap().is_hooked();
+        let is_ours = !arena.is_manual() && !arena.heap().is_hooked();
         is_ours.then_some(Site {
             chunk,
             page: page as u16,

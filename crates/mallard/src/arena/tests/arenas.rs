@@ -158,7 +158,7 @@ fn oversize_blocks_are_of_an_arena_of_their_own() {
     }
     large::free(last);
 
-    // A thread in an arena made by hand stays there.
+    // A thread in a manual arena stays there.
     // SAFETY: no hooks.
     let manual = unsafe { manual::create(core::ptr::null_mut()) }.unwrap();
     assert_eq!(oversize::arena_for(long, manual.index()), manual.index());

@@ -18,7 +18,7 @@ pub(in crate::ctl) fn names(see: See<'_>) {
         name(
             "flush",
             Leaf::Unsigned(Access::Write(|_, number| {
-                Ok(threads::flush_cache_by_hand(number)?)
+                Ok(threads::flush_manual_cache(number)?)
             })),
             "Returns the blocks in the cache with this number; EFAULT if there is none.",
         ),

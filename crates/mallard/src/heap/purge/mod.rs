@@ -5,13 +5,13 @@
 //!   allows.
 //! - `victims` chooses pages under the lock. `rounds` returns them outside it, by the system calls
 //!   of `advice`, and with the right to do so (`hold`).
-//! - `in_use` returns memory behind used pages that their owner does not need.
+//! - `used_pages` returns memory behind used pages that their owner does not need.
 
 pub mod advice;
 pub(in crate::heap) mod decay;
 pub(in crate::heap) mod hold;
-pub(in crate::heap) mod in_use;
 pub(in crate::heap) mod rounds;
 pub(in crate::heap) mod surplus;
+pub(in crate::heap) mod used_pages;
 pub(in crate::heap) mod victims;
 pub(in crate::heap) mod watch;

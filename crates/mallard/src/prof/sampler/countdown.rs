@@ -1,7 +1,7 @@
 //! When a sample is due: the countdowns of threads.
 
 use super::threads;
-use super::{files, pace, take};
+use super::{files, pace, sample};
 use crate::cache::{self, Countdown, inside, life, registry};
 use crate::prof::gap::{self, lg_sample};
 use crate::prof::unwind::Registers;
@@ -145,7 +145,7 @@ extern "C" fn due_from(
     let lg = pace::lg_of(countdown);
     pace::sample(countdown);
     countdown.set(gap::draw(pace::lg_of(countdown)));
-    take::sample(block.addr(), size, countdown.thread(), lg, from);
+    sample::take(block.addr(), size, countdown.thread(), lg, from);
     files::write_if_due();
     block
 }
@@ -161,6 +161,6 @@ fn counted_without_cache(block: *mut u8, size: usize) -> *mut u8 {
     let gap = gap::draw(lg_sample());
     SHARED_LEFT.store(gap as u64, Ordering::Relaxed);
     let from = Registers::here();
-    take::sample(block.addr(), size, threads::numbers(), lg_sample(), &from);
+    sample::take(block.addr(), size, threads::numbers(), lg_sample(), &from);
     block
 }

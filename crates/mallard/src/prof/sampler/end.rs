@@ -3,7 +3,7 @@
 
 use super::countdown::{counted, is_thread_on};
 use super::hidden::is_on;
-use super::take::{mark, now_ns, site_of, stack};
+use super::sample::{mark, now_ns, site_of, stack};
 use super::threads;
 use crate::arena::{self, large};
 use crate::class::Class;

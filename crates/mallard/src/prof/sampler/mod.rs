@@ -6,7 +6,7 @@
 //!
 //! - `countdown` says when a sample is due;
 //! - `pace` thins out the samples of threads that would have very many;
-//! - `take` takes it, and `end` ends it when its block is freed or changes;
+//! - `sample` takes it, and `end` ends it when its block is freed or changes;
 //! - `files` writes profiles by themselves, `threads` has numbers and names of threads.
 //!
 //! What is here concerns all threads: the options, the switch, a reset, the sums.
@@ -15,7 +15,7 @@ mod countdown;
 mod end;
 mod files;
 mod pace;
-mod take;
+mod sample;
 mod threads;
 
 use super::gap::{self, lg_sample};
@@ -77,7 +77,7 @@ pub struct Settings {
 /// Applies the options, before the first sample.
 pub fn configure(settings: &Settings) {
     gap::set_lg_sample(settings.lg_sample);
-    take::configure(settings.most_frames, settings.most_site_bytes);
+    sample::configure(settings.most_frames, settings.most_site_bytes);
     countdown::configure(settings.threads_on);
     pace::configure(settings.most_a_second);
     files::configure(settings.lg_interval, settings.grows);
@@ -106,7 +106,7 @@ fn some_seed() -> u64 {
 #[inline(never)]
 pub fn switch(on: bool) {
     let _inside = inside::enter_or_wait();
-    take::set_without_stacks(false);
+    sample::set_without_stacks(false);
     if on == is_on() {
         return;
     }
@@ -127,8 +127,8 @@ pub fn switch(on: bool) {
 pub fn switch_for_tracers(on: bool) {
     if on && !is_on() {
         switch(true);
-        take::set_without_stacks(true);
-    } else if !on && take::set_without_stacks(false) {
+        sample::set_without_stacks(true);
+    } else if !on && sample::set_without_stacks(false) {
         switch(false);
     }
 }
@@ -155,7 +155,7 @@ pub fn reset(lg_sample: u32) {
     root::set_lg_sample(lg_sample.min(63));
     table.reset();
     drop(table);
-    take::forget_lost();
+    sample::forget_lost();
     countdown::begin_epoch();
     // Distances of another mean may be long.
     registry::end_countdowns();
@@ -217,7 +217,7 @@ pub fn totals() -> Totals {
         samples: samples::count(),
         sites: table.count(),
         site_bytes: table.bytes(),
-        lost: take::lost(),
+        lost: sample::lost(),
         live_bytes: live.bytes(),
         ever_bytes: ever.bytes(),
         peak_bytes: table.peak_bytes(),

@@ -6,7 +6,7 @@
 //! `descriptor` descriptors that the program does not know. `futex` waits for a word of memory to change, `time` reads
 //! the clocks, `numa` and `cpu` tell the NUMA node and the CPU, `tls` finds the calling thread's
 //! cache, `errno` preserves the caller's `errno`, `probe` tells whether memory can be read, `proc`
-//! reads files of `/proc`, and `stay` keeps our object from being unloaded.
+//! reads files of `/proc`, and `pin` keeps our object from being unloaded.
 
 #[cfg(not(loom))]
 pub mod cpu;
@@ -24,13 +24,13 @@ pub mod memfd;
 #[cfg(not(loom))]
 pub mod numa;
 #[cfg(not(loom))]
+pub mod pin;
+#[cfg(not(loom))]
 pub mod probe;
 #[cfg(not(loom))]
 pub mod proc;
 #[cfg(not(loom))]
 pub mod sockets;
-#[cfg(not(loom))]
-pub mod stay;
 #[cfg(not(loom))]
 pub mod time;
 #[cfg(not(loom))]

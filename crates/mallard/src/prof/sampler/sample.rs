@@ -53,10 +53,10 @@ pub fn stack() -> Option<capture::Stack> {
 
 /// Samples the block, which a request of `size` bytes got, where the mean distance between samples is
 /// 2^`lg` bytes, for a frame that has these registers.
-pub fn sample(block: usize, size: usize, thread: Numbers, lg: u32, from: &Registers) {
+pub fn take(block: usize, size: usize, thread: Numbers, lg: u32, from: &Registers) {
     let _keep = KeepErrno::new();
     let mut taken = None;
-    sample_inside(block, size, thread, lg, from, &mut taken);
+    take_inside(block, size, thread, lg, from, &mut taken);
     if let Some((stack, usable)) = taken {
         hooks::sampled(block, size, stack.frames(), usable);
         let _inside = inside::enter_or_wait();
@@ -82,7 +82,7 @@ fn stack_of(inside: &mut Option<inside::Inside>, from: &Registers) -> Option<cap
 
 /// Like [`sample`], but for functions of the program: what those are told is left in `taken`.
 #[inline(never)]
-fn sample_inside(
+fn take_inside(
     block: usize,
     size: usize,
     thread: Numbers,
