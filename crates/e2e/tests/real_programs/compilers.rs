@@ -39,7 +39,7 @@ const RUSTC: &[&str] = &["rustc"];
 /// out.
 fn large_c_source() -> String {
     let mut source = String::from("#include <stdio.h>\n#include <string.h>\n#include <math.h>\n");
-    for n in 0..350 {
+    for n in 0..150 {
         write!(
             source,
             "struct s{n} {{ int a[{len}]; double d; struct s{n} *next; }};\n\
