@@ -2,7 +2,8 @@
 //! are walked.
 //!
 //! A process' files are read when its first sample comes, and again when an address lies in none of
-//! them (a library was loaded, or the process executes another program). Stacks are walked by the
+//! them (a library was loaded, or the process executes another program). They are also read again
+//! while none of them has an allocator: the loader may not have come to the C library. Stacks are walked by the
 //! unwind tables of the files, or by frame pointers where there are none.
 
 use std::collections::HashMap;
@@ -21,7 +22,8 @@ use super::entries;
 
 /// Frames that are looked at: the allocator's entry point lies within them.
 const MOST_FRAMES: usize = 24;
-/// A process whose files have just been read is not read again because of an unknown address.
+/// A process whose files have just been read is not read again because of an unknown address. The
+/// pause doubles while none of its files has an allocator.
 const READ_AGAIN: Duration = Duration::from_millis(50);
 /// Stack that is read of a thread that waits.
 const STACK_BYTES: usize = 8192;
@@ -57,6 +59,20 @@ struct Process {
     /// All that is mapped executable, sorted.
     known: Vec<(u64, u64)>,
     read: Option<Instant>,
+    /// How often its files were read without finding an allocator.
+    in_vain: u32,
+}
+
+impl Process {
+    /// Whether its files are to be read before an address is looked up.
+    fn is_out_of_date(&self, ip: u64) -> bool {
+        let pause = match (holds(&self.known, ip), self.allocator.is_empty()) {
+            (true, false) => return false,
+            (true, true) => READ_AGAIN * (1 << self.in_vain.min(16)),
+            (false, _) => READ_AGAIN,
+        };
+        self.read.is_none_or(|at| at.elapsed() >= pause)
+    }
 }
 
 /// The code of all processes.
@@ -117,11 +133,10 @@ impl Code {
         self.is_inside(pid, Registers { ip, sp, bp: 0 }, &stack)
     }
 
-    /// Reads the process' files unless they are known and hold this address.
+    /// Reads the process' files where they may have changed.
     fn prepare(&mut self, pid: i32, ip: u64) {
         let process = self.processes.entry(pid).or_default();
-        let just_read = process.read.is_some_and(|at| at.elapsed() < READ_AGAIN);
-        if holds(&process.known, ip) || just_read {
+        if !process.is_out_of_date(ip) {
             return;
         }
         let Ok(maps) = fs::read_to_string(format!("/proc/{pid}/maps")) else {
@@ -129,6 +144,7 @@ impl Code {
         };
         let mut fresh = Process {
             read: Some(Instant::now()),
+            in_vain: process.in_vain + 1,
             ..Process::default()
         };
         for mapping in maps.lines().filter_map(Mapping::parse) {
@@ -157,6 +173,9 @@ impl Code {
                 bias,
                 image.sections.clone(),
             ));
+        }
+        if !fresh.allocator.is_empty() {
+            fresh.in_vain = 0;
         }
         fresh.allocator.sort_unstable();
         fresh.known.sort_unstable();
@@ -291,4 +310,30 @@ fn read_stack(pid: i32, sp: u64) -> Option<Vec<u8>> {
             read(pid, sp, &mut bytes).ok()?;
             Some(bytes)
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_had_not_loaded_its_allocator_is_read_again() {
+        let pid = std::process::id() as i32;
+        let here = holds as fn(&[(u64, u64)], u64) -> bool as usize as u64;
+        let before = Process {
+            known: vec![(here, here + 1)],
+            read: Instant::now().checked_sub(Duration::from_secs(1)),
+            in_vain: 1,
+            ..Process::default()
+        };
+        let mut code = Code::default();
+        code.processes.insert(pid, before);
+        let at = Registers {
+            ip: here,
+            sp: 0,
+            bp: 0,
+        };
+        assert!(code.is_inside(pid, at, &[]).is_some());
+        assert!(code.has_allocator());
+    }
 }
