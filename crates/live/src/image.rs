@@ -9,12 +9,9 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
-use crate::memory::image;
 use crate::memory::process::read as read_memory;
+use crate::memory::{DELETED, image};
 use crate::process;
-
-/// What the name of a file that was deleted or replaced ends with.
-const DELETED: &str = " (deleted)";
 
 /// A mapping of the beginning of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,8 +5,8 @@
 
 use mallard_statistics::{ALPHA, Comparison, LEAST_BLOCKS, Verdict, holm, paired};
 
-use crate::model::{Cell, Experiment, Kind, Results, Row, Run};
-use crate::stats::{self, BASELINE, Figures};
+use crate::model::{Cell, Experiment, Kind, Results, Row};
+use crate::stats::{self, BASELINE, Figures, seconds};
 use crate::units;
 
 /// Runs below this time mostly measure how a process starts.
@@ -220,8 +220,4 @@ fn percent(share: f64) -> String {
         true => "95".to_owned(),
         false => format!("{percent:.1}"),
     }
-}
-
-fn seconds(run: &Run) -> Option<f64> {
-    Some(run.seconds)
 }

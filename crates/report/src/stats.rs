@@ -173,7 +173,7 @@ pub fn is_best<'a>(
     others.peek().is_some() && others.all(|other| is_below(cell, other, &figure))
 }
 
-fn seconds(run: &Run) -> Option<f64> {
+pub(crate) fn seconds(run: &Run) -> Option<f64> {
     Some(run.seconds)
 }
 

@@ -12,13 +12,11 @@ use memmap2::Mmap;
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
 use super::image::{self, Note, Notes};
-use super::{Fault, Fields, Mapped, Memory, Piece};
+use super::{
+    DELETED, Fault, Fields, HEADER_BYTES, Mapped, Memory, PT_LOAD, PT_NOTE, Piece, SEGMENT_BYTES,
+};
 
-const HEADER: usize = 64;
-const SEGMENT: usize = 56;
 const ET_CORE: u16 = 4;
-const PT_LOAD: u32 = 1;
-const PT_NOTE: u32 = 4;
 const PF_X: u32 = 1;
 /// The number of segments is told elsewhere.
 const PN_XNUM: u16 = 0xffff;
@@ -31,8 +29,6 @@ const AT_SYSINFO_EHDR: u64 = 33;
 const NAME_AT: usize = 40;
 const NAME_MAX: usize = 16;
 const PID_AT: usize = 32;
-/// What Linux puts behind the path of a file that has no name any more.
-const DELETED: &str = " (deleted)";
 
 /// Why a core file cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -173,7 +169,7 @@ fn unpacked(from: Box<dyn Read + '_>) -> io::Result<File> {
 /// The first bytes of a file.
 fn head(file: &mut dyn Read) -> io::Result<Vec<u8>> {
     let mut head = Vec::new();
-    file.take(HEADER as u64).read_to_end(&mut head)?;
+    file.take(HEADER_BYTES as u64).read_to_end(&mut head)?;
     Ok(head)
 }
 
@@ -216,7 +212,7 @@ impl<'a> Core<'a> {
     /// It is no core file, or is cut within its headers.
     pub fn parse(bytes: &'a [u8]) -> Result<Core<'a>, Error> {
         let header = bytes
-            .get(..HEADER)
+            .get(..HEADER_BYTES)
             .ok_or(Error::NoCore("its header is cut short"))?;
         if !header.starts_with(b"\x7fELF\x02\x01") || !is_core(header) {
             return Err(Error::NoCore("no core of a 64-bit process"));
@@ -224,13 +220,16 @@ impl<'a> Core<'a> {
         let header = Fields(header);
         let mut count = usize::from(header.u16(56));
         if header.u16(56) == PN_XNUM {
-            let section = range(bytes, header.u64(40), HEADER as u64).unwrap_or_default();
+            let section = range(bytes, header.u64(40), HEADER_BYTES as u64).unwrap_or_default();
             count = Fields(section).u32(44) as usize;
         }
-        let table = range(bytes, header.u64(32), (count * SEGMENT) as u64).ok_or(Error::Short {
-            has: bytes.len() as u64,
-            needs: header.u64(32).saturating_add((count * SEGMENT) as u64),
-        })?;
+        let table =
+            range(bytes, header.u64(32), (count * SEGMENT_BYTES) as u64).ok_or(Error::Short {
+                has: bytes.len() as u64,
+                needs: header
+                    .u64(32)
+                    .saturating_add((count * SEGMENT_BYTES) as u64),
+            })?;
         let mut core = Core {
             bytes,
             segments: Vec::new(),
@@ -240,7 +239,7 @@ impl<'a> Core<'a> {
             name: "core".to_owned(),
             pid: None,
         };
-        for segment in table.chunks_exact(SEGMENT).map(Fields) {
+        for segment in table.chunks_exact(SEGMENT_BYTES).map(Fields) {
             let (offset, bytes) = (segment.u64(8), segment.u64(32));
             match segment.u32(0) {
                 PT_LOAD => core.segments.push(Segment {

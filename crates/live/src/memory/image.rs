@@ -1,16 +1,11 @@
 //! The headers of a program or library, in a process's memory or in its file: its build id, and
 //! where Mallard's root block is.
 
-use super::{Fields, Memory};
+use super::{Fields, HEADER_BYTES, Memory, PT_LOAD, PT_NOTE, SEGMENT_BYTES};
 
-/// Bytes of the header of a file and of one of a segment.
-const HEADER: usize = 64;
-const SEGMENT: usize = 56;
 const SEGMENTS_MAX: usize = 64;
 /// Bytes of notes that are looked at.
 const NOTES_MAX: u64 = 64 << 10;
-const PT_LOAD: u32 = 1;
-const PT_NOTE: u32 = 4;
 const NT_GNU_BUILD_ID: u32 = 3;
 const NT_MALLARD_ROOT: u32 = 1;
 const PAGE: u64 = 4096;
@@ -48,7 +43,7 @@ pub fn read_file(copy: Copy<'_>) -> Option<Image> {
 }
 
 fn parse(copy: Copy<'_>, is_mapped: bool) -> Option<Image> {
-    let mut header = [0; HEADER];
+    let mut header = [0; HEADER_BYTES];
     copy(0, &mut header)?;
     // 64 bits, little-endian.
     if !header.starts_with(b"\x7fELF\x02\x01") {
@@ -56,9 +51,9 @@ fn parse(copy: Copy<'_>, is_mapped: bool) -> Option<Image> {
     }
     let header = Fields(&header);
     let count = usize::from(header.u16(56)).min(SEGMENTS_MAX);
-    let mut table = vec![0; count * SEGMENT];
+    let mut table = vec![0; count * SEGMENT_BYTES];
     copy(header.u64(32), &mut table)?;
-    let segments = || table.chunks_exact(SEGMENT).map(Fields);
+    let segments = || table.chunks_exact(SEGMENT_BYTES).map(Fields);
     let first = segments().find(|segment| segment.u32(0) == PT_LOAD && segment.u64(8) < PAGE)?;
     let base = first.u64(16) & !(PAGE - 1);
     let mut image = Image::default();

@@ -8,6 +8,14 @@ pub mod core;
 pub mod image;
 pub mod process;
 
+/// What Linux puts behind the path of a file that has no name any more.
+pub const DELETED: &str = " (deleted)";
+/// Bytes of the header of an ELF file and of one of a segment.
+const HEADER_BYTES: usize = 64;
+const SEGMENT_BYTES: usize = 56;
+const PT_LOAD: u32 = 1;
+const PT_NOTE: u32 = 4;
+
 /// The memory could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no memory can be read at {at:#x}")]

@@ -1,9 +1,8 @@
 //! The lines of `/proc/PID/maps`: which file lies where in a process.
 
-use crate::model::{Mapping, Texts};
+use mallard_live::memory::DELETED;
 
-/// What Linux puts behind the path of a file that has no name any more.
-const DELETED: &str = " (deleted)";
+use crate::model::{Mapping, Texts};
 
 /// The mappings that can hold code, in the order of their addresses.
 ///

@@ -6,6 +6,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use mallard_live::memory::DELETED;
+
 use super::Error;
 use super::wire::{Damage, Field, Fields, Value};
 use crate::model::{
@@ -149,7 +151,7 @@ impl<'a> Parts<'a> {
     fn mapping(&self, bytes: &[u8]) -> Result<Mapping, Damage> {
         let [start, limit, file_offset, path, build_id] = numbers_of(bytes, [2, 3, 4, 5, 6])?;
         let path = self.text(path)?;
-        let (path, deleted) = match path.strip_suffix(" (deleted)") {
+        let (path, deleted) = match path.strip_suffix(DELETED) {
             Some(path) => (path.into(), true),
             None => (path, false),
         };

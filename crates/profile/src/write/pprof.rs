@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use mallard_live::memory::DELETED;
 
 use crate::model::{
     Frame, LabelValue, Location, Mapping, MappingIndex, Profile, Sample, SampleType, Text,
@@ -130,7 +131,7 @@ impl Writer {
         message.number(2, mapping.start);
         message.number(3, mapping.limit);
         message.number(4, mapping.file_offset);
-        let deleted = if mapping.deleted { " (deleted)" } else { "" };
+        let deleted = if mapping.deleted { DELETED } else { "" };
         message.number(5, self.text(&format!("{}{deleted}", mapping.path)));
         message.number(6, self.text(&mapping.build_id));
         // A viewer that finds these set does not look for names itself.

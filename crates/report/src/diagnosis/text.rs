@@ -125,7 +125,7 @@ pub fn title(f: &Figures) -> String {
         0 | 1 => format!(
             "{} {}",
             f.threads.max(1),
-            plural(f.threads.max(1), "thread")
+            noun_for(f.threads.max(1), "thread")
         ),
         n => format!("{n} processes, {} threads", f.threads),
     };
@@ -139,11 +139,12 @@ pub fn title(f: &Figures) -> String {
         units::seconds(f.wall_seconds),
         f.samples,
         f.runs,
-        plural(u64::from(f.runs), "run"),
+        noun_for(u64::from(f.runs), "run"),
     )
 }
 
-fn plural(count: u64, noun: &str) -> String {
+/// The noun behind a count: `run` or `runs`.
+fn noun_for(count: u64, noun: &str) -> String {
     if count == 1 {
         noun.to_owned()
     } else {
@@ -250,7 +251,7 @@ fn waits(f: &Figures) -> Option<String> {
         text += &format!(
             " · longest call {}, {long} {} > 1 ms: {}",
             units::seconds(f.longest_call_seconds),
-            plural(long, "call"),
+            noun_for(long, "call"),
             by.join(", ")
         );
     }
