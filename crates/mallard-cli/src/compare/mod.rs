@@ -73,20 +73,8 @@ pub fn run(options: &Options) -> Result<ExitCode> {
             entry(options, &session, &program, arguments, allocator, verified)
         })
         .collect();
-    let mut race = Race::new(
-        &session.launcher,
-        &session.stop,
-        options.warmup as usize,
-        runs,
-        !options.common.no_warm,
-    );
-    race.progress = Progress::new(race.weight(1.0, &entries));
     let shown = command_line::typed(&options.program);
-    race.progress.say(&format!(
-        "{shown} on {}, {}",
-        units::plural(race::runners(&entries), "allocator"),
-        race.runs.each()
-    ));
+    let mut race = begin(options, &session, &entries, runs, &shown);
     let watched = Watched::new(options.hooks.before_each());
     options.hooks.set_up()?;
     let row = race::Row {
@@ -134,6 +122,30 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         settings,
         vec![experiment],
     )
+}
+
+/// The race of these entries, after a line that says what runs.
+fn begin<'a>(
+    options: &Options,
+    session: &'a Session,
+    entries: &[Entry],
+    runs: Runs,
+    shown: &str,
+) -> Race<'a> {
+    let mut race = Race::new(
+        &session.launcher,
+        &session.stop,
+        options.warmup as usize,
+        runs,
+        !options.common.no_warm,
+    );
+    race.progress = Progress::new(race.weight(1.0, entries));
+    race.progress.say(&format!(
+        "{shown} on {}, {}",
+        units::plural(race::runners(entries), "allocator"),
+        race.runs.each()
+    ));
+    race
 }
 
 /// The name of the program in tables.

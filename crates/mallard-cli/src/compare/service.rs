@@ -5,13 +5,12 @@ use std::process::ExitCode;
 use anyhow::Result;
 use mallard_measure::Cpus;
 use mallard_report::model::{Experiment, Kind, Row};
-use mallard_report::units;
 use mallard_service::Service;
 
 use super::Options;
 use crate::exit::Interrupted;
-use crate::progress::{Progress, Spinner};
-use crate::race::{self, Beside, Entry, Race, Start};
+use crate::progress::Spinner;
+use crate::race::{self, Beside, Entry, Start};
 use crate::runs::Runs;
 use crate::service::about_loop;
 use crate::service::work::{self, Work};
@@ -38,22 +37,9 @@ pub fn run(options: &Options, service: &Service, runs: Runs) -> Result<ExitCode>
         })
         .collect();
     try_first(&work, &session, &entries)?;
-    let mut race = Race::new(
-        &session.launcher,
-        &session.stop,
-        // Every entry has a first run, and the trial was one more.
-        options.warmup as usize,
-        runs,
-        !options.common.no_warm,
-    );
-    race.progress = Progress::new(race.weight(1.0, &entries));
+    // Every entry has its unmeasured runs, and the trial was one more.
+    let mut race = super::begin(options, &session, &entries, runs, &service.name);
     let title = format!("{}: {}", service.name, about(service));
-    race.progress.say(&format!(
-        "{} on {}, {}",
-        service.name,
-        units::plural(race::runners(&entries), "allocator"),
-        race.runs.each()
-    ));
     let row = race::Row {
         what: label,
         entries: &entries,
