@@ -1,6 +1,6 @@
 //! Reads arbitrary bytes, and changes to a sound file, as a recording, and uses what is accepted.
-//! Because a checksum hides what is behind it, the bytes are also read as the content of a chunk, of
-//! one thread and of several.
+//! Because a checksum hides what is behind it, the bytes are also read as the content of a chunk,
+//! of one thread and of several.
 
 #![no_main]
 

@@ -43,7 +43,8 @@ pub fn check(name: &str) -> Result<Program, Error> {
     Ok(Program { path, executable })
 }
 
-/// Finds `name` in `PATH` and checks only that it can be executed: for a program that runs as it is.
+/// Finds `name` in `PATH` and checks only that it can be executed: for a program that runs as it
+/// is.
 pub fn check_as_is(name: &str) -> Result<Program, Error> {
     let path = find(name)?;
     let problem = match access(&path, Access::EXEC_OK) {

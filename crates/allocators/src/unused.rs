@@ -1,9 +1,10 @@
 //! Removes cached folders that nothing uses any more.
 //!
-//! Every build of the lab has other embedded files, so it writes a folder of its own, and a checkout
-//! of the sources has one for its counting build. A folder's time of change says when a lab used it
-//! last ([`touch`]). [`prune`] runs only where a lab writes a new folder, and keeps what is young,
-//! the newest few, and whatever a running process has loaded or passes on in its environment.
+//! Every build of the lab has other embedded files, so it writes a folder of its own, and a
+//! checkout of the sources has one for its counting build. A folder's time of change says when a
+//! lab used it last ([`touch`]). [`prune`] runs only where a lab writes a new folder, and keeps
+//! what is young, the newest few, and whatever a running process has loaded or passes on in its
+//! environment.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! Metrics that a process tells of itself, by `malloc_stats_print` with the letter `P`. (Programs in
-//! `examples/` serve them: `embedding`.)
+//! Metrics that a process tells of itself, by `malloc_stats_print` with the letter `P`. (Programs
+//! in `examples/` serve them: `embedding`.)
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,8 +1,8 @@
 //! The server in the process, which the option `http` asks for: metrics, reports and heap profiles
 //! by HTTP.
 //!
-//! `libmallard.so` starts it. A Rust program that has Mallard as its allocator calls [`begin`] once,
-//! early in `main`.
+//! `libmallard.so` starts it. A Rust program that has Mallard as its allocator calls [`begin`]
+//! once, early in `main`.
 //!
 //! One thread listens, reads requests and answers them, one at a time. It never allocates, takes no
 //! signals and has no cache. A client can cost the process no more than its connection: there are
@@ -39,8 +39,8 @@ const REQUEST_MAX: usize = 4096;
 /// Milliseconds in which a client has to send its request.
 const PATIENCE_MS: u64 = 5000;
 
-/// Starts the server if the option `http` asks for it, also in children of forks that have an address
-/// of their own. This may allocate.
+/// Starts the server if the option `http` asks for it, also in children of forks that have an
+/// address of their own. This may allocate.
 pub fn begin() {
     if !api::options().http.is_empty() {
         start();

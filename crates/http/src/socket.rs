@@ -271,8 +271,8 @@ fn poll_all(sockets: &mut [libc::pollfd], ms: i32) -> bool {
     unsafe { libc::syscall(libc::SYS_poll, sockets.as_mut_ptr(), sockets.len(), ms) > 0 }
 }
 
-/// Waits until somebody wants to connect, or a client has sent something or gone. Returns which: the
-/// first one that listens, then the clients.
+/// Waits until somebody wants to connect, or a client has sent something or gone. Returns which:
+/// the first one that listens, then the clients.
 pub fn wait(
     listener: &Socket,
     clients: &[Option<&Socket>; CLIENTS],

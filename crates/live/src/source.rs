@@ -22,7 +22,8 @@ const LEAST_DESCRIPTOR: u32 = 100;
 pub(crate) const ROOT_MAGIC: u64 = u64::from_le_bytes(*b"MALLARD\0");
 /// Where the root has the page's address, in every layout.
 pub(crate) const ROOT_PAGE: u64 = 120;
-/// Attempts at a page that is being written, and the pause between two. A write takes a microsecond.
+/// Attempts at a page that is being written, and the pause between two. A write takes a
+/// microsecond.
 const ATTEMPTS: u32 = 200;
 const PAUSE: Duration = Duration::from_micros(50);
 

@@ -4,8 +4,8 @@
 //! of a product) into a call of `mallard_core::api`. `c` has the C and POSIX functions, `glibc`
 //! further functions of the GNU C library, `cxx` the operators of C++, `deepbind` the loading of
 //! plug-ins, `extended` jemalloc's functions with flags, `report` the printed report, `prefixed`
-//! all of them under jemalloc's prefix. `mallard.h` declares them. `seldom_code` is the partner of the
-//! linker script. `counters` is only in builds for measurement.
+//! all of them under jemalloc's prefix. `mallard.h` declares them. `seldom_code` is the partner of
+//! the linker script. `counters` is only in builds for measurement.
 
 #![no_std]
 

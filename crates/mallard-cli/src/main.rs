@@ -1,15 +1,15 @@
 //! `mallard`, the lab: runs programs and experiments on Mallard and other allocators, side by side.
 //!
-//! Each command is a module: [`bench`] (the basic [`experiments`] and the full [`suite`]), [`compare`] (the user's own program), [`exec`] (`mallard run`), [`profile`]
-//! (heap profiles), [`leak`] (what is never freed), [`record`], [`replay`] and [`trace`] (what a
-//! program allocates, in order), [`top`] (processes, live), [`exporter`] (`mallard export`),
-//! [`service`] (servers as subjects), [`tune`] (options), [`baseline`] (limits for changes),
-//! [`report`] (results, shown again) and [`list`] (`mallard allocators`). Each takes its allocators
-//! by [`choice`], options that are not typed from a project's file ([`defaults`]), and ends with a
-//! code of [`exit`]. `bench` and `compare` share the [`race`], the [`folder`] and the [`session`].
-//! In a race, the allocators take turns on a row of measurements; [`runs`] decides how often. The
-//! folder receives the results. The session prepares allocators, shows progress and stops on a
-//! signal.
+//! Each command is a module: [`bench`] (the basic [`experiments`] and the full [`suite`]),
+//! [`compare`] (the user's own program), [`exec`] (`mallard run`), [`profile`] (heap profiles),
+//! [`leak`] (what is never freed), [`record`], [`replay`] and [`trace`] (what a program allocates,
+//! in order), [`top`] (processes, live), [`exporter`] (`mallard export`), [`service`] (servers as
+//! subjects), [`tune`] (options), [`baseline`] (limits for changes), [`report`] (results, shown
+//! again) and [`list`] (`mallard allocators`). Each takes its allocators by [`choice`], options
+//! that are not typed from a project's file ([`defaults`]), and ends with a code of [`exit`].
+//! `bench` and `compare` share the [`race`], the [`folder`] and the [`session`]. In a race, the
+//! allocators take turns on a row of measurements; [`runs`] decides how often. The folder receives
+//! the results. The session prepares allocators, shows progress and stops on a signal.
 //!
 //! A module uses only modules below it, so no two use each other, directly or over others. At the
 //! top are [`args`], which assembles the commands, and [`defaults`]. Below are the commands, which

@@ -1,9 +1,9 @@
 //! Checks the order of the modules in the lab's crates: no two use each other, directly or over
 //! others.
 //!
-//! Each file or folder beside a crate's root is a module. A circle of modules cannot be read, tested
-//! or changed one after the other. This test finds the paths from module to module as the test of
-//! the core's layers does, without those in tests, and looks for a way back.
+//! Each file or folder beside a crate's root is a module. A circle of modules cannot be read,
+//! tested or changed one after the other. This test finds the paths from module to module as the
+//! test of the core's layers does, without those in tests, and looks for a way back.
 
 #[path = "../../mallard/tests/layers/paths.rs"]
 mod paths;

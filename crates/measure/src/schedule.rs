@@ -9,8 +9,8 @@
 //! 1949).
 //!
 //! A regular order has a period, and so have many disturbances. One that comes at every fourth run
-//! meets the same one of two candidates for minutes. So where candidates run in many blocks, as in a
-//! baseline, the order in each block is drawn ([`shuffled`]).
+//! meets the same one of two candidates for minutes. So where candidates run in many blocks, as in
+//! a baseline, the order in each block is drawn ([`shuffled`]).
 
 /// The turns of `candidates` over `rounds`, as pairs of round and candidate. Each candidate has
 /// exactly one turn in every round. Over as many rounds as there are candidates, or twice as many

@@ -2,10 +2,10 @@
 //! refuse samples of the kernel.
 //!
 //! Only threads that run are stopped. The stop interrupts no wait, then: a thread that waits could
-//! see `EINTR` from calls that the kernel does not begin again (`epoll_wait`), as after `SIGCONT`. A
-//! thread that begins to wait between the look and the stop still may, so that the user must ask for
-//! this. No signal is sent and none is lost: one that arrives at the stop is passed on. A stopped
-//! thread goes on at once, and the kernel lets it go too if the lab is killed.
+//! see `EINTR` from calls that the kernel does not begin again (`epoll_wait`), as after `SIGCONT`.
+//! A thread that begins to wait between the look and the stop still may, so that the user must ask
+//! for this. No signal is sent and none is lost: one that arrives at the stop is passed on. A
+//! stopped thread goes on at once, and the kernel lets it go too if the lab is killed.
 
 use std::io;
 use std::ptr::null_mut;
@@ -52,8 +52,8 @@ pub fn look(pid: i32, thread: u32) -> io::Result<Option<Stopped>> {
     Ok(seen)
 }
 
-/// Waits until a seized thread has stopped. Returns the signal that it is to be given, or nothing if
-/// it has ended.
+/// Waits until a seized thread has stopped. Returns the signal that it is to be given, or nothing
+/// if it has ended.
 fn await_stop(id: i32) -> io::Result<Option<i32>> {
     loop {
         let mut status = 0;

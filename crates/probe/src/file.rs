@@ -1,6 +1,6 @@
 //! Files that this process and the lab map: their paths, kept without an allocator, and the memory
-//! behind them, which is reserved before it is used, so that a full file system is an error code and
-//! not a signal.
+//! behind them, which is reserved before it is used, so that a full file system is an error code
+//! and not a signal.
 
 use core::ffi::{CStr, c_void};
 use core::ptr::null_mut;

@@ -4,10 +4,10 @@
 //! process (functions that choose an implementation run so early), a static buffer serves requests
 //! and is never freed.
 //!
-//! The operators of C++ come from the allocator itself or from the C++ runtime, whose operators call
-//! malloc and free. In the second case the probe calls malloc and free itself, which is the same
-//! with fewer steps. Operators of any other object (a program's pool) are left alone: their calls of
-//! malloc are counted, they themselves are not.
+//! The operators of C++ come from the allocator itself or from the C++ runtime, whose operators
+//! call malloc and free. In the second case the probe calls malloc and free itself, which is the
+//! same with fewer steps. Operators of any other object (a program's pool) are left alone: their
+//! calls of malloc are counted, they themselves are not.
 
 use core::ffi::CStr;
 use core::ptr::null_mut;

@@ -103,8 +103,8 @@ fn records(index: u32) -> *mut Record {
     head(index).wrapping_add(1).cast::<Record>()
 }
 
-/// A call of a thread that records into its own chunk by the time-stamp counter: nearly all calls of
-/// a recording. The other ones go through [`crate::count::Call`].
+/// A call of a thread that records into its own chunk by the time-stamp counter: nearly all calls
+/// of a recording. The other ones go through [`crate::count::Call`].
 pub struct Recorder {
     thread: &'static Thread,
 }

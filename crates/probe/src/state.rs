@@ -1,7 +1,7 @@
 //! Whether this process has its segment.
 //!
-//! The kernel clears the page of the state in a forked child (`MADV_WIPEONFORK`), so a child notices
-//! by one load that it still has its parent's segment.
+//! The kernel clears the page of the state in a forked child (`MADV_WIPEONFORK`), so a child
+//! notices by one load that it still has its parent's segment.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 

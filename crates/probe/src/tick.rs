@@ -1,5 +1,5 @@
-//! Timer signals of each thread's CPU time, if the lab asks for them: the handler counts whether the
-//! thread was inside the allocator. That needs no privileges and no symbols.
+//! Timer signals of each thread's CPU time, if the lab asks for them: the handler counts whether
+//! the thread was inside the allocator. That needs no privileges and no symbols.
 
 use core::ffi::{c_int, c_void};
 use core::mem::zeroed;

@@ -1,5 +1,5 @@
-//! Core files may come from anywhere. What is in a sound one is found; damaged and hostile ones give
-//! one error, and never a panic.
+//! Core files may come from anywhere. What is in a sound one is found; damaged and hostile ones
+//! give one error, and never a panic.
 
 mod checks;
 mod made;

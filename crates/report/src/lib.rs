@@ -6,9 +6,9 @@
 //! services, and [`closing`] the sentences about the allocator that is ahead. [`diagnosis`],
 //! [`tuning`] and [`history`] are the results of the commands of their names, [`sites`] a heap
 //! profile's, and [`beside`] puts several results of one kind side by side. [`terminal`] prints the
-//! end of a session, [`write_csv`] is for spreadsheets, and [`html`] is one self-contained file that
-//! needs no network; all pages share a [`Frame`]. Nothing here measures or touches the file system:
-//! the caller opens the outputs.
+//! end of a session, [`write_csv`] is for spreadsheets, and [`html`] is one self-contained file
+//! that needs no network; all pages share a [`Frame`]. Nothing here measures or touches the file
+//! system: the caller opens the outputs.
 mod analysis;
 pub mod beside;
 mod closing;

@@ -1,5 +1,5 @@
-//! The answer of `mallard profile --json`, shown again: the sites of a heap profile, or how they grew
-//! from one profile to another.
+//! The answer of `mallard profile --json`, shown again: the sites of a heap profile, or how they
+//! grew from one profile to another.
 //!
 //! That file has a row for each site with its heaviest stack, not all stacks, so there is no flame
 //! graph; `mallard profile` draws it from the profile itself.

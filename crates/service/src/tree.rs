@@ -168,8 +168,8 @@ impl Curve {
         self.points.push((since.as_secs_f64(), seen.bytes));
     }
 
-    /// The memory of a single process. Its RSS is read at every point, what the kernel may take of it
-    /// once a second.
+    /// The memory of a single process. Its RSS is read at every point, what the kernel may take of
+    /// it once a second.
     fn single(&mut self, pid: u32, since: Duration) -> Option<Memory> {
         if since >= self.next_lazy {
             let begun = Instant::now();

@@ -1,5 +1,5 @@
-//! What a recording tells besides its events, as JSON. Fields that a reader does not know are passed
-//! over, and those that a file lacks have their defaults.
+//! What a recording tells besides its events, as JSON. Fields that a reader does not know are
+//! passed over, and those that a file lacks have their defaults.
 
 use serde::{Deserialize, Serialize};
 

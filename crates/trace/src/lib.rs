@@ -1,14 +1,14 @@
 //! Recordings of what a program allocates (`.mtrace`).
 //!
-//! A recording is a file of [`chunk`]s. Each chunk stands alone: it has its own length and checksum,
-//! and what it holds is read without any other chunk. Most chunks hold the [`event`]s of one thread
-//! as [`columns`], or those of several short ones ([`packed`]); the others describe the recording,
-//! its processes and their memory ([`description`]). So a file that was cut anywhere is read up to
-//! its last whole chunk.
+//! A recording is a file of [`chunk`]s. Each chunk stands alone: it has its own length and
+//! checksum, and what it holds is read without any other chunk. Most chunks hold the [`event`]s of
+//! one thread as [`columns`], or those of several short ones ([`packed`]); the others describe the
+//! recording, its processes and their memory ([`description`]). So a file that was cut anywhere is
+//! read up to its last whole chunk.
 //!
-//! [`Writer`] writes the file and [`Reader`] reads it, both one chunk at a time. [`Recording`] knows
-//! where the chunks of each thread lie, and brings the events of all threads into the order of their
-//! stamps.
+//! [`Writer`] writes the file and [`Reader`] reads it, both one chunk at a time. [`Recording`]
+//! knows where the chunks of each thread lie, and brings the events of all threads into the order
+//! of their stamps.
 //!
 //! [`summary`] tells what a recording holds. [`plan`] compiles it into what a replay executes, with
 //! [`life`], which matches begin and end of blocks. [`cut`](mod@cut) makes a recording of a part,

@@ -1,8 +1,8 @@
 //! A program that was written for jemalloc, unchanged on Mallard.
 //!
 //! ```console
-//! $ JEMALLOC_OVERRIDE=/usr/local/lib/libmallard.so cargo run --release    # linked to the shared library
-//! $ JEMALLOC_OVERRIDE=/usr/local/lib/libmallard.a cargo run --release     # carrying it inside
+//! $ JEMALLOC_OVERRIDE=/usr/local/lib/libmallard.so cargo run --release  # linked to the library
+//! $ JEMALLOC_OVERRIDE=/usr/local/lib/libmallard.a cargo run --release   # carrying it inside
 //! ```
 
 use tikv_jemalloc_ctl::{arenas, background_thread, epoch, opt, raw, stats, thread, version};

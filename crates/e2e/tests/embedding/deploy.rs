@@ -75,7 +75,8 @@ fn the_image_copies_what_the_installation_has() {
         releases.len() == 2 && releases.iter().all(|image| image.contains("bookworm")),
         "both stages have one glibc: {releases:?}"
     );
-    // What it installs into /out is what `make install` makes, and what the variable names is there.
+    // What it installs into /out is what `make install` makes, and what the variable names is
+    // there.
     let copied = text
         .lines()
         .find_map(|line| line.strip_prefix("COPY --from=mallard /out/"))

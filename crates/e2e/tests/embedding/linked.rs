@@ -1,5 +1,5 @@
-//! The archive in programs of other languages, by the lines of the book's chapter on embedding. Each
-//! program says itself that Mallard serves it: it prints the options in force.
+//! The archive in programs of other languages, by the lines of the book's chapter on embedding.
+//! Each program says itself that Mallard serves it: it prints the options in force.
 
 use std::path::Path;
 use std::process::Command;

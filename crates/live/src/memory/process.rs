@@ -73,8 +73,8 @@ fn vm_read(pid: u32, pieces: &mut [Piece<'_>]) -> io::Result<usize> {
         });
     }
     let count = here.len() as libc::c_ulong;
-    // SAFETY: the vectors of this process are exclusive borrows of their lengths; those of the other
-    // process are only read there, and checked by the system.
+    // SAFETY: the vectors of this process are exclusive borrows of their lengths; those of the
+    // other process are only read there, and checked by the system.
     let copied = unsafe {
         libc::process_vm_readv(
             pid as libc::pid_t,

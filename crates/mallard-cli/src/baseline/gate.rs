@@ -78,8 +78,8 @@ impl Gate {
         (needed.is_finite() && needed <= 1000.0).then(|| (needed.ceil() as usize).max(c.blocks + 1))
     }
 
-    /// Whether an interval is narrow enough for a reference: narrower than half the limit from end to
-    /// end. A wider one hides changes that are somewhat beyond the limit from every later check.
+    /// Whether an interval is narrow enough for a reference: narrower than half the limit from end
+    /// to end. A wider one hides changes that are somewhat beyond the limit from every later check.
     pub fn is_narrow(&self, c: &Comparison) -> bool {
         c.interval.is_some_and(|interval| {
             interval.high.ln() - interval.low.ln() <= (1.0 + self.limit).ln() / 2.0

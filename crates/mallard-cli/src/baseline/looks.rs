@@ -1,8 +1,8 @@
 //! When a check has seen enough: a few looks at the blocks, which share the risk of 5 %.
 //!
-//! Looking after each block would find a difference sooner or later where there is none. A gate that
-//! a look decided stays decided; one that none decides is unclear. The module runs nothing, so the
-//! tests can give it blocks of which the truth is known.
+//! Looking after each block would find a difference sooner or later where there is none. A gate
+//! that a look decided stays decided; one that none decides is unclear. The module runs nothing, so
+//! the tests can give it blocks of which the truth is known.
 
 use mallard_report::model::Metric;
 use mallard_statistics::Comparison;
@@ -48,8 +48,8 @@ impl<'a> Looks<'a> {
         }
     }
 
-    /// Looks at the blocks so far if a look is due, or if they are the last. Returns whether they are
-    /// enough.
+    /// Looks at the blocks so far if a look is due, or if they are the last. Returns whether they
+    /// are enough.
     pub fn enough(&mut self, blocks: &[Block], last: bool) -> bool {
         let due = LOOKS.iter().position(|(at, _)| blocks.len() == *at);
         let next = LOOKS.iter().position(|(at, _)| blocks.len() <= *at);

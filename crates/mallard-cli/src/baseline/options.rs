@@ -160,9 +160,9 @@ pub struct Ab {
 
 /// How far the checks of a baseline can be trusted: deal the measured blocks out again
 ///
-/// Stretches of the blocks of all its saves, and of the checks whose JSON is given, play a save and a
-/// check. Counts false alarms where nothing changed, and how many planted changes are found. Nothing
-/// runs.
+/// Stretches of the blocks of all its saves, and of the checks whose JSON is given, play a save and
+/// a check. Counts false alarms where nothing changed, and how many planted changes are found.
+/// Nothing runs.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Rehearse {
     /// Name of the baseline

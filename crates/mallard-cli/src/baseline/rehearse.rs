@@ -1,10 +1,10 @@
 //! `mallard baseline rehearse`: how far the checks of a baseline can be trusted on this machine.
 //!
 //! The blocks that were measured are dealt out again: a stretch of them plays the save, another one
-//! the check. Stretches stay in the order of time, so that the machine's drift is in them as it was.
-//! Where nothing is changed, each failure is a false alarm; a change that is planted into the
-//! subject's figures should be found. The decisions are those of [`super::looks`], on the same rules
-//! as in a real check; nothing runs.
+//! the check. Stretches stay in the order of time, so that the machine's drift is in them as it
+//! was. Where nothing is changed, each failure is a false alarm; a change that is planted into the
+//! subject's figures should be found. The decisions are those of [`super::looks`], on the same
+//! rules as in a real check; nothing runs.
 
 use std::path::Path;
 use std::process::ExitCode;

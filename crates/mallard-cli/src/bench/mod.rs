@@ -1,5 +1,5 @@
-//! `mallard bench`: the basic experiments on every allocator. [`full`] runs the [`suite`], [`contention`] counts
-//! waits for locks, and [`repeat`] runs an earlier command again.
+//! `mallard bench`: the basic experiments on every allocator. [`full`] runs the [`suite`],
+//! [`contention`] counts waits for locks, and [`repeat`] runs an earlier command again.
 
 mod contention;
 mod full;

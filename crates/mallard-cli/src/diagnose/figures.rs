@@ -17,8 +17,8 @@ use super::thresholds::{GROWTH_BYTES, HELD, HELD_BYTES};
 /// What the probe adds to a call at most, and what it is taken to add where that is not measured.
 const PROBE_SECONDS_AT_MOST: f64 = 8e-9;
 const PROBE_SECONDS: f64 = 6e-9;
-/// The part of it that the samples find inside the allocator, as the probe says so itself only after
-/// it has begun. Measured against perf by scripts/share.sh.
+/// The part of it that the samples find inside the allocator, as the probe says so itself only
+/// after it has begun. Measured against perf by scripts/share.sh.
 const PROBE_INSIDE: f64 = 0.77;
 /// The least number of signals that is enough: looks have a bias where the program has no CPU for
 /// itself, and signals have none.
@@ -348,7 +348,8 @@ fn calls(counts: &Counts, main: Option<&Image>, wall: f64, runs: u64) -> Calls {
     }
 }
 
-/// How many page faults are not the first of their page: those beyond what was resident at the peak.
+/// How many page faults are not the first of their page: those beyond what was resident at the
+/// peak.
 pub fn faults(f: &mut Figures, measured: &Measurement, found: &Findings) {
     let images = found
         .images

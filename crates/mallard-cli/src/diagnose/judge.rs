@@ -1,8 +1,8 @@
 //! From figures to verdicts. Nothing here measures: figures in, words out.
 //!
 //! [`time`] finds what the allocator does to the program's time. What it does to memory, how much
-//! faster the program could be, and the answer are here. [`words`] makes the sentence of it, [`next`]
-//! the commands to try.
+//! faster the program could be, and the answer are here. [`words`] makes the sentence of it,
+//! [`next`] the commands to try.
 
 mod next;
 mod time;
@@ -122,9 +122,9 @@ fn bound(f: &Figures, cpus: usize) -> Option<Bound> {
     })
 }
 
-/// The part of its wall time in which the program computes or waits for the allocator, at most: what
-/// it sleeps besides becomes no shorter. Of several threads, those that sleep may be the same all
-/// the time.
+/// The part of its wall time in which the program computes or waits for the allocator, at most:
+/// what it sleeps besides becomes no shorter. Of several threads, those that sleep may be the same
+/// all the time.
 fn busy(f: &Figures) -> f64 {
     let asleep: f64 = f.waits_outside.iter().map(|(_, share)| share).sum();
     let awake = (1.0 - asleep).max(0.0) * f.threads.max(1) as f64;
@@ -193,8 +193,8 @@ fn memory_troubles(f: &Figures, pool: Option<Pool>) -> Vec<Trouble> {
     found
 }
 
-/// What a process says of its own heap: memory beyond its live bytes is free pages and blocks, which
-/// could go back, or lies between blocks.
+/// What a process says of its own heap: memory beyond its live bytes is free pages and blocks,
+/// which could go back, or lies between blocks.
 fn in_heap(heap: &Heap, peak_rss: u64) -> Option<Trouble> {
     let kept = (heap.active + heap.free + heap.metadata).min(peak_rss);
     let excess = kept.saturating_sub(heap.allocated);

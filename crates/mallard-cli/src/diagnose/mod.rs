@@ -1,8 +1,8 @@
 //! `mallard diagnose`: whether malloc is a program's bottleneck, and why.
 //!
 //! [`runs`] runs the program with the probe, [`figures`] computes figures from what was seen,
-//! [`judge`] gives the verdict by the table in [`thresholds`]. [`outside`] watches a process without
-//! the probe: a program that takes none ([`unprobed`]), or a process that runs already
+//! [`judge`] gives the verdict by the table in [`thresholds`]. [`outside`] watches a process
+//! without the probe: a program that takes none ([`unprobed`]), or a process that runs already
 //! ([`attached`]).
 
 mod attached;

@@ -22,7 +22,8 @@ use super::thresholds::{BUSY, WAITS_SECONDS, WANTED_SAMPLES};
 use crate::race::Beside;
 use crate::service::work::{self, Work};
 
-/// Timer signals per second of CPU time: below the rate of the kernel's clock, so that none is lost.
+/// Timer signals per second of CPU time: below the rate of the kernel's clock, so that none is
+/// lost.
 pub const TIMER_HZ: u32 = 197;
 /// Runs of a program that is too short for one.
 const MOST_RUNS: usize = 200;
@@ -200,8 +201,8 @@ impl Runner<'_> {
             ended_by_us = true;
         }
         if let (Some(work), false) = (self.service, self.stop.requested()) {
-            // The figures of its load are not those of the service: the probe is beside it. But they
-            // tell what a request costs.
+            // The figures of its load are not those of the service: the probe is beside it. But
+            // they tell what a request costs.
             let run = work
                 .judge(&measured)
                 .map_err(|failure| work::failed(&failure))?;

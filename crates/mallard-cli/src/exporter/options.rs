@@ -11,10 +11,10 @@ use mallard_profile::names;
 
 /// Serve metrics and heap profiles of the processes on Mallard over HTTP
 ///
-/// For Prometheus, and for continuous profilers such as Parca and Pyroscope. All processes are served
-/// that `mallard top` shows; heap profiles, with names, of those that sample. There is no encryption
-/// and no password: whoever reaches the address reads all of it, so that it is this machine alone
-/// unless ADDR says otherwise.
+/// For Prometheus, and for continuous profilers such as Parca and Pyroscope. All processes are
+/// served that `mallard top` shows; heap profiles, with names, of those that sample. There is no
+/// encryption and no password: whoever reaches the address reads all of it, so that it is this
+/// machine alone unless ADDR says otherwise.
 ///
 ///   /metrics                      all processes, for Prometheus
 ///   /targets                      one target for each process (http_sd_configs of Prometheus)
@@ -38,8 +38,8 @@ pub struct Options {
     #[arg(short, long = "pid", value_name = "PID")]
     pub pids: Vec<u32>,
 
-    /// Serve POST /pid/N/prof/start and /pid/N/prof/stop as well, which switch sampling in processes
-    /// that were started with MALLOC_CONF=export_stats:true
+    /// Serve POST /pid/N/prof/start and /pid/N/prof/stop as well, which switch sampling in
+    /// processes that were started with MALLOC_CONF=export_stats:true
     #[arg(long)]
     pub control: bool,
 

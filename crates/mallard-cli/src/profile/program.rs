@@ -113,8 +113,8 @@ impl Watch for Profiles {
     }
 }
 
-/// Runs the program on Mallard with these further options. With `is_quiet`, its standard output goes
-/// to standard error: standard output is for the answer alone.
+/// Runs the program on Mallard with these further options. With `is_quiet`, its standard output
+/// goes to standard error: standard output is for the answer alone.
 pub fn run(
     words: &[OsString],
     conf: &str,

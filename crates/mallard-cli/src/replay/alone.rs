@@ -72,12 +72,12 @@ impl Alone {
     }
 }
 
-/// A time that is less than this share of what was measured, after the replay's own is taken off, is
-/// noise.
+/// A time that is less than this share of what was measured, after the replay's own is taken off,
+/// is noise.
 const LEAST_SHARE: f64 = 0.01;
 
-/// A time without the replay's own, and whether the difference tells anything. What is less than the
-/// noise of both is shown as the least that can be told.
+/// A time without the replay's own, and whether the difference tells anything. What is less than
+/// the noise of both is shown as the least that can be told.
 pub fn without(whole: f64, own: f64) -> (f64, bool) {
     let least = (whole * LEAST_SHARE).max(f64::MIN_POSITIVE);
     let rest = whole - own;

@@ -1,11 +1,11 @@
 //! Plans of long recordings, kept between replays.
 //!
 //! A plan lies in the folder of cached files under a name that is made of all it depends on: what
-//! the recording holds, the processes, how it is compiled, the format of plans, and the build of this
-//! program. So a changed recording, and a changed compiler, never find an old plan. Beside it lies
-//! what the plan does, with its digest, which is checked before use. Both are written under other
-//! names first, the plan before its description, so that two replays may run at once and one that is
-//! killed leaves nothing that is used.
+//! the recording holds, the processes, how it is compiled, the format of plans, and the build of
+//! this program. So a changed recording, and a changed compiler, never find an old plan. Beside it
+//! lies what the plan does, with its digest, which is checked before use. Both are written under
+//! other names first, the plan before its description, so that two replays may run at once and one
+//! that is killed leaves nothing that is used.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;

@@ -78,8 +78,8 @@ pub struct Pair {
 /// Compares the replay with the program itself: ratios of peak memory to the first allocator's, and
 /// the order of CPU time.
 ///
-/// A program has memory that malloc does not hold: its code, mapped files, heaps of its own. What it
-/// needs on the first allocator beyond the replay is taken for that, and added to every replay.
+/// A program has memory that malloc does not hold: its code, mapped files, heaps of its own. What
+/// it needs on the first allocator beyond the replay is taken for that, and added to every replay.
 pub fn checked(pairs: &[Pair]) -> String {
     let [first, rest @ ..] = pairs else {
         return "Against the program itself: not compared, no allocator ran both.".to_owned();

@@ -112,8 +112,8 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     )
 }
 
-/// The plan of a family of the recording in `file`: one that was kept, or else compiled. Returns its
-/// path, which is `path` if it is not kept.
+/// The plan of a family of the recording in `file`: one that was kept, or else compiled. Returns
+/// its path, which is `path` if it is not kept.
 pub fn compile(
     serial: bool,
     recording: &mut Recording<File>,
@@ -319,8 +319,8 @@ impl Replay<'_> {
         Ok(description + &doubts(plan))
     }
 
-    /// What the figures of memory mean if there are several processes, and what they are in the last
-    /// row if shared pages count in each.
+    /// What the figures of memory mean if there are several processes, and what they are in the
+    /// last row if shared pages count in each.
     fn memory_of_a_family(&self, row: Option<&Row>) -> String {
         if self.plan.processes == 1 {
             return String::new();

@@ -25,8 +25,8 @@ pub struct Options {
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 
-    /// The processes to replay: `main`, one by its number in the recording or its id, or `all`, each
-    /// one together with those that it forked [default: the one with the most calls]
+    /// The processes to replay: `main`, one by its number in the recording or its id, or `all`,
+    /// each one together with those that it forked [default: the one with the most calls]
     #[arg(long, value_name = "WHICH")]
     pub process: Option<Wanted>,
 
@@ -39,8 +39,8 @@ pub struct Options {
     #[arg(long)]
     pub serial: bool,
 
-    /// How far a thread may run ahead of the slowest, in recorded time [default: 1ms, a 500th of the
-    /// recording, or the time in which 2 % of the most live bytes begin; the least of them]
+    /// How far a thread may run ahead of the slowest, in recorded time [default: 1ms, a 500th of
+    /// the recording, or the time in which 2 % of the most live bytes begin; the least of them]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub window: Option<std::time::Duration>,
 

@@ -1,4 +1,5 @@
-//! Finds out of which kind a file of the lab is, by the fields that only that kind has, and reads it.
+//! Finds out of which kind a file of the lab is, by the fields that only that kind has, and reads
+//! it.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,8 @@
 //! Services as subjects: `--service` and the options that describe a server on the command line.
 //!
 //! [`Subject`] is what the user gave. [`work`] is a service in a race: it drives each run and turns
-//! it into figures. [`list`] is `mallard service`, which prints the presets and tries a description.
+//! it into figures. [`list`] is `mallard service`, which prints the presets and tries a
+//! description.
 
 pub mod list;
 pub mod work;

@@ -9,8 +9,8 @@ use super::columns::{Column, ORDER};
 /// Watch the processes that run on Mallard
 ///
 /// Shows all processes on Mallard that can be read, live: those of a second and 8 MiB and more, or
-/// started with MALLOC_CONF=export_stats:true. To read a process without that option takes the right
-/// to debug it, as root has.
+/// started with MALLOC_CONF=export_stats:true. To read a process without that option takes the
+/// right to debug it, as root has.
 ///
 /// The figures are those of the process's last publication, four times a second at most while it
 /// allocates. The exit code is 0 if the answer was given, and 1 if a process that was named cannot

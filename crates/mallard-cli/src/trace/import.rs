@@ -16,9 +16,9 @@ use crate::say::say;
 
 /// Make a recording of another tool's
 ///
-/// Reads the text of Android's malloc_debug (record_allocs), the `.ops` of WebKit's MallocBench, the
-/// output of `ltrace -f -e malloc+free+calloc+realloc`, the interpreted text of heaptrack, and the
-/// files of memray 1.20.
+/// Reads the text of Android's malloc_debug (record_allocs), the `.ops` of WebKit's MallocBench,
+/// the output of `ltrace -f -e malloc+free+calloc+realloc`, the interpreted text of heaptrack, and
+/// the files of memray 1.20.
 #[derive(Debug, clap::Args)]
 pub struct Options {
     #[command(flatten)]
@@ -28,7 +28,8 @@ pub struct Options {
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// Whose file it is: android, ops, ltrace, heaptrack or memray [default: a guess by its content]
+    /// Whose file it is: android, ops, ltrace, heaptrack or memray [default: a guess by its
+    /// content]
     #[arg(long, value_name = "FORMAT", value_parser = format)]
     from: Option<Format>,
 }

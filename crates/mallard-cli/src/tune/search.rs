@@ -5,11 +5,11 @@
 //! 3. *Screening*: each value of each option once or twice on the best allocator. What fails is
 //!    never tried again, and what is far worse than the default neither.
 //! 4. *Racing*: settings that draw every option at random among its remaining values ([`model`]).
-//!    After each round a value drops out that is worse than the best by more than the noise; the best
-//!    number gets half and twice of it as rivals.
-//! 5. *Pruning*: fresh runs of the whole string, and of the string without each option of which it is
-//!    not sure what it gains. Options that gain little are left out, from the smallest gain on, as
-//!    long as all that is left out together costs at most a percent.
+//!    After each round a value drops out that is worse than the best by more than the noise; the
+//!    best number gets half and twice of it as rivals.
+//! 5. *Pruning*: fresh runs of the whole string, and of the string without each option of which it
+//!    is not sure what it gains. Options that gain little are left out, from the smallest gain on,
+//!    as long as all that is left out together costs at most a percent.
 //! 6. *Confirmation*: control, default and the found string on fresh runs only, so that the luck
 //!    that chose the string cannot speak for it. Nothing is recommended that fails it.
 //!

@@ -1,8 +1,8 @@
-//! What a thread does after it got memory past the fast paths, when it holds no lock and no operation
-//! is in progress: makes the background thread if wanted, makes the report that the option
-//! `stats_interval` asks for, publishes the page of statistics, carries out what readers of the page
-//! ask for, and follows the tracers that are attached to the probes. After it freed memory, it does
-//! what concerns the page.
+//! What a thread does after it got memory past the fast paths, when it holds no lock and no
+//! operation is in progress: makes the background thread if wanted, makes the report that the
+//! option `stats_interval` asks for, publishes the page of statistics, carries out what readers of
+//! the page ask for, and follows the tracers that are attached to the probes. After it freed
+//! memory, it does what concerns the page.
 
 use super::start::{expect_profiler, options};
 use super::trim;
@@ -233,8 +233,8 @@ mod tests {
         assert!(!publish());
     }
 
-    /// Allocates until the page has been published, and then frees everything: the page must say so,
-    /// although nothing is allocated any more.
+    /// Allocates until the page has been published, and then frees everything: the page must say
+    /// so, although nothing is allocated any more.
     fn expect_page_after_free(size: usize, blocks: usize) {
         api::start();
         publish_now();

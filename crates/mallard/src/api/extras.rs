@@ -1,5 +1,5 @@
-//! Extra work that options ask of every call: the filling of blocks, and the end of the process when
-//! memory is out.
+//! Extra work that options ask of every call: the filling of blocks, and the end of the process
+//! when memory is out.
 //!
 //! `start` sets it from the options before the first block.
 

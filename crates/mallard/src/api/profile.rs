@@ -1,8 +1,8 @@
 //! The heap profiler: starts and stops sampling, and writes profiles.
 //!
 //! Sampling can be switched on in any process, whatever the option `prof` says; the other options
-//! (`lg_prof_sample`, `prof_prefix`, …) say how. `docs/` has a chapter on its use. All functions may
-//! be called from any thread.
+//! (`lg_prof_sample`, `prof_prefix`, …) say how. `docs/` has a chapter on its use. All functions
+//! may be called from any thread.
 
 use super::start::{expect_profiler, options};
 use crate::class::Class;
@@ -161,9 +161,9 @@ pub fn thread_name() -> &'static CStr {
     prof::thread_name()
 }
 
-/// Names the calling thread in profiles; what is longer than [`THREAD_NAME_MAX`] is cut. `ENOENT` if
-/// threads have the names that the system has, `EINVAL` for other than printable characters, spaces
-/// and tabs, `EAGAIN` when memory is out.
+/// Names the calling thread in profiles; what is longer than [`THREAD_NAME_MAX`] is cut. `ENOENT`
+/// if threads have the names that the system has, `EINVAL` for other than printable characters,
+/// spaces and tabs, `EAGAIN` when memory is out.
 pub fn set_thread_name(name: &CStr) -> Result<(), i32> {
     expect_profiler();
     if prof::has_system_names() {
@@ -182,9 +182,9 @@ pub fn set_thread_name(name: &CStr) -> Result<(), i32> {
         .ok_or(libc::EAGAIN)
 }
 
-/// Begins a log of the sampled blocks that are freed, which [`stop_log`] writes to the file with this
-/// name; with `None`, to one whose name begins with the option `prof_prefix`. Returns false if there
-/// is a log already, or memory is out.
+/// Begins a log of the sampled blocks that are freed, which [`stop_log`] writes to the file with
+/// this name; with `None`, to one whose name begins with the option `prof_prefix`. Returns false if
+/// there is a log already, or memory is out.
 #[must_use]
 pub fn start_log(name: Option<&CStr>) -> bool {
     let _keep = KeepErrno::new();
@@ -192,8 +192,8 @@ pub fn start_log(name: Option<&CStr>) -> bool {
     prof::begin_log(name)
 }
 
-/// Ends the log and writes it as JSON. Returns the system's error number on failure, after a line on
-/// standard error that says what failed; 0 if there is no log.
+/// Ends the log and writes it as JSON. Returns the system's error number on failure, after a line
+/// on standard error that says what failed; 0 if there is no log.
 pub fn stop_log() -> Result<(), i32> {
     expect_profiler();
     dump::write_log()

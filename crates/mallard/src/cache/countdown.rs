@@ -9,8 +9,8 @@ use core::cell::Cell;
 /// How a thread's samples are thinned out ([`Countdown::pace`]).
 #[derive(Clone, Copy)]
 pub struct Pace {
-    /// The mean distance between the thread's samples is so many times longer than asked for (base-2
-    /// logarithm).
+    /// The mean distance between the thread's samples is so many times longer than asked for
+    /// (base-2 logarithm).
     pub thinned: u8,
     /// Slow events since the clock was read for it.
     pub events: u8,
@@ -57,7 +57,8 @@ pub struct Countdown {
     is_off: Cell<Option<bool>>,
     /// How its samples are thinned out.
     pace: Cell<Pace>,
-    /// The first of the pages of the thread's stack that the profiler has read, and the end of them.
+    /// The first of the pages of the thread's stack that the profiler has read, and the end of
+    /// them.
     stack_pages: Cell<[usize; 2]>,
 }
 

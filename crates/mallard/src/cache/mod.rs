@@ -234,9 +234,9 @@ impl ThreadCache {
     }
 
     /// Calls `f` with the blocks on the stack of a class; returns how many it could not see,
-    /// because the owner was busy for too long. Any thread may call it. If the owner runs meanwhile,
-    /// `f` may get words that are no longer blocks of the stack, or never were: `f` may only look
-    /// them up in the page map.
+    /// because the owner was busy for too long. Any thread may call it. If the owner runs
+    /// meanwhile, `f` may get words that are no longer blocks of the stack, or never were: `f` may
+    /// only look them up in the page map.
     pub fn each_hint(
         &self,
         class: Class,

@@ -1,9 +1,9 @@
 //! The places of requests while the heap profiler samples.
 //!
 //! While [`hide`] is in force, the two tables that the fast paths look up hold the place of a stack
-//! that is empty for ever ([`Place::HIDDEN`]), so every request of every thread takes the slow path,
-//! which finds its place here, counts its bytes and pops as the fast path would have. Sampling is
-//! switched on for all threads at once, and while it is off no instruction knows of it.
+//! that is empty for ever ([`Place::HIDDEN`]), so every request of every thread takes the slow
+//! path, which finds its place here, counts its bytes and pops as the fast path would have.
+//! Sampling is switched on for all threads at once, and while it is off no instruction knows of it.
 //!
 //! One thread at a time changes the tables ([`try_change`]): to hide or show the places, or to
 //! tailor a class, which enters its place where the places are.

@@ -2,8 +2,8 @@
 //! are tailored at run time.
 //!
 //! A reader has the number of a value from a table entry or a count that was set, by [`enter`] for
-//! example, after the value was written. It loads these relaxed, which the fast paths do anyway, and
-//! a fence orders the read of the value after that.
+//! example, after the value was written. It loads these relaxed, which the fast paths do anyway,
+//! and a fence orders the read of the value after that.
 
 use crate::sys::atomic::{AtomicU32, Ordering, UnsafeCell, fence};
 

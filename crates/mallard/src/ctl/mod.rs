@@ -15,7 +15,7 @@
 //! leaf is a [`Leaf`], by its type in C, with its [`Access`]:
 //!
 //! ```ignore
-//! name("quantum", Leaf::Size(Access::Read(|_| Ok(16))), "Alignment of all but the smallest blocks."),
+//! name("quantum", Leaf::Size(Access::Read(|_| Ok(16))), "Alignment of all but small blocks."),
 //! name("dss", Leaf::Text(Access::ReadWrite(dss, set_dss)), "…"),   // the answer is the old value
 //! name("purge", Leaf::Action(|at| api::purge(…)), "…"),            // neither read nor written
 //! ```

@@ -56,8 +56,8 @@ pub fn begin() {
     }
 }
 
-/// Takes note of code that was loaded since, where the loader cannot be asked for it. Not from within
-/// an allocation: it reads a file.
+/// Takes note of code that was loaded since, where the loader cannot be asked for it. Not from
+/// within an allocation: it reads a file.
 pub fn refresh() {
     let modules = unwind::modules();
     if modules.wants_refresh() {
@@ -72,8 +72,8 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// Captures at most `most` frames of the calling thread, without those of this library, from the
-    /// frame that has these registers. `None` when memory is out.
+    /// Captures at most `most` frames of the calling thread, without those of this library, from
+    /// the frame that has these registers. `None` when memory is out.
     pub fn take(from: &Registers, most: usize) -> Option<Stack> {
         let mut stack = Stack::new()?;
         let countdown = cache::countdown();

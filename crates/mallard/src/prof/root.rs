@@ -1,15 +1,15 @@
 //! Where a reader outside the process finds the profiler's records, and the page of statistics.
 //!
-//! A note in the file (`.note.mallard`) says where the [`Root`] lies, relative to the note. The root
-//! leads to the page and to two lists: of sites, and of sampled blocks. A reader copies them with
-//! `process_vm_readv`, or from a core file, and so needs no help of the process, which may be
+//! A note in the file (`.note.mallard`) says where the [`Root`] lies, relative to the note. The
+//! root leads to the page and to two lists: of sites, and of sampled blocks. A reader copies them
+//! with `process_vm_readv`, or from a core file, and so needs no help of the process, which may be
 //! stopped, hung or dead. Records of these lists are never freed, and their links never change, so
 //! that a reader can follow them while the process runs. Each record has a [`Version`], by which a
 //! reader knows whether it copied the record in the middle of a change.
 //!
 //! The root is zero until sampling is first switched on or there is a page. [`LAYOUT`] counts the
-//! changes to what is described here, and to the records ([`Site`](super::sites::Site), and those of
-//! [`samples`](super::samples)).
+//! changes to what is described here, and to the records ([`Site`](super::sites::Site), and those
+//! of [`samples`](super::samples)).
 
 use crate::arena::inspect::SLAB_RECORD_BYTES;
 use crate::sys::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
@@ -21,8 +21,8 @@ const MAGIC: u64 = u64::from_le_bytes(*b"MALLARD\0");
 /// The version of the layout.
 const LAYOUT: u32 = 4;
 
-/// Counts the changes of a record, for readers outside the process: odd while a change is under way.
-/// A lock guards the record against other writers.
+/// Counts the changes of a record, for readers outside the process: odd while a change is under
+/// way. A lock guards the record against other writers.
 pub struct Version(AtomicU32);
 
 impl Version {

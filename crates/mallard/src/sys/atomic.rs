@@ -61,8 +61,9 @@ impl<T> UnsafeCell<T> {
     }
 }
 
-/// Loads the byte at `base` + `offset`, relaxed, with one instruction. The compiler follows the load
-/// of an `AtomicU8` with a second instruction that extends the byte, which was extended already.
+/// Loads the byte at `base` + `offset`, relaxed, with one instruction. The compiler follows the
+/// load of an `AtomicU8` with a second instruction that extends the byte, which was extended
+/// already.
 ///
 /// # Safety
 /// An `AtomicU8` is at that address.

@@ -5,10 +5,10 @@
 //! `crate::` or enough `super::`s, against the order of the layers, and every path to another file
 //! of a folder against the order inside it (`order`).
 //!
-//! The `mod.rs` of a folder is its face and has no place in the order inside it: it defines what the
-//! folder is about, declares its children and exports what others may use, so it may name any of
-//! them. The children may use what it defines, because their functions are methods of its type or
-//! parts of its job. Folder and children therefore form one unit between which no order is held;
+//! The `mod.rs` of a folder is its face and has no place in the order inside it: it defines what
+//! the folder is about, declares its children and exports what others may use, so it may name any
+//! of them. The children may use what it defines, because their functions are methods of its type
+//! or parts of its job. Folder and children therefore form one unit between which no order is held;
 //! among the children, and towards everything outside, it is.
 
 mod order;

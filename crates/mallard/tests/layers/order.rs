@@ -29,8 +29,8 @@ pub const OPTION_USERS: &[&str] = &[
     "ctl/opt.rs",
     "ctl/tests/options.rs",
 ];
-/// The order of the files and folders inside folders, from the bottom up. A folder's `mod.rs` has no
-/// place in it: it is the folder's face (see the test's head).
+/// The order of the files and folders inside folders, from the bottom up. A folder's `mod.rs` has
+/// no place in it: it is the folder's face (see the test's head).
 pub const FOLDERS: &[(&str, &[&[&str]])] = &[
     (
         "sys",

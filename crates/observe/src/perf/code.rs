@@ -3,8 +3,8 @@
 //!
 //! A process' files are read when its first sample comes, and again when an address lies in none of
 //! them (a library was loaded, or the process executes another program). They are also read again
-//! while none of them has an allocator: the loader may not have come to the C library. Stacks are walked by the
-//! unwind tables of the files, or by frame pointers where there are none.
+//! while none of them has an allocator: the loader may not have come to the C library. Stacks are
+//! walked by the unwind tables of the files, or by frame pointers where there are none.
 
 use std::collections::HashMap;
 use std::fs::{self, File};

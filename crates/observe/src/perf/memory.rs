@@ -1,7 +1,7 @@
 //! What lies at the addresses of page faults: heaps, files or stacks.
 //!
-//! `/proc/PID/maps` says it, which is read again when an address lies in no mapping that is known. A
-//! mapping that came and went between two samples is in neither.
+//! `/proc/PID/maps` says it, which is read again when an address lies in no mapping that is known.
+//! A mapping that came and went between two samples is in neither.
 
 use std::collections::HashMap;
 use std::fs;

@@ -3,8 +3,8 @@
 //! [`Drain`] looks at the pools of all processes about every millisecond. It turns each full chunk
 //! ([`pool`]) into events ([`decode`]), writes them as one chunk of the file, and gives the chunk
 //! back. The few events of short threads share a chunk of the file; they wait for that a tenth of a
-//! second at most. When a process has ended, by itself or by a signal, what its threads have begun to
-//! fill is read too. So nothing is lost but what `--lossy` drops.
+//! second at most. When a process has ended, by itself or by a signal, what its threads have begun
+//! to fill is read too. So nothing is lost but what `--lossy` drops.
 
 mod clock;
 mod decode;

@@ -119,8 +119,8 @@ fn number(output: &Output, what: &str) -> i64 {
         .unwrap()
 }
 
-/// Live bytes that the program has from its start, which it does not count itself: measured in a run
-/// in which it does nothing else.
+/// Live bytes that the program has from its start, which it does not count itself: measured in a
+/// run in which it does nothing else.
 fn at_start(place: &Place, program: &Path, on: &Allocator) -> i64 {
     live_after(place, program, on, "errno")
 }
@@ -209,7 +209,8 @@ fn a_forked_child_counts_from_its_parent_s_live_bytes() {
                 _ => ("child", unfreed),
             };
             let difference = segment.counts().live - start - number(&output, who);
-            // Other allocators may keep a block for the child's thread: snmalloc has one of 32 bytes.
+            // Other allocators may keep a block for the child's thread: snmalloc has one of 32
+            // bytes.
             let exact = ["glibc", "mallard"].contains(&on.name.as_str());
             let slack = if exact { 0 } else { 256 };
             assert!(difference.abs() <= slack, "{} {who}: {difference}", on.name);

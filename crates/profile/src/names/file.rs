@@ -1,7 +1,7 @@
 //! An ELF file, mapped into memory.
 //!
-//! [`Arena`] owns what outlives the reading of a file: maps and unpacked sections. Its contents stay
-//! until the arena goes, so that everything that reads a module can borrow from it.
+//! [`Arena`] owns what outlives the reading of a file: maps and unpacked sections. Its contents
+//! stay until the arena goes, so that everything that reads a module can borrow from it.
 
 use std::borrow::Cow;
 use std::fs;
@@ -108,11 +108,12 @@ impl<'a> File<'a> {
         }
     }
 
-    /// Gives back the memory of what was read so far, such as packed sections that are unpacked now.
-    /// It is read from the file again when it is needed.
+    /// Gives back the memory of what was read so far, such as packed sections that are unpacked
+    /// now. It is read from the file again when it is needed.
     pub fn forget_pages(&self) {
         if let Some(map) = self.map {
-            // SAFETY: the map is of a file and is never written, so its pages come back as they are.
+            // SAFETY: the map is of a file and is never written, so its pages come back as they
+            // are.
             let forgotten = unsafe { map.unchecked_advise(UncheckedAdvice::DontNeed) };
             // Without this, more memory is in use for a while.
             let _ = forgotten;

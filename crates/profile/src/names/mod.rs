@@ -4,8 +4,8 @@
 //! For each it does this:
 //!
 //! 1. [`search`] finds the file, under another root if the process ran in a container, and compares
-//!    its build id with that in the profile. It finds the file with debug information: the same one,
-//!    or a separate one by build id or by `.gnu_debuglink`.
+//!    its build id with that in the profile. It finds the file with debug information: the same
+//!    one, or a separate one by build id or by `.gnu_debuglink`.
 //! 2. [`place`] turns addresses of the process into those of the file.
 //! 3. [`dwarf`] looks them up in the order of addresses, [`symbols`] has the rest.
 //!
@@ -87,8 +87,8 @@ pub enum Why {
     Stripped,
     /// Memory without a file and without a map of a JIT compiler.
     Anonymous,
-    /// The program is the only code, and call stacks have one frame there at most: it is static, and
-    /// lacks the index of its unwind tables.
+    /// The program is the only code, and call stacks have one frame there at most: it is static,
+    /// and lacks the index of its unwind tables.
     NoUnwindTables,
     Damaged(String),
 }

@@ -8,8 +8,8 @@ use super::Address;
 use super::file::File;
 use crate::model::Mapping;
 
-/// Segments are mapped by whole pages. Files are linked for pages of up to 64 KiB; the smallest size
-/// is what every mapping is aligned to.
+/// Segments are mapped by whole pages. Files are linked for pages of up to 64 KiB; the smallest
+/// size is what every mapping is aligned to.
 const PAGE: u64 = 4096;
 
 pub struct Places {

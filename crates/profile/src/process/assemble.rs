@@ -23,8 +23,8 @@ const TYPES: [(&str, &str); 9] = [
 const INUSE_SPACE: usize = 3;
 const NS_PER_MS: u64 = 1_000_000;
 
-/// The mean bytes between samples: more than asked for where samples of fast threads were thinned out
-/// (`sampler/pace.rs` of the allocator), as the weights of those that are in use tell.
+/// The mean bytes between samples: more than asked for where samples of fast threads were thinned
+/// out (`sampler/pace.rs` of the allocator), as the weights of those that are in use tell.
 fn period(root: &Root, records: &Records) -> u64 {
     let asked = 1u64 << root.lg_sample;
     let one = (1u64 << FRACTION_BITS) as f64;

@@ -8,8 +8,8 @@
 //!   them.
 //!
 //! A running process changes its records meanwhile. Each is copied as it was at one moment; those
-//! for which that failed are counted. The process may be a hostile one, and a core any file: reading
-//! takes bounded memory.
+//! for which that failed are counted. The process may be a hostile one, and a core any file:
+//! reading takes bounded memory.
 
 mod assemble;
 mod copies;

@@ -132,9 +132,9 @@ impl Root {
         }
     }
 
-    /// The bytes in use as the allocator counted them when it last wrote its page of statistics, and
-    /// that time (nanoseconds of the monotonic clock); none without a page, or with one of another
-    /// layout.
+    /// The bytes in use as the allocator counted them when it last wrote its page of statistics,
+    /// and that time (nanoseconds of the monotonic clock); none without a page, or with one of
+    /// another layout.
     pub fn allocated(&self, memory: &dyn Memory) -> Option<(u64, u64)> {
         const HEAD: usize = page::FIGURES + page::TOTALS + 1;
         let mut head = [0; HEAD * page::WORD];

@@ -1,7 +1,7 @@
 //! A profile on the screen, as JSON and as one HTML file.
 //!
-//! A [`Page`] is what all forms share: the profile or a pair of profiles, the question, and what was
-//! found out about names.
+//! A [`Page`] is what all forms share: the profile or a pair of profiles, the question, and what
+//! was found out about names.
 
 mod html;
 mod json;

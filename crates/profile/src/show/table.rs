@@ -222,8 +222,8 @@ fn facts(profile: &Profile, view: View, summary: &Summary) -> Vec<String> {
     facts
 }
 
-/// What the allocator counted. A process writes its figures a few times a second while it allocates,
-/// and not while it waits: then they may be of long before.
+/// What the allocator counted. A process writes its figures a few times a second while it
+/// allocates, and not while it waits: then they may be of long before.
 fn counted(allocated: Allocated) -> String {
     const PRESENT: Duration = Duration::from_secs(1);
     let Allocated { bytes: of, age } = allocated;

@@ -5,7 +5,8 @@
 pub enum Kind {
     /// A function of an allocator, or one that stands directly before it.
     Allocator,
-    /// Inside a container, a string or a smart pointer, or a function that only passes a request on.
+    /// Inside a container, a string or a smart pointer, or a function that only passes a request
+    /// on.
     Wrapper,
     /// Code before `main` or before a thread's function.
     Start,

@@ -4,7 +4,8 @@
 //!   answer it.
 //! - [`stack`] turns a sample's stack into frames and finds the *site*: the innermost frame that is
 //!   neither the allocator nor a container's inside, by the names in [`kind`].
-//! - [`rows`] sums samples up by site, line, module, size or thread; [`diff`] compares two profiles.
+//! - [`rows`] sums samples up by site, line, module, size or thread; [`diff`] compares two
+//!   profiles.
 //! - [`summary`] has the totals and how far they may be off; [`tree`] is the data of flame graphs.
 //! - [`trim`] takes the allocator's frames away for other viewers.
 
@@ -107,7 +108,8 @@ impl View {
     /// The figures that answer this.
     ///
     /// # Errors
-    /// The profile has none. Cumulative figures that are all 0 beside live blocks were not recorded.
+    /// The profile has none. Cumulative figures that are all 0 beside live blocks were not
+    /// recorded.
     pub fn figures(self, profile: &Profile) -> Result<Figures, Absent> {
         let (main, blocks) = self.kinds();
         let place = |kinds: &[&str]| kinds.iter().find_map(|kind| profile.type_of_kind(kind));

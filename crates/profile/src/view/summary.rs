@@ -63,8 +63,8 @@ fn samples(profile: &Profile, bytes: usize, blocks: usize) -> f64 {
     profile.samples.iter().map(expected).sum()
 }
 
-/// The same for bytes whose blocks are not counted, such as those of the peak: the sizes are those of
-/// all that the stack allocated.
+/// The same for bytes whose blocks are not counted, such as those of the peak: the sizes are those
+/// of all that the stack allocated.
 fn samples_by_size(profile: &Profile, bytes: usize) -> Option<f64> {
     let ever = View::Allocs.figures(profile).ok()?;
     let blocks = ever.blocks?;

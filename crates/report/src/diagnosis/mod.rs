@@ -52,8 +52,8 @@ pub enum Answer {
 pub struct Bound {
     pub low: f64,
     pub high: f64,
-    /// If moreover no page that went back to the system had to come again, or for a heap that grows,
-    /// if pages came without faults.
+    /// If moreover no page that went back to the system had to come again, or for a heap that
+    /// grows, if pages came without faults.
     pub without_faults: Option<f64>,
 }
 

@@ -189,7 +189,8 @@ fn columns(label: &str, bars: &[(String, u64)]) -> Markup {
                     @let height = *count as f64 / most * 110.0;
                     rect class="block" x=(format!("{:.1}", index as f64 * step + 1.0)) y=(format!("{:.1}", 118.0 - height)) width=(format!("{:.1}", (step - 2.0).max(1.0))) height=(format!("{height:.1}")) { title { (name) ": " (count) } }
                     @if index % bars.len().div_ceil(5).max(1) == 0 {
-                        // A label in the middle of the first or the last bar would leave the picture.
+                        // A label in the middle of the first or the last bar would leave the
+                        // picture.
                         @let (place, anchor) = match index {
                             0 => (0.0, "start"),
                             _ if index + 1 == bars.len() => (360.0, "end"),

@@ -1,9 +1,9 @@
 //! The plot of an experiment with a non-numeric axis: a strip per allocator, grouped by row.
 //!
-//! A strip has a dot for every run, a line for the interval of their middle and a mark at the median:
-//! a reader sees how many runs there were, whether they agree, and outliers, which a bar hides. A
-//! figure that is none of a run (a ratio) is a point on a thin stem that begins at the reference
-//! value. Strips are horizontal, which leaves room for long names and for the value.
+//! A strip has a dot for every run, a line for the interval of their middle and a mark at the
+//! median: a reader sees how many runs there were, whether they agree, and outliers, which a bar
+//! hides. A figure that is none of a run (a ratio) is a point on a thin stem that begins at the
+//! reference value. Strips are horizontal, which leaves room for long names and for the value.
 
 use maud::{Markup, html};
 

@@ -1,4 +1,5 @@
-//! What all pages share: the head with the policy that forbids every request, the brand, the footer.
+//! What all pages share: the head with the policy that forbids every request, the brand, the
+//! footer.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 

@@ -194,8 +194,8 @@ impl Frame {
 }
 
 /// The scale of the numeric axis: linear for time; otherwise logarithmic if all values are positive
-/// and span a factor of four, linear if they span less. Equal steps if some values are not positive,
-/// since a decay of -1 or 0 is a mode rather than a quantity.
+/// and span a factor of four, linear if they span less. Equal steps if some values are not
+/// positive, since a decay of -1 or 0 is a mode rather than a quantity.
 fn placement(chart: &Chart) -> Box<dyn Fn(f64) -> f64> {
     let mut xs: Vec<f64> = chart.rows.iter().filter_map(|r| r.x).collect();
     xs.sort_by(f64::total_cmp);

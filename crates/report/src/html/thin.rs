@@ -3,9 +3,9 @@
 /// The most points of a series in a page.
 pub const MOST_POINTS: usize = 2000;
 
-/// At most `most` of the points, with the shape that the whole has: the first, the last, and of each
-/// stretch between them the point that makes the largest triangle with the point before and the
-/// middle of the next stretch (largest triangle three buckets).
+/// At most `most` of the points, with the shape that the whole has: the first, the last, and of
+/// each stretch between them the point that makes the largest triangle with the point before and
+/// the middle of the next stretch (largest triangle three buckets).
 pub fn largest_triangles(points: &[(f64, u64)], most: usize) -> Vec<(f64, u64)> {
     if points.len() <= most || most < 3 {
         return points.to_vec();

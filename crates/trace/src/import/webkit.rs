@@ -49,7 +49,8 @@ pub fn read<W: Write>(mut from: impl BufRead, sink: &mut Sink<W>) -> Result<()> 
             }
             3 => {
                 live.insert(slot, ());
-                // An alignment that is no power of two has all bits set; WebKit then asks for 0xff00.
+                // An alignment that is no power of two has all bits set; WebKit then asks for
+                // 0xff00.
                 let align = if align < 48 { align as u8 } else { 4 };
                 sink.push_aligned(thread, Kind::Aligned, address, size, align)?;
             }

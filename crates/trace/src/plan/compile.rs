@@ -191,7 +191,8 @@ impl Compiler {
     }
 
     /// All threads of a family come to the same time. Begin and end of a process are large steps of
-    /// the live bytes: what is looked at between threads that are a little apart means nothing then.
+    /// the live bytes: what is looked at between threads that are a little apart means nothing
+    /// then.
     fn meet(&mut self, us: u64) {
         let point = self.points_us.len() as u64 - 1;
         for number in 0..self.threads.len() {

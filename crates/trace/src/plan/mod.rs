@@ -3,14 +3,14 @@
 //!
 //! A plan is a file of 64-bit words, little-endian. Its head has [`HEAD_WORDS`]: the magic number,
 //! the number of threads, lanes and slots, the span in microseconds, the calls, the microseconds
-//! between two ticks, where the table of threads begins (a byte offset), the peak of live bytes, and
-//! the number of processes; from word 16 on, live bytes at a hundred points of the recorded time,
-//! and from word 128 on, the microseconds of these points. The table has five words for each
+//! between two ticks, where the table of threads begins (a byte offset), the peak of live bytes,
+//! and the number of processes; from word 16 on, live bytes at a hundred points of the recorded
+//! time, and from word 128 on, the microseconds of these points. The table has five words for each
 //! thread: where its operations begin, how many words they are, its lane ([`TURN_AT`]), the time of
 //! its first event, and its process, from 0.
 //!
-//! An operation is a word: three bits for the kind ([`Op`]), one flag, 28 bits for the slot, 32 bits
-//! for an argument. Some have further words.
+//! An operation is a word: three bits for the kind ([`Op`]), one flag, 28 bits for the slot, 32
+//! bits for an argument. Some have further words.
 //!
 //! - A **slot** holds the address of a block from its allocation to its free. The thread that freed
 //!   its last block uses it again, or another one, which then waits until it is empty ([`WAITS`]).
@@ -71,9 +71,9 @@ pub enum Op {
     /// The size, below 64 KiB; the number; [`WAITS`].
     Malloc = 1,
     Calloc = 2,
-    /// The size's lower half. Second word: whether it waits (bit 0), flag (bit 3), new slot, upper 16
-    /// bits of the size (from bit 32), touched share (from bit 48). Third word: the numbers of the
-    /// old block and, from bit 16, of the new one.
+    /// The size's lower half. Second word: whether it waits (bit 0), flag (bit 3), new slot, upper
+    /// 16 bits of the size (from bit 32), touched share (from bit 48). Third word: the numbers of
+    /// the old block and, from bit 16, of the new one.
     Realloc = 3,
     /// The number.
     Free = 4,

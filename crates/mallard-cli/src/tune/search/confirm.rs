@@ -42,8 +42,8 @@ impl<L: Lab> Search<'_, L> {
         Ok(())
     }
 
-    /// The noise of a run, and the smallest improvement that so many blocks show. A search that ends
-    /// before its options has fitted no noise until now.
+    /// The noise of a run, and the smallest improvement that so many blocks show. A search that
+    /// ends before its options has fitted no noise until now.
     fn tell_noise(&mut self, blocks: usize) {
         let noise = self.noise();
         self.outcome.noise = noise;

@@ -5,8 +5,9 @@ use mallard_needs::lacks;
 use super::prometheus::Prometheus;
 use super::*;
 
-/// Allocates in threads that end, then rests, but for a large block now and then: a process publishes
-/// its figures when it has got memory. For each byte of input it prints what it sees of itself.
+/// Allocates in threads that end, then rests, but for a large block now and then: a process
+/// publishes its figures when it has got memory. For each byte of input it prints what it sees of
+/// itself.
 const PROGRAM: &str = r#"
     #define _GNU_SOURCE
     #include <dlfcn.h>
@@ -171,7 +172,8 @@ fn after_the_load_mallinfo2_mallctl_the_page_proc_and_prometheus_agree() {
     assert_eq!(cached, cached_of("thread") + cached_of("transfer"));
     assert_eq!(kept, value("dirty_bytes") + value("muzzy_bytes"));
     assert_eq!(free, active + kept - allocated);
-    // The system: all that is resident is within the bound, but for code, stacks and other mappings.
+    // The system: all that is resident is within the bound, but for code, stacks and other
+    // mappings.
     let rss = value("process_resident_bytes");
     const OTHERS: f64 = 32e6;
     assert!(rss < resident + OTHERS, "RSS {rss}, bound {resident}");

@@ -1,5 +1,5 @@
-//! A process in a container: another user, process and mount namespace, and a root of its own, with a
-//! program that is in there alone.
+//! A process in a container: another user, process and mount namespace, and a root of its own, with
+//! a program that is in there alone.
 
 use std::path::PathBuf;
 

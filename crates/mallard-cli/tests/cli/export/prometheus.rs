@@ -1,5 +1,5 @@
-//! Debian's Prometheus scrapes the command, evaluates the rules and the dashboard that are installed
-//! with it, and answers queries.
+//! Debian's Prometheus scrapes the command, evaluates the rules and the dashboard that are
+//! installed with it, and answers queries.
 
 use std::net::TcpListener;
 use std::path::PathBuf;

@@ -91,8 +91,8 @@ fn dealloc_non_null(at: usize) {
     if class == Class::NONE {
         return free_run(at);
     }
-    // Blocks outside the first segment, and those beside sampled ones, come here even if their stack
-    // has room.
+    // Blocks outside the first segment, and those beside sampled ones, come here even if their
+    // stack has room.
     let is_full = fast_lookup(at).is_some_and(|place| !place.is_none());
     if !is_full && cache::stack_at(Place::of(class)).push(at) {
         return;

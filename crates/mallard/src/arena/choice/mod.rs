@@ -1,9 +1,8 @@
-//! Which arena serves a request: the table of arenas (`table`), what each is for (`life`), arenas of
-//! CPUs (`percpu`), the spreading of threads over them (`join`), the arena of oversize requests
+//! Which arena serves a request: the table of arenas (`table`), what each is for (`life`), arenas
+//! of CPUs (`percpu`), the spreading of threads over them (`join`), the arena of oversize requests
 //! (`oversize`), and arenas that the program makes (`manual`) and sets up (`settings`).
-//! `destination` chooses the arena
-//! whose transfer cache takes a batch that a thread cache flushes. `interval` counts what arenas
-//! hand out, for periodic reports.
+//! `destination` chooses the arena whose transfer cache takes a batch that a thread cache flushes.
+//! `interval` counts what arenas hand out, for periodic reports.
 
 pub(in crate::arena) mod destination;
 pub mod interval;

@@ -2,7 +2,8 @@
 //!
 //! `bins` holds one bin for each class, and `bin` its slabs (`slab`) and its transfer cache
 //! (`transfer_cache`). `traffic` decides whose blocks a thread should get from them; `returns`
-//! gives blocks back to their slabs; `subrelease` returns memory of partly used slabs to the system.
+//! gives blocks back to their slabs; `subrelease` returns memory of partly used slabs to the
+//! system.
 
 pub(in crate::arena) mod bin;
 pub(in crate::arena) mod bins;

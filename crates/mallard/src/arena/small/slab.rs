@@ -295,9 +295,9 @@ impl Slab {
         segment.look_at(kept, p).slab().map(Slab::at)
     }
 
-    /// Enters in the page map that the block at `p`, which lies in a slab, is sampled, or is not any
-    /// more. A page where sampled blocks begin is filed under no class, so that frees of its blocks
-    /// take the slow path. For the holder of the block; one thread at a time.
+    /// Enters in the page map that the block at `p`, which lies in a slab, is sampled, or is not
+    /// any more. A page where sampled blocks begin is filed under no class, so that frees of its
+    /// blocks take the slow path. For the holder of the block; one thread at a time.
     #[inline(never)]
     pub fn watch(p: usize, is_sampled: bool) {
         let Some(segment) = Segment::find(p) else {

@@ -1,5 +1,5 @@
-//! The tables of names, a file for each branch; those of the options are in `opt`, beside the lookup
-//! that they have to themselves.
+//! The tables of names, a file for each branch; those of the options are in `opt`, beside the
+//! lookup that they have to themselves.
 
 pub(super) mod arena;
 pub(super) mod arenas;

@@ -41,8 +41,8 @@ pub fn configure(trust: bool, together: usize) {
 }
 
 /// Returns the memory of up to [`mem::RANGES_MAX`] ranges to the system: at once, or when the
-/// system needs it (`lazily`). Writes the resulting backing of each range to `backings`: `None` where the
-/// system refused and nothing has changed. Returns the number of system calls.
+/// system needs it (`lazily`). Writes the resulting backing of each range to `backings`: `None`
+/// where the system refused and nothing has changed. Returns the number of system calls.
 pub fn take(ranges: &[Range], lazily: bool, backings: &mut [Option<Backing>]) -> usize {
     let together = TOGETHER.load(Ordering::Relaxed);
     let is_known = || lazily || CLEARS.load(Ordering::Relaxed) == YES;

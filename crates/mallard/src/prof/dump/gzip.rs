@@ -14,8 +14,8 @@ const BLOCK_MAX: usize = 0xffff;
 const STEP: usize = 8;
 
 /// The CRC-32 (reflected polynomial 0xEDB88320) of each byte with up to seven zeros behind it:
-/// with these, the checksum takes eight bytes at once ("slicing", Kounavis and Berry 2008). Made for
-/// each file: the library has no room for them.
+/// with these, the checksum takes eight bytes at once ("slicing", Kounavis and Berry 2008). Made
+/// for each file: the library has no room for them.
 struct Tables(NonNull<[[u32; 256]; STEP]>);
 
 impl Tables {

@@ -2,8 +2,8 @@
 //!
 //! `jeprof` scales what it reads: it takes N blocks of S bytes, sampled every R bytes, for
 //! N / (1 − e^(−x/R)) blocks, with x = S/N. Our sums are unbiased already, for any mix of sizes. So
-//! the file has N' = N (1 − e^(−x/R)) blocks and S' = N' x bytes, from which that formula gives back
-//! N and S.
+//! the file has N' = N (1 − e^(−x/R)) blocks and S' = N' x bytes, from which that formula gives
+//! back N and S.
 
 use super::file::{Sink, Text};
 use super::text::HEX_DIGITS;

@@ -2,10 +2,10 @@
 //!
 //! The values of a sample are objects and bytes allocated, objects and bytes in use, bytes at the
 //! peak, bytes in use that rounding up wastes, objects freed, the nanoseconds that those lived, and
-//! the free bytes in pages that objects in use keep from being returned. What was ever allocated and
-//! the peak are known by call stack; what is in use, by block too, so that those samples have
-//! labels: the size of the block, the thread and the arena. The address of a location is its number.
-//! Names of functions are left to the reader.
+//! the free bytes in pages that objects in use keep from being returned. What was ever allocated
+//! and the peak are known by call stack; what is in use, by block too, so that those samples have
+//! labels: the size of the block, the thread and the arena. The address of a location is its
+//! number. Names of functions are left to the reader.
 
 use super::file::Sink;
 use super::gzip::Gzip;
@@ -377,8 +377,8 @@ fn values_of(figures: &Figures, by_sample: bool) -> Values {
     ]
 }
 
-/// Writes the profile, or what has changed since a snapshot, which may be less than nothing. `ENOMEM`
-/// when memory is out.
+/// Writes the profile, or what has changed since a snapshot, which may be less than nothing.
+/// `ENOMEM` when memory is out.
 #[inline(never)]
 pub fn write(
     out: &mut dyn Sink,

@@ -38,8 +38,8 @@ impl Snapshot {
         Some(snapshot)
     }
 
-    /// The figures of the site with this number; none for a site that was made later, or if all were
-    /// forgotten since.
+    /// The figures of the site with this number; none for a site that was made later, or if all
+    /// were forgotten since.
     pub fn figures(&self, number: usize) -> Option<&Figures> {
         let is_there = number < self.len && self.resets == samples::resets();
         // SAFETY: so many are written.

@@ -82,8 +82,8 @@ pub fn due(size: usize, block: *mut u8) -> *mut u8 {
     }
 }
 
-/// Takes a sample from the frame that this returns to, like [`due_from`]. Callers call this last, so
-/// that their own frames are gone: the stack then begins with the frame of `malloc`'s caller.
+/// Takes a sample from the frame that this returns to, like [`due_from`]. Callers call this last,
+/// so that their own frames are gone: the stack then begins with the frame of `malloc`'s caller.
 #[unsafe(naked)]
 extern "C" fn due_here(countdown: &Countdown, block: *mut u8, size: usize) -> *mut u8 {
     naked_asm!(

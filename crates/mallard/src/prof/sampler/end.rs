@@ -102,7 +102,8 @@ pub fn freed_after_fork(p: usize) -> bool {
     class.is_some()
 }
 
-/// Counts the sample of the block at `p` as freed, and notes when and where, if that is of interest.
+/// Counts the sample of the block at `p` as freed, and notes when and where, if that is of
+/// interest.
 #[inline(never)]
 fn end(p: usize, sample: &Sample) {
     by_class::count(sample, false);

@@ -167,8 +167,8 @@ pub fn set_most_recent(most: i64) -> i64 {
     history::set_most_recent(most)
 }
 
-/// Begins a log of samples that goes to the file with this name; false if there is one, or memory is
-/// out.
+/// Begins a log of samples that goes to the file with this name; false if there is one, or memory
+/// is out.
 pub fn begin_log(name: Option<&CStr>) -> bool {
     let _inside = inside::enter_or_wait();
     history::begin_log(time::now_ns(), name)

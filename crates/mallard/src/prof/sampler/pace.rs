@@ -2,9 +2,9 @@
 //!
 //! A sample costs as much as eighty pairs of `malloc` and `free` (3,000 instructions). A
 //! thread with more than `prof_rate_max` samples a second doubles the mean distance between its
-//! samples, again and again while that is so, and halves it when it is far below. Nothing is biased:
-//! what a sample stands for goes by the distance that it was drawn with, and that depends on the
-//! past alone.
+//! samples, again and again while that is so, and halves it when it is far below. Nothing is
+//! biased: what a sample stands for goes by the distance that it was drawn with, and that depends
+//! on the past alone.
 
 use crate::cache::{Countdown, Pace};
 use crate::prof::gap::lg_sample;
@@ -70,7 +70,8 @@ pub fn sample(countdown: &Countdown) {
     advance(countdown, 1);
 }
 
-/// Counts so many samples at the time that it is now. Returns whether the mean distance has changed.
+/// Counts so many samples at the time that it is now. Returns whether the mean distance has
+/// changed.
 #[inline(never)]
 fn advance(countdown: &Countdown, samples: u16) -> bool {
     let least = LEAST_MS.load(Ordering::Relaxed);

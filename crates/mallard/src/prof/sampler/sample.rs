@@ -51,8 +51,8 @@ pub fn stack() -> Option<capture::Stack> {
     capture::Stack::take(&Registers::here(), MOST_FRAMES.load(Ordering::Relaxed))
 }
 
-/// Samples the block, which a request of `size` bytes got, where the mean distance between samples is
-/// 2^`lg` bytes, for a frame that has these registers.
+/// Samples the block, which a request of `size` bytes got, where the mean distance between samples
+/// is 2^`lg` bytes, for a frame that has these registers.
 pub fn take(block: usize, size: usize, thread: Numbers, lg: u32, from: &Registers) {
     let _keep = KeepErrno::new();
     let mut taken = None;

@@ -33,8 +33,8 @@ impl Memory {
     }
 
     /// The pages in which an earlier walk of the calling thread has read, if the stack pointer is
-    /// still among them: a thread's stack stays while the thread is on it. Otherwise the page of the
-    /// stack pointer: a walk may read nothing there, in a frame with large variables, and later
+    /// still among them: a thread's stack stays while the thread is on it. Otherwise the page of
+    /// the stack pointer: a walk may read nothing there, in a frame with large variables, and later
     /// walks go by it.
     #[inline(always)]
     pub fn known([first, end]: [usize; 2], stack_pointer: usize) -> Memory {

@@ -8,8 +8,8 @@
 //! Invariants: nothing is allocated, no lock is taken, nothing waits, `errno` stays, and no memory
 //! faults, whatever the tables and the stack contain: bytes of tables are read within the bounds of
 //! their segment (`bytes`), and a word of the stack only where the kernel says that it is there. A
-//! wrong table gives a short or a wrong stack. The caller provides the memory for the cache and, for
-//! old C libraries, for the list of modules; without either, walks work too.
+//! wrong table gives a short or a wrong stack. The caller provides the memory for the cache and,
+//! for old C libraries, for the list of modules; without either, walks work too.
 
 #[cfg(not(loom))]
 mod bytes;

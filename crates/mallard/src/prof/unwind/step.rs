@@ -57,7 +57,8 @@ pub struct Walker<'a> {
     signals: u32,
     /// The stack, of which pages may be known from earlier walks.
     pub stack: Memory,
-    /// What a chain of frame pointers or a search leads to, and code, of which this walk knows pages.
+    /// What a chain of frame pointers or a search leads to, and code, of which this walk knows
+    /// pages.
     strayed: Memory,
     code: Memory,
     entered: Entered,

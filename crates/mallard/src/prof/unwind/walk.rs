@@ -53,9 +53,9 @@ fn run(walker: &mut Walker<'_>, out: &mut [usize]) -> Walk {
     frames.finish(end)
 }
 
-/// Walks from an instruction that has not run, with this cache and these modules. An entry minus one
-/// is an address within the instruction that the frame is at: the call, or the instruction that a
-/// signal interrupted. Without the registers' own frame if `skips_first`.
+/// Walks from an instruction that has not run, with this cache and these modules. An entry minus
+/// one is an address within the instruction that the frame is at: the call, or the instruction that
+/// a signal interrupted. Without the registers' own frame if `skips_first`.
 #[cfg(test)]
 pub fn walk_by(
     registers: Registers,

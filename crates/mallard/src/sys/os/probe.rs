@@ -1,8 +1,8 @@
 //! Whether memory can be read, asked of the kernel without a fault.
 //!
 //! `rt_sigprocmask` with an operation that does not exist reads the set that it is given, and then
-//! refuses (as in Abseil's `AddressIsReadable`). It answers `EFAULT` for memory that cannot be read,
-//! and `EINVAL` otherwise; nothing changes. Every sandbox has to permit this call. It is made
+//! refuses (as in Abseil's `AddressIsReadable`). It answers `EFAULT` for memory that cannot be
+//! read, and `EINVAL` otherwise; nothing changes. Every sandbox has to permit this call. It is made
 //! without the C library, so that `errno` stays.
 
 /// Whether the eight bytes at `at`, a multiple of eight, can be read.

@@ -7,8 +7,8 @@
 //! other's, and read-modify-writes of the mark order both reads: either the forking thread sees the
 //! mark, or the other thread sees that the gate is closed.
 //!
-//! A [`Glance`] works likewise between a mark's thread and one that reads what the mark guards. It is
-//! short, so the mark's thread waits for its end instead.
+//! A [`Glance`] works likewise between a mark's thread and one that reads what the mark guards. It
+//! is short, so the mark's thread waits for its end instead.
 
 use crate::sys::atomic::{AtomicU32, Ordering, const_unless_loom};
 
@@ -108,8 +108,8 @@ impl Glance {
         self.0.store(0, Ordering::Release);
     }
 
-    /// Waits until no thread glances. The mark's thread calls this after it has raised the mark, and
-    /// before it changes what others glance at.
+    /// Waits until no thread glances. The mark's thread calls this after it has raised the mark,
+    /// and before it changes what others glance at.
     #[inline(always)]
     pub fn expect_end(&self) {
         if self.0.load(Ordering::Acquire) != 0 {
@@ -120,8 +120,8 @@ impl Glance {
     #[cold]
     #[inline(never)]
     fn wait(&self) {
-        /// Looks before the thread gives its CPU away: a glance is over in less time than that takes,
-        /// unless the thread that glances does not run.
+        /// Looks before the thread gives its CPU away: a glance is over in less time than that
+        /// takes, unless the thread that glances does not run.
         #[cfg(not(loom))]
         const SPINS: u32 = 1000;
         #[cfg(not(loom))]

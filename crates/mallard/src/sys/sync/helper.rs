@@ -6,8 +6,8 @@
 //! has ended.
 //!
 //! Whether it is needed is for the caller to know. A thread that changes that first makes the
-//! change and then calls [`Helper::want`] or [`Helper::withdraw`]; a thread that made or stopped the
-//! helper looks whether it is needed after that. Fences order these, so that one of the two
+//! change and then calls [`Helper::want`] or [`Helper::withdraw`]; a thread that made or stopped
+//! the helper looks whether it is needed after that. Fences order these, so that one of the two
 //! sees what the other did. The same holds for the helper, which gets ready for its bell and then
 //! calls [`Helper::is_to_leave`], and the thread that stops it and then rings the bell.
 

@@ -6,9 +6,9 @@
 //! a machine with fewer CPUs than threads the holder gets to run. After Drepper, *Futexes Are
 //! Tricky* (2011), the mutex with states 0 free, 1 taken, 2 taken with sleepers.
 //!
-//! Locks are taken in the order of their ranks ([`crate::sys::rank`]): a thread may take a lock only if
-//! it holds none of the same rank or of a later one. No lock is held while an extent hook of the
-//! program runs (`heap::hooks`).
+//! Locks are taken in the order of their ranks ([`crate::sys::rank`]): a thread may take a lock
+//! only if it holds none of the same rank or of a later one. No lock is held while an extent hook
+//! of the program runs (`heap::hooks`).
 //!
 //! Before a thread takes its first lock in a call, it is marked as inside (`cache::inside`), so
 //! that a fork knows of it.

@@ -186,8 +186,8 @@ mod check {
             }
             let Some(place) = place(false) else { return };
             let held = place.held.load(Ordering::Relaxed) & !(1 << self.0 as usize);
-            // The place stays the thread's: a signal handler may have interrupted the thread while it
-            // changes its place, and takes and frees locks itself.
+            // The place stays the thread's: a signal handler may have interrupted the thread while
+            // it changes its place, and takes and frees locks itself.
             place.held.store(held, Ordering::Relaxed);
         }
     }

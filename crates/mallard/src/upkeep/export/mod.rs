@@ -5,10 +5,10 @@
 //! - The page exists: it is due when [`EVERY_MS`] have passed, or when a reader asks for something.
 //!   The background thread publishes, if there is one, or else a thread that has just got
 //!   memory past the fast paths ([`errands`]). Ticks notice both.
-//! - A process whose threads make no slow events has no ticks: its figures stand, and requests wait.
-//!   Slow events that were the last ones for a long time are often those that changed most: the page
-//!   is due at once when the pages that hold blocks have doubled or halved since it was published,
-//!   a few times in [`EVERY_MS`]; then a thread that frees memory publishes, too.
+//! - A process whose threads make no slow events has no ticks: its figures stand, and requests
+//!   wait. Slow events that were the last ones for a long time are often those that changed most:
+//!   the page is due at once when the pages that hold blocks have doubled or halved since it was
+//!   published, a few times in [`EVERY_MS`]; then a thread that frees memory publishes, too.
 //!
 //! `stats::page` makes and writes the page; `page` has its layout.
 

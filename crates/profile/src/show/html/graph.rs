@@ -9,8 +9,8 @@
 //!   "columns": [[sum for each node…]…] }
 //! ```
 //!
-//! `column` gives the widths. In a comparison `other` is the other profile's column, which gives the
-//! colours. `mean` is a sum that is shown divided by the width's.
+//! `column` gives the widths. In a comparison `other` is the other profile's column, which gives
+//! the colours. `mean` is a sum that is shown divided by the width's.
 
 use std::collections::HashMap;
 
