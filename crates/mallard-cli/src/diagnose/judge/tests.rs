@@ -1,4 +1,5 @@
 use super::*;
+use mallard_observe::perf::memory::Region;
 use mallard_report::diagnosis::{Calls, EndMemory, Growth};
 
 fn figures(inside: f64) -> Figures {
@@ -156,6 +157,13 @@ fn growth_is_that_of_the_heap_and_not_of_a_start() {
     assert!(judged(&f).troubles.is_empty());
     f.faults = 70_000;
     assert_eq!(keys(&judged(&f)), ["growth"]);
+    // Mappings that nobody has seen say nothing of the others.
+    let kind = |region: Region, share| (region.name().to_owned(), share);
+    f.fault_kinds = vec![kind(Region::Heap, 0.4), kind(Region::Gone, 0.6)];
+    assert_eq!(keys(&judged(&f)), ["growth"]);
+    f.fault_kinds = vec![kind(Region::File, 0.6), kind(Region::Heap, 0.4)];
+    assert!(judged(&f).troubles.is_empty());
+    f.fault_kinds.clear();
     // The memory is not malloc's.
     f.peak_live = Some(3 << 20);
     assert!(judged(&f).troubles.is_empty());

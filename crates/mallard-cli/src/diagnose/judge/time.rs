@@ -1,6 +1,7 @@
 //! What the allocator does to the program's time: one function for each trouble.
 
 use mallard_figures::percent;
+use mallard_observe::perf::memory::Region;
 use mallard_observe::who::Family;
 use mallard_report::diagnosis::{Figures, Trouble};
 use mallard_report::units;
@@ -112,10 +113,15 @@ pub fn heap_grows(f: &Figures) -> bool {
         && is_malloc_s
 }
 
-/// The share of page faults that lie in a heap, if their addresses are known.
+/// The share of page faults that lie in a heap, of those whose mapping was seen. A heap that grows
+/// fast is ahead of the lab, which reads the mappings at intervals.
 fn in_heap(f: &Figures) -> Option<f64> {
-    let heap = f.fault_kinds.iter().find(|(kind, _)| kind == "heap");
-    (!f.fault_kinds.is_empty()).then(|| heap.map_or(0.0, |(_, share)| *share))
+    let share = |region: Region| {
+        let kind = f.fault_kinds.iter().find(|(kind, _)| kind == region.name());
+        kind.map_or(0.0, |(_, share)| *share)
+    };
+    let seen = 1.0 - share(Region::Gone);
+    (!f.fault_kinds.is_empty() && seen > 0.0).then(|| share(Region::Heap) / seen)
 }
 
 /// The share of CPU time in page faults of the heap, as far as it is known which they are.
