@@ -204,7 +204,7 @@ static void alone_at_once(void) {
 
 /* The process becomes single-threaded again, in the kernel's view too. */
 static void ends(void) {
-    for (int i = 0; i < 20; i++) {
+    for (int i = 0; i < 8; i++) {
         peak_beside_background();
         join();
         alone_at_once();
@@ -268,7 +268,7 @@ static void cap(void) {
     enum { COUNT = 4096, SIZE = 64 * 1024, ALLOWED = (16 + 8) * 1024 };
     static char *blocks[COUNT];
     long before = resident_kib();
-    for (int round = 0; round < 3; round++) {
+    for (int round = 0; round < 2; round++) {
         for (int i = 0; i < COUNT; i++) {
             CHECK(blocks[i] = malloc(SIZE));
             memset(blocks[i], 1, SIZE);
@@ -338,7 +338,7 @@ static volatile int trimming = 1;
 
 static void *fork_and_allocate(void *unused) {
     int status;
-    for (int i = 0; i < 50; i++) {
+    for (int i = 0; i < 20; i++) {
         pid_t child = fork();
         CHECK(child >= 0);
         if (child == 0) {

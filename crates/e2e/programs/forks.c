@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
-enum { LIMIT_S = 180, BESIDE_MS = 1000 };
+enum { LIMIT_S = 180, BESIDE_MS = 500 };
 
 #ifdef HANDLERS
 static __thread void *kept[8];

@@ -9,7 +9,7 @@
 
 #include "check.h"
 
-enum { THREADS = 4, BLOCKS = 6, STEPS = 300, CHILD_STEPS = 40, CHILDREN = 10, STRIDE = 2048 };
+enum { THREADS = 4, BLOCKS = 6, STEPS = 150, CHILD_STEPS = 40, CHILDREN = 10, STRIDE = 2048 };
 #define MIB ((size_t)1 << 20)
 
 typedef struct {

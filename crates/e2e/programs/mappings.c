@@ -1,6 +1,6 @@
 /* How many mappings a process has after a pattern of large blocks, and whether more are possible.
  *
- *   mappings turnover            5 GiB of blocks of 64 KiB to 16 MiB, with random lifetimes and
+ *   mappings turnover            3 GiB of blocks of 64 KiB to 16 MiB, with random lifetimes and
  *                                reallocs, through a few hundred MiB
  *   mappings grow COUNT FROM TO  COUNT buffers grown by realloc between these MiB, in turns
  *   mappings fork COUNT FROM TO  the same in the child of a fork that inherits as many
@@ -86,7 +86,7 @@ static void turnover(void)
     static size_t sizes[SLOTS];
     size_t through = 0;
     int most = 0;
-    for (int step = 0; through < (size_t)5 << 30; step++) {
+    for (int step = 0; through < (size_t)3 << 30; step++) {
         int i = next() % SLOTS;
         size_t size = ((size_t)64 << 10) << (next() % 8);
         size += next() % size & ~(uint64_t)4095;

@@ -32,7 +32,7 @@ PRAGMA journal_mode = MEMORY;
 PRAGMA cache_size = -20000;
 PRAGMA threads = 4;
 CREATE TABLE item (id INTEGER PRIMARY KEY, name TEXT, price REAL, tags TEXT);
-WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 120000)
+WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 60000)
   INSERT INTO item SELECT i, printf('item-%x', i * 7919 % 120011), (i * 37 % 1000) / 10.0,
     json_array(i % 7, printf('t%d', i % 13), hex(i * 31)) FROM n;
 CREATE INDEX item_name ON item(name);
@@ -41,7 +41,7 @@ CREATE TABLE sale AS SELECT id AS item, id % 365 AS day, id * 17 % 97 AS amount 
 SELECT count(*), sum(amount), max(name) FROM sale JOIN item ON item.id = sale.item;
 SELECT day, sum(amount * price), group_concat(substr(name, 6, 2), '') FROM sale JOIN item ON item.id = sale.item
   WHERE day < 20 GROUP BY day ORDER BY day;
-SELECT name, price, rank() OVER (PARTITION BY id % 5 ORDER BY price DESC, name) AS r FROM item WHERE id < 20000
+SELECT name, price, rank() OVER (PARTITION BY id % 5 ORDER BY price DESC, name) AS r FROM item WHERE id < 10000
   ORDER BY r, name LIMIT 50;
 SELECT json_extract(tags, '$[1]') AS tag, count(*), sum(length(tags)) FROM item GROUP BY tag ORDER BY tag;
 UPDATE item SET name = name || '-' || upper(hex(price)), tags = json_insert(tags, '$[3]', name) WHERE id % 2 = 0;

@@ -104,7 +104,7 @@ fn sorted(mut lines: Vec<String>) -> Vec<String> {
 fn sort_threads(sandbox: &Sandbox) -> Result<Transcript, String> {
     let mut state = 12345_u32;
     let mut lines = String::new();
-    for _ in 0..200_000 {
+    for _ in 0..100_000 {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         lines.push_str(&format!("{:08x} {}\n", state, state % 977));
     }

@@ -39,9 +39,9 @@ fn git(sandbox: &Sandbox, arguments: &[&str]) -> Command {
             "pack.threads=4",
             "-c",
             "gc.auto=0",
-            // A fifth of the default, which takes seconds on this growing repository.
+            // A twelfth of the default, which takes seconds on this growing repository.
             "-c",
-            "gc.aggressiveWindow=50",
+            "gc.aggressiveWindow=20",
         ])
         .args(arguments);
     command
@@ -79,7 +79,7 @@ fn history() -> String {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         state >> 8
     };
-    for commit in 0..600 {
+    for commit in 0..300 {
         let message = format!("change {commit}");
         let time = 1_700_000_000 + commit * 60;
         write!(stream, "commit refs/heads/main\ncommitter T <t@example.org> {time} +0000\ndata {}\n{message}\n", message.len())
@@ -163,7 +163,7 @@ fn read_pack_check(sandbox: &Sandbox, name: &str) -> Result<Transcript, String> 
         "-d",
         "-f",
         "--quiet",
-        "--window=20",
+        "--window=10",
         "--depth=20",
     ])?;
     read(&["gc", "--aggressive", "--prune=now", "--quiet"])?;
