@@ -74,10 +74,30 @@ extern "C" fn keep() {
     SEEN.set((out, Some(walk)));
 }
 
-/// Runs code that calls the function that it is passed; returns what that one has kept, the code's
-/// bounds, and the stack of the code's caller.
+/// What [`keep`] has kept below code, the code's bounds, and the stack of the code's caller.
+type Kept = (Vec<usize>, End, std::ops::Range<usize>, Vec<usize>);
+
+/// Runs code that calls the function that it is passed, in a thread whose stack has no addresses of
+/// code from before: a walk that has to search would find them. The C library hands the stacks of
+/// threads that have ended to new ones.
+fn run(code: &[u8]) -> Kept {
+    std::thread::scope(|threads| {
+        let run = threads.spawn(|| {
+            clear_stack();
+            run_here(code)
+        });
+        run.join().unwrap()
+    })
+}
+
+/// Clears the stack below, further than code here reaches.
 #[inline(never)]
-fn run(code: &[u8]) -> (Vec<usize>, End, std::ops::Range<usize>, Vec<usize>) {
+fn clear_stack() {
+    std::hint::black_box([0_usize; 8192]);
+}
+
+#[inline(never)]
+fn run_here(code: &[u8]) -> Kept {
     let mut pages = Pages::new(1);
     pages.bytes()[..code.len()].copy_from_slice(code);
     let at: *const () = std::ptr::with_exposed_provenance(pages.start());
