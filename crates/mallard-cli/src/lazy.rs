@@ -12,6 +12,7 @@ use mallard_observe::proc;
 use mallard_report::model::{Cell, Run};
 use mallard_report::units;
 use mallard_service::tree;
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::hooks::Prepare;
 use crate::race::{Beside, Failed};
@@ -19,7 +20,7 @@ use crate::race::{Beside, Failed};
 /// When a program is looked at first, and how often then.
 const FIRST: Duration = Duration::from_millis(100);
 const EVERY: Duration = Duration::from_secs(1);
-/// A look reads the page tables. Where that takes longer, it is the last one of the run.
+/// A look reads the page tables. Where that takes more CPU time, it is the last one of the run.
 const TOO_LONG: Duration = Duration::from_millis(5);
 /// How often to ask whether the program has ended.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -111,18 +112,24 @@ impl Beside for Watched<'_> {
     }
 }
 
-/// A look, and how long it took to read the page tables.
+/// A look, and the CPU time of reading the page tables: on a busy machine, a short look also waits.
 fn look(pid: u32) -> Option<(Look, Duration)> {
     let sizes = tree::processes(pid).into_iter();
     let sizes = sizes.filter_map(|process| Some((proc::rss(process as i32)?, process)));
     let (rss, largest) = sizes.max()?;
-    let begun = Instant::now();
+    let begun = cpu_time();
     let lazy = proc::lazy_free(largest as i32)?;
     let look = Look {
         rss,
         lazy: Some(lazy),
     };
-    Some((look, begun.elapsed()))
+    Some((look, cpu_time().saturating_sub(begun)))
+}
+
+/// The CPU time of this thread.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// What was taken off, as a sentence; nothing if that is nothing.

@@ -317,7 +317,7 @@ fn pages_that_the_kernel_may_take_at_will_do_not_count() {
             const size_t bytes = 64 << 20;
             if (madvise(touched(bytes), bytes, MADV_FREE)) return 1;
             touched(bytes);
-            usleep(1600000);
+            usleep(2600000);
             return 0;
         }
     "#;
