@@ -14,14 +14,17 @@ use std::path::{Path, PathBuf};
 
 use paths::{modules_of, uses};
 
-/// The crates of the lab, by their folders.
-const CRATES: [&str; 13] = [
+/// The crates that are built with std, by their folders.
+const CRATES: [&str; 16] = [
     "allocators",
+    "book",
+    "e2e",
     "figures",
     "http",
     "live",
     "mallard-cli",
     "measure",
+    "needs",
     "observe",
     "probe",
     "profile",
