@@ -2,18 +2,17 @@
 //! and each program in `examples/` is built from there as its own first lines say, and run. Its
 //! output is checked against what it did.
 
+mod cmake;
 mod deploy;
 mod linked;
 mod profiles;
+mod rust;
 
 use std::collections::HashMap;
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use mallard_e2e::service::Service;
 use mallard_e2e::{Allocator, Library, Sandbox, folder, repository};
 use mallard_needs::lacks;
 
@@ -349,101 +348,6 @@ fn what_links_with_jemalloc_links_with_mallard_from_its_folder() {
     }
 }
 
-/// Configures and builds the CMake example from the prefix.
-fn cmake(sandbox: &Sandbox, build: &str, prefix: &Path) -> PathBuf {
-    let folder = sandbox.path(build);
-    output(
-        sandbox,
-        sandbox
-            .plain_command("cmake")
-            .arg("-S")
-            .arg(example("cmake"))
-            .arg("-B")
-            .arg(&folder)
-            .arg(format!("-DCMAKE_PREFIX_PATH={}", prefix.display())),
-    );
-    output(
-        sandbox,
-        sandbox.plain_command("cmake").arg("--build").arg(&folder),
-    );
-    folder
-}
-
-fn check_request(text: &str) {
-    let number = |label: &str| -> u64 {
-        text.lines()
-            .find_map(|line| line.strip_prefix(label)?.strip_prefix(": ")?.parse().ok())
-            .unwrap_or_else(|| panic!("no {label} in {text}"))
-    };
-    assert!(
-        number("filled") > 20_000 * 4 && number("filled") < 1_000_000,
-        "{text}"
-    );
-    assert_eq!(number("emptied"), 0, "{text}");
-    assert!(number("leaked") > 5000 * 2600, "{text}");
-    assert_eq!(number("reset"), 0, "{text}");
-    assert_eq!(number("lines"), 100_000, "{text}");
-}
-
-#[test]
-fn a_cpp_program_finds_both_libraries_by_cmake_also_in_a_tree_that_was_moved() {
-    if !can_build(&["make", "objcopy", "cmake", "c++"]) {
-        return;
-    }
-    let sandbox = sandbox();
-    let moved = sandbox.path("moved");
-    output(
-        &sandbox,
-        sandbox
-            .plain_command("cp")
-            .arg("-a")
-            .arg(installation())
-            .arg(&moved),
-    );
-    for (build, prefix) in [("build", installation()), ("build-moved", moved.as_path())] {
-        let folder = cmake(&sandbox, build, prefix);
-        for program in ["request", "request-static"] {
-            // CMake writes the library's folder into programs that run from the build folder.
-            check_request(&output(
-                &sandbox,
-                &mut sandbox.plain_command(folder.join(program)),
-            ));
-        }
-    }
-}
-
-#[test]
-fn the_cmake_package_refuses_versions_that_it_is_not() {
-    if !can_build(&["make", "objcopy", "cmake", "c++"]) {
-        return;
-    }
-    let sandbox = sandbox();
-    sandbox.write(
-        "project/CMakeLists.txt",
-        "cmake_minimum_required(VERSION 3.13)\nproject(asks LANGUAGES CXX)\n\
-         find_package(Mallard ${ASKED})\n\
-         message(STATUS \"${ASKED}: ${Mallard_FOUND}\")\n",
-    );
-    for (asked, found) in [
-        ("0.1", true),
-        ("0.1.0", true),
-        ("0.0.9", false),
-        ("0.2", false),
-        ("1.0", false),
-    ] {
-        let text = output(
-            &sandbox,
-            sandbox
-                .plain_command("cmake")
-                .args(["-S", "project", "-B", &format!("build-{asked}")])
-                .arg(format!("-DASKED={asked}"))
-                .arg(format!("-DCMAKE_PREFIX_PATH={}", installation().display())),
-        );
-        let answer = format!("{asked}: {}", i32::from(found));
-        assert!(text.contains(&answer), "no '{answer}' in:\n{text}");
-    }
-}
-
 #[test]
 fn a_running_program_loads_the_library_beside_its_own_allocator() {
     if !can_build(&["make", "objcopy", "cc"]) {
@@ -474,164 +378,4 @@ fn a_running_program_loads_the_library_beside_its_own_allocator() {
     assert!(bytes >= asked && bytes < asked * 5 / 4, "{text}");
     assert!(text.contains("malloc is untouched"), "{text}");
     assert!(text.contains("stays after dlclose"), "{text}");
-}
-
-/// Builds one of the Rust examples and returns the program.
-fn cargo_build(sandbox: &Sandbox, name: &str, variables: &[(&str, &Path)]) -> PathBuf {
-    let target = folder::own(name);
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    output(
-        sandbox,
-        sandbox
-            .plain_command(cargo)
-            .args([
-                "build",
-                "--quiet",
-                "--release",
-                "--locked",
-                "--manifest-path",
-            ])
-            .arg(example(name).join("Cargo.toml"))
-            .arg("--target-dir")
-            .arg(&target)
-            .envs(variables.iter().copied()),
-    );
-    target.join("release").join(name)
-}
-
-#[test]
-fn a_rust_program_is_on_mallard_by_one_static() {
-    if !can_build(&["cargo"]) {
-        return;
-    }
-    let sandbox = sandbox();
-    let program = cargo_build(&sandbox, "rust-global", &[]);
-    let text = output(&sandbox, &mut sandbox.plain_command(program));
-    assert_eq!(
-        text,
-        "9973 words, 200000 times\n67108864 bytes\non Mallard: true\n"
-    );
-}
-
-/// Starts a program that serves metrics, and returns the answer to a request for this path.
-fn served(program: &Path, path: &str) -> String {
-    let sandbox = sandbox();
-    let mut command = sandbox.plain_command(program);
-    let lib = installation().join("lib");
-    let service = Service::start(&sandbox, "metrics", command.env("LD_LIBRARY_PATH", lib));
-    let service = service.unwrap_or_else(|error| panic!("{error}"));
-    service
-        .await_log("/metrics\n")
-        .unwrap_or_else(|error| panic!("{error}"));
-    let log = service.log();
-    let address = log.strip_prefix("http://").expect("its address");
-    let (address, _) = address.split_once('/').expect("a path");
-    let mut client = TcpStream::connect(address).expect("it accepts");
-    client
-        .write_all(format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n").as_bytes())
-        .expect("it reads");
-    let mut answer = String::new();
-    client
-        .read_to_string(&mut answer)
-        .expect("it answers and closes");
-    answer
-}
-
-#[test]
-fn programs_in_c_cpp_and_rust_serve_metrics_by_their_own_servers() {
-    if !can_build(&["make", "objcopy", "pkg-config", "cc", "c++", "cargo"]) {
-        return;
-    }
-    let sandbox = sandbox();
-    let build = |compiler: &str, source: &str| {
-        let program = sandbox.path(&format!("metrics-{compiler}"));
-        let mut command = sandbox.plain_command(compiler);
-        command
-            .args(["-Wall", "-Wextra", "-Werror"])
-            .arg(example(source));
-        command.args(pkg_config(
-            &sandbox,
-            "lib/pkgconfig",
-            &["--cflags", "--libs", "mallard"],
-        ));
-        output(&sandbox, command.arg("-o").arg(&program));
-        program
-    };
-    for program in [
-        build("cc", "c/metrics.c"),
-        build("c++", "cpp/metrics.cpp"),
-        cargo_build(&sandbox, "rust-metrics", &[]),
-    ] {
-        let answer = served(&program, "/metrics");
-        let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
-        assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
-        assert!(
-            head.contains("application/openmetrics-text; version=1.0.0"),
-            "{head}"
-        );
-        assert!(body.ends_with("\n# EOF\n"), "{body}");
-        let allocated = body
-            .lines()
-            .find_map(|line| {
-                line.strip_prefix("mallard_allocated_bytes ")?
-                    .parse::<u64>()
-                    .ok()
-            })
-            .expect("the metric");
-        assert!((3 << 20..8 << 20).contains(&allocated), "{allocated}");
-        assert!(served(&program, "/other").starts_with("HTTP/1.1 404 "));
-    }
-}
-
-#[test]
-fn a_rust_program_written_for_jemalloc_runs_on_mallard_unchanged() {
-    if !can_build(&["make", "objcopy", "cargo"]) {
-        return;
-    }
-    let sandbox = sandbox();
-    let lib = installation().join("lib");
-    for library in ["libmallard.so", "libmallard.a"] {
-        let program = cargo_build(
-            &sandbox,
-            "rust-jemalloc-ctl",
-            &[("JEMALLOC_OVERRIDE", &lib.join(library))],
-        );
-        let text = output(
-            &sandbox,
-            sandbox.plain_command(program).env("LD_LIBRARY_PATH", &lib),
-        );
-        check_jemalloc_ctl(&text);
-    }
-}
-
-fn check_jemalloc_ctl(text: &str) {
-    let at = figures(&text.replace(", resident", " resident"));
-    let number = |label: &str| -> u64 {
-        text.lines()
-            .find_map(|line| {
-                line.strip_prefix(label)?
-                    .trim()
-                    .split(' ')
-                    .next()?
-                    .parse()
-                    .ok()
-            })
-            .unwrap_or_else(|| panic!("no '{label}' in {text}"))
-    };
-    let [before, during, after] = ["before", "during", "after"].map(|when| at[when].0);
-    // Each string has at least 100 bytes, and 24 in the vector.
-    let bytes = 100_000 * (100 + 24);
-    assert!(
-        (bytes..bytes * 3 / 2).contains(&(during - before)),
-        "{text}"
-    );
-    assert!(after < before + bytes / 10, "{text}");
-    assert!(number("this thread took:") >= bytes, "{text}");
-    assert!(number("this thread gave:") >= bytes, "{text}");
-    assert_eq!(number("decay of new arenas:"), 1000, "{text}");
-    assert_eq!(number("page:"), 4096, "{text}");
-    assert!(
-        number("arenas:") >= 1 && text.contains("tcache true"),
-        "{text}"
-    );
 }

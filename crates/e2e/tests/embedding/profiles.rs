@@ -14,7 +14,8 @@ use mallard_profile::read;
 use mallard_profile::view::View;
 use mallard_profile::view::rows::{By, rows};
 
-use super::{can_build, cargo_build, example, installation, output, pkg_config, sandbox};
+use super::rust::cargo_build;
+use super::{can_build, example, installation, output, pkg_config, sandbox};
 
 /// The bytes in use of the function whose name has this start.
 fn live_of(profile: &Profile, function: &str) -> i128 {
