@@ -268,10 +268,10 @@ fn blocks_of_the_program() -> Result<(), String> {
 }
 
 /// Runs `profiled_life.cpp`, on each build for half of the seconds that
-/// `MALLARD_PROFILED_SECONDS` says.
+/// `MALLARD_PROFILED_SECONDS` says (6).
 fn threads_live() -> Result<(), String> {
     let asked = std::env::var("MALLARD_PROFILED_SECONDS").ok();
-    let seconds = asked.and_then(|n| n.parse().ok()).unwrap_or(20u64);
+    let seconds = asked.and_then(|n| n.parse().ok()).unwrap_or(6u64);
     let plugin = Source::new("plugin.cpp")
         .flags(&["-O1", "-shared", "-fPIC"])
         .try_compile()?;
