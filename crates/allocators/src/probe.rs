@@ -181,7 +181,8 @@ fn is_libstdcxx(object: &Path) -> bool {
         .is_some_and(|name| name == "libstdc++.so.6")
 }
 
-fn same_file(one: &Path, other: &Path) -> bool {
+/// Whether two paths lead to the same file.
+pub fn same_file(one: &Path, other: &Path) -> bool {
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     real(one) == real(other)
 }

@@ -9,16 +9,13 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use mallard_measure::{
-    End, Launcher, Measurement, Purpose, Spec, Stop, memory, reporting, schedule,
+    End, FAILURE_LINES, Launcher, Measurement, Purpose, Spec, Stop, memory, reporting, schedule,
 };
 use mallard_report::model::{Cell, Exit, Failure, Run};
 use mallard_report::stats::SUBJECT;
 
 use crate::progress::Progress;
 use crate::runs::Runs;
-
-/// How many lines of a failed program's output are kept.
-const LAST_LINES: usize = 10;
 
 /// A process with less memory rarely gets pages that the machine gave back.
 const LEAST_MEMORY: u64 = 16 << 20;
@@ -413,7 +410,8 @@ pub fn exit(end: End) -> Option<Exit> {
 
 /// A failure with the last lines of the program's output.
 pub fn failure(reason: String, measured: &Measurement) -> Failure {
-    let said = |output: &mallard_measure::Output| output.last_lines(LAST_LINES).unwrap_or_default();
+    let said =
+        |output: &mallard_measure::Output| output.last_lines(FAILURE_LINES).unwrap_or_default();
     let mut last_lines = said(&measured.stderr);
     if last_lines.is_empty() {
         last_lines = said(&measured.stdout);

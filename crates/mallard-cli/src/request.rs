@@ -12,7 +12,7 @@ use mallard_live::source::Reader;
 use crate::say::say;
 
 /// How long a command waits for a process to answer.
-const PATIENCE: Duration = Duration::from_secs(3);
+pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub fn consent(write_memory: bool) -> Consent {
     match write_memory {
@@ -34,7 +34,7 @@ pub fn done(request: Request) -> &'static str {
 /// Asks a process and says what came of it.
 pub fn ask(pid: u32, request: Request, write_memory: bool) -> Result<ExitCode> {
     let reader = Reader::open(pid, &mut Images::default())?;
-    reader.ask(request, consent(write_memory), PATIENCE)?;
+    reader.ask(request, consent(write_memory), ANSWER_TIMEOUT)?;
     say!("process {pid} {}", done(request))?;
     Ok(ExitCode::SUCCESS)
 }

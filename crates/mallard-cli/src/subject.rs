@@ -13,6 +13,7 @@ use mallard_allocators::program::{self, Program};
 use mallard_allocators::{Allocator, environment, probe};
 use mallard_measure::{Cpus, End, Launcher, Measurement, Purpose, Spec, Stop, memory};
 use mallard_report::model::{Failure, Metric};
+use mallard_service::metrics::SEARCHED_BYTES_MAX;
 use mallard_service::{Better, Service};
 
 use crate::exit::usage;
@@ -331,16 +332,13 @@ fn of_recording(alone: &Alone, measured: &Measurement) -> Result<Figures, Failur
         .into())
 }
 
-/// This much of a program's output is searched for metrics.
-const MOST_OUTPUT: usize = 4 << 20;
-
 fn of_program(
     metrics: &[mallard_service::Metric],
     measured: &Measurement,
 ) -> Result<Figures, Failure> {
     ended(measured)?;
     let fail = |reason: &str| Err(race::failure(reason.to_owned(), measured));
-    let said = measured.stdout.head(MOST_OUTPUT).unwrap_or_default();
+    let said = measured.stdout.head(SEARCHED_BYTES_MAX).unwrap_or_default();
     let mut figures = Figures::new();
     for metric in metrics {
         match metric.read(&said) {

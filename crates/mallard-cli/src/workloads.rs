@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
+use mallard_allocators::probe::same_file;
 use mallard_allocators::{Allocator, Kind};
 use mallard_measure::{End, Measurement};
 use mallard_report::model::{Failure, Latency, Run};
@@ -249,11 +250,6 @@ pub fn judge(allocator: &Allocator, measured: &Measurement) -> Result<Run, Failu
         .collect(),
         ..figures
     })
-}
-
-fn same_file(one: &Path, other: &Path) -> bool {
-    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    real(one) == real(other)
 }
 
 #[cfg(test)]

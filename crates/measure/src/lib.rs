@@ -18,5 +18,5 @@ mod stop;
 
 pub use cpus::{Cpus, CpusError};
 pub use launcher::{End, Error, Launcher, MOST_SYSCALLS, Measurement, Purpose, Spec};
-pub use output::Output;
+pub use output::{FAILURE_LINES, Output};
 pub use stop::Stop;

@@ -7,6 +7,9 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
+/// How many lines of a failed program's output are kept.
+pub const FAILURE_LINES: usize = 10;
+
 /// One stream of a measured process, kept in an unnamed file that disappears when this value is
 /// dropped. (With a pipe, its reader would be part of the measurement.)
 #[derive(Debug)]

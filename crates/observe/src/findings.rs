@@ -6,6 +6,9 @@ use std::time::Duration;
 use crate::proc::Wait;
 use crate::segments::{Counts, End};
 
+/// A thread that waits for one thing in this share of all looks is parked there.
+pub const PARKED_SHARE: f64 = 0.995;
+
 /// What one run of a program has shown.
 #[derive(Debug, Clone, Default)]
 pub struct Findings {

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::findings::{Findings, Image, Memory};
+use crate::findings::{Findings, Image, Memory, PARKED_SHARE};
 use crate::layout::{Cell, State};
 use crate::proc::{self, Doing, Wait};
 use crate::segments::{self, Segment};
@@ -63,8 +63,6 @@ const FREE: u8 = State::Free as u8;
 const SIZED_FREE: u8 = State::SizedFree as u8;
 /// The time in which a process answers a request.
 const ANSWERING: Duration = Duration::from_millis(300);
-/// A thread that waits for one thing in this share of all looks is parked there.
-const PARKED: f64 = 0.995;
 
 /// A call that was seen twice.
 #[derive(Debug)]
@@ -369,7 +367,7 @@ impl<'a> Watch<'a> {
         }
         for seen in self.threads.into_values() {
             let most = seen.waiting.values().max().copied().unwrap_or(0);
-            let parked = most as f64 >= seen.looks as f64 * PARKED;
+            let parked = most as f64 >= seen.looks as f64 * PARKED_SHARE;
             let into = if parked {
                 &mut self.found.parked
             } else {

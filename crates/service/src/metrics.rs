@@ -4,6 +4,9 @@
 use regex_lite::Regex;
 use serde::Deserialize;
 
+/// How much of an output is searched for metrics.
+pub const SEARCHED_BYTES_MAX: usize = 4 << 20;
+
 /// The direction in which a figure is good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]

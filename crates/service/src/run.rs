@@ -6,10 +6,11 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use mallard_measure::{End, Error, Launcher, Measurement, Purpose, Spec};
+use mallard_measure::{End, Error, FAILURE_LINES, Launcher, Measurement, Purpose, Spec};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::file::{Service, signal_name};
+use crate::metrics::SEARCHED_BYTES_MAX;
 use crate::tree::{self, Curve};
 use crate::words::{Place, Words};
 
@@ -69,12 +70,8 @@ impl Driven {
     }
 }
 
-/// How many lines of a failed command are kept.
-const LAST_LINES: usize = 10;
 /// How often the server is looked at while its load runs.
 const LOOK: Duration = Duration::from_millis(20);
-/// This much of the load's output is searched for metrics.
-const MOST_OUTPUT: usize = 4 << 20;
 
 /// A service in its place: everything that its runs share.
 #[derive(Debug)]
@@ -355,8 +352,8 @@ impl<'a> Stage<'a> {
     }
 
     fn metrics(&self, load: &Measurement) -> Result<Vec<(String, f64)>, Trouble> {
-        let said = load.stdout.head(MOST_OUTPUT).unwrap_or_default();
-        let complained = load.stderr.head(MOST_OUTPUT).unwrap_or_default();
+        let said = load.stdout.head(SEARCHED_BYTES_MAX).unwrap_or_default();
+        let complained = load.stderr.head(SEARCHED_BYTES_MAX).unwrap_or_default();
         let read = |metric: &crate::Metric| {
             let found = metric.read(&said);
             // Some loads report on standard error.
@@ -429,9 +426,15 @@ fn check_load(measured: &Measurement, shown: &str, within: Duration) -> Result<(
         ),
         End::Stopped => "was stopped".to_owned(),
     };
-    let mut lines = measured.stderr.last_lines(LAST_LINES).unwrap_or_default();
+    let mut lines = measured
+        .stderr
+        .last_lines(FAILURE_LINES)
+        .unwrap_or_default();
     if lines.is_empty() {
-        lines = measured.stdout.last_lines(LAST_LINES).unwrap_or_default();
+        lines = measured
+            .stdout
+            .last_lines(FAILURE_LINES)
+            .unwrap_or_default();
     }
     Err(Trouble {
         reason: format!("the load ({shown}) {problem}"),
@@ -441,7 +444,7 @@ fn check_load(measured: &Measurement, shown: &str, within: Duration) -> Result<(
 
 fn last_lines(text: &str) -> Vec<String> {
     let lines: Vec<&str> = text.trim_end().lines().collect();
-    let from = lines.len().saturating_sub(LAST_LINES);
+    let from = lines.len().saturating_sub(FAILURE_LINES);
     lines[from..]
         .iter()
         .map(|line| (*line).to_owned())

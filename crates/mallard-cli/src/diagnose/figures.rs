@@ -141,15 +141,16 @@ fn cpu(measured: &Measurement) -> f64 {
     (measured.user + measured.system).as_secs_f64()
 }
 
-fn median(mut values: Vec<f64>) -> Option<f64> {
+/// The middle value, of an even number of values the greater of the two in the middle.
+fn upper_median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied()
 }
 
 /// The CPU time that the probe added, as a share of that without it.
 fn probe_cost(runs: &Runs) -> Option<f64> {
-    let plain = median(runs.plain.iter().map(cpu).collect())?;
-    let observed = median(
+    let plain = upper_median(runs.plain.iter().map(cpu).collect())?;
+    let observed = upper_median(
         runs.observed
             .iter()
             .map(|(measured, _)| cpu(measured))

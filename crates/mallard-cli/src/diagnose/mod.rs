@@ -28,7 +28,7 @@ use mallard_report::diagnosis::{self, Answer, Diagnosis, Evidence, Figures, SCHE
 use mallard_service::Service;
 use object::{Object, ObjectSymbol};
 
-use crate::exit::usage;
+use crate::exit::{CANNOT_TELL, usage};
 use crate::progress::Spinner;
 use crate::say::{self, say};
 use crate::service::work::Work;
@@ -36,9 +36,6 @@ use crate::{machine, service, session};
 use judge::{About, judge};
 use options::{Options, Way};
 use runs::{Runner, Runs};
-
-/// The exit code for "cannot tell".
-const CANNOT_TELL: u8 = 3;
 
 pub fn run(options: &Options) -> Result<ExitCode> {
     if options.explain {

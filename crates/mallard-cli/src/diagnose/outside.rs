@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use mallard_live::snapshot::Snapshot;
 use mallard_live::source::Reader;
+use mallard_observe::findings::PARKED_SHARE;
 use mallard_observe::perf::{Code, Refused, Samples};
 use mallard_observe::proc::{self, Doing, Wait};
 use mallard_observe::stops;
@@ -19,8 +20,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 const MEMORY_EVERY: Duration = Duration::from_millis(100);
 /// Threads in one look; of more, the next look takes the next ones.
 const MOST_THREADS: usize = 64;
-/// A thread that waits for one thing in this share of at least so many looks is parked there.
-const PARKED: f64 = 0.995;
+/// A thread is parked only if it was looked at so often.
 const PARKED_LOOKS: u64 = 20;
 /// CPUs below which a program hardly computes.
 const HARDLY: f64 = 0.2;
@@ -80,7 +80,7 @@ impl Thread {
     fn parked_in(&self) -> Option<Wait> {
         let mut most = self.waiting.iter().max_by_key(|(_, count)| **count);
         most.take_if(|(_, count)| {
-            self.looks >= PARKED_LOOKS && **count as f64 >= self.looks as f64 * PARKED
+            self.looks >= PARKED_LOOKS && **count as f64 >= self.looks as f64 * PARKED_SHARE
         })
         .map(|((wait, _), _)| *wait)
     }

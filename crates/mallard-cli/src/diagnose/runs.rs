@@ -25,10 +25,10 @@ use crate::service::work::{self, Work};
 /// Timer signals per second of CPU time: below the rate of the kernel's clock, so that none is
 /// lost.
 pub const TIMER_HZ: u32 = 197;
-/// Runs of a program that is too short for one.
-const MOST_RUNS: usize = 200;
-/// The time for further runs.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The runs of a program that is too short for one.
+pub const RUNS_MAX: u32 = 200;
+/// The time for further runs of a short program.
+pub const FURTHER_RUNS_TIME: Duration = Duration::from_secs(10);
 /// Programs below this are run more often without the probe, for its cost.
 const SHORT: Duration = Duration::from_secs(2);
 const BLOCKS: usize = 3;
@@ -147,8 +147,9 @@ impl Runner<'_> {
             return Ok(());
         }
         loop {
-            let enough = samples(runs) >= WANTED_SAMPLES || runs.observed.len() >= MOST_RUNS;
-            if enough || begun.elapsed() + first > PATIENCE || self.stop.requested() {
+            let enough =
+                samples(runs) >= WANTED_SAMPLES || runs.observed.len() >= RUNS_MAX as usize;
+            if enough || begun.elapsed() + first > FURTHER_RUNS_TIME || self.stop.requested() {
                 return Ok(());
             }
             say(&format!(

@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::Result;
 use mallard_measure::{Cpus, Launcher, Measurement, Purpose, Spec, Stop};
@@ -19,10 +19,6 @@ use super::options::Options;
 use super::outside::{Eyes, Seen, watch};
 use super::thresholds::{SAMPLES, WANTED_SAMPLES};
 use super::{figures, named, runs};
-
-/// The time for further runs of a short program.
-const PATIENCE: Duration = Duration::from_secs(10);
-const MOST_RUNS: u32 = 200;
 
 /// What is known of a program before it runs.
 pub struct Subject<'a> {
@@ -48,8 +44,8 @@ pub fn diagnose(
     while more
         && seen.refused.is_none()
         && seen.samples() < WANTED_SAMPLES
-        && f.runs < MOST_RUNS
-        && begun.elapsed() + measured.wall < PATIENCE
+        && f.runs < runs::RUNS_MAX
+        && begun.elapsed() + measured.wall < runs::FURTHER_RUNS_TIME
         && !stop.requested()
     {
         let (again, also) = one(launcher, stop, spec, options)?;

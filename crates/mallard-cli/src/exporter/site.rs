@@ -1,7 +1,7 @@
 //! What `mallard export` answers.
 
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use hyper::StatusCode;
 use mallard_live::metrics::{self, Format};
@@ -16,9 +16,8 @@ use super::page;
 use super::profile::{self, Kind};
 use super::watched::{Look, Process, Watched};
 use crate::profile::source;
+use crate::request::ANSWER_TIMEOUT;
 
-/// How long a request to a process waits for its answer.
-const PATIENCE: Duration = Duration::from_secs(3);
 const GET: &str = "GET, HEAD";
 const POST: &str = "POST";
 const GET_OR_POST: &str = "GET, HEAD, POST";
@@ -233,7 +232,7 @@ impl Site {
             return Answer::not_found(format_args!("process {pid} is not served here"));
         }
         let asked = Reader::open(pid, &mut Default::default())
-            .and_then(|reader| reader.ask(request, Consent::SharedOnly, PATIENCE));
+            .and_then(|reader| reader.ask(request, Consent::SharedOnly, ANSWER_TIMEOUT));
         match asked {
             Ok(()) => {
                 let done = crate::request::done(request);

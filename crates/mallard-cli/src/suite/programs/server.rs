@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use mallard_service::tree;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::installed;
@@ -25,7 +26,7 @@ pub fn wait_until(pid: u32, mut answers: impl FnMut() -> bool) -> Result<(), Str
         if answers() {
             return Ok(());
         }
-        if !is_alive(pid) {
+        if !tree::is_alive(pid) {
             return Err("the server ended before it answered a request".to_owned());
         }
         if start.elapsed() > PATIENCE {
@@ -34,12 +35,6 @@ pub fn wait_until(pid: u32, mut answers: impl FnMut() -> bool) -> Result<(), Str
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-}
-
-/// Whether the process is running. A process that has ended stays listed until its parent reaps it.
-fn is_alive(pid: u32) -> bool {
-    fs::read_to_string(format!("/proc/{pid}/stat"))
-        .is_ok_and(|stat| !stat.contains(") Z ") && !stat.contains(") X "))
 }
 
 /// A client of a server. It runs in the row's folder, so that the path of the socket is short.
