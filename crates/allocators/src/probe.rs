@@ -18,9 +18,9 @@ use crate::program::Program;
 use crate::{Allocator, Kind, carried, environment};
 
 /// An allocator that takes longer than this for a few megabytes hangs.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long the system may refuse to run a newly written program.
-const BUSY: Duration = Duration::from_secs(5);
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The functions that must all come from the allocator; otherwise a block of one allocator would
 /// reach the `free` of another.
@@ -285,7 +285,7 @@ fn finish(command: &mut Command) -> Result<(ExitStatus, String, String), String>
         Some(status) => Ok((status, text(output), text(complaints))),
         None => Err(format!(
             "{shown} did not finish within {} s under it",
-            PATIENCE.as_secs()
+            PROBE_TIMEOUT.as_secs()
         )),
     }
 }
@@ -298,7 +298,8 @@ fn start(command: &mut Command) -> io::Result<Child> {
     loop {
         match command.spawn() {
             Err(error)
-                if error.kind() == io::ErrorKind::ExecutableFileBusy && begun.elapsed() < BUSY =>
+                if error.kind() == io::ErrorKind::ExecutableFileBusy
+                    && begun.elapsed() < BUSY_TIMEOUT =>
             {
                 std::thread::sleep(Duration::from_millis(2));
             }
@@ -324,7 +325,7 @@ fn wait(child: &mut Child) -> io::Result<Option<ExitStatus>> {
         if let Some(status) = child.try_wait()? {
             return Ok(Some(status));
         }
-        if start.elapsed() > PATIENCE {
+        if start.elapsed() > PROBE_TIMEOUT {
             child.kill()?;
             child.wait()?;
             return Ok(None);

@@ -12,13 +12,13 @@ use std::time::{Duration, SystemTime};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// A folder that no lab used for this long goes.
-const UNUSED: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+const UNUSED_TIME_MAX: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// So many folders stay, however many labs were built in a month.
-const NEWEST: usize = 12;
+const KEPT_FOLDERS_MIN: usize = 12;
 /// What the name of a counting build's folder begins with.
 pub(crate) const COUNTING_PREFIX: &str = "counting-";
 /// The digits of a hash in a folder's name.
-const DIGITS: usize = 12;
+const HASH_DIGITS: usize = 12;
 
 /// Notes that a folder is used now. To spare the disk, a note of today stays.
 pub(crate) fn touch(folder: &Path) {
@@ -46,7 +46,7 @@ pub(crate) fn prune(cache: &Path) {
         .enumerate()
         .filter(|(index, (then, _))| {
             let age = now.duration_since(*then).unwrap_or_default();
-            age > UNUSED || (*index >= NEWEST && age > DAY)
+            age > UNUSED_TIME_MAX || (*index >= KEPT_FOLDERS_MIN && age > DAY)
         })
         .map(|(_, (_, folder))| folder)
         .collect();
@@ -70,7 +70,7 @@ fn used(folder: &Path) -> Option<SystemTime> {
 /// Whether a name is one that the lab gives: a hash, or that of a counting build.
 fn is_ours(name: &str) -> bool {
     let hash = name.strip_prefix(COUNTING_PREFIX).unwrap_or(name);
-    hash.len() == DIGITS && hash.bytes().all(|byte| byte.is_ascii_hexdigit())
+    hash.len() == HASH_DIGITS && hash.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// What the running processes have mapped and what their environment says, as far as this user may
@@ -137,7 +137,7 @@ mod tests {
         let left: Vec<bool> = older.iter().map(|folder| folder.exists()).collect();
         assert_eq!(
             left.iter().filter(|stays| **stays).count(),
-            NEWEST - today.len()
+            KEPT_FOLDERS_MIN - today.len()
         );
         assert!(left[0] && left[1], "{left:?}");
     }

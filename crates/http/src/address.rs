@@ -4,7 +4,7 @@ use crate::socket::Address;
 use mallard::sys::proc;
 
 /// The longest name of a socket.
-const NAME_MAX: usize = 107;
+const NAME_BYTES_MAX: usize = 107;
 const LOOPBACK: [u8; 4] = [127, 0, 0, 1];
 
 /// What the option can be, for a message.
@@ -51,14 +51,14 @@ fn four(host: &[u8]) -> Option<[u8; 4]> {
 
 /// The name of a socket under construction.
 struct Name {
-    bytes: [u8; NAME_MAX],
+    bytes: [u8; NAME_BYTES_MAX],
     len: usize,
 }
 
 impl Name {
     fn new() -> Name {
         Name {
-            bytes: [0; NAME_MAX],
+            bytes: [0; NAME_BYTES_MAX],
             len: 0,
         }
     }

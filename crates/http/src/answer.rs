@@ -13,9 +13,9 @@ use mallard::stats_print;
 use mallard::sys::{proc, time};
 
 /// Milliseconds in which a client has to read an answer.
-const PATIENCE_MS: u64 = 5000;
+const ANSWER_TIMEOUT_MS: u64 = 5000;
 /// Bytes that are sent at once.
-const ROOM: usize = 4096;
+const BUFFER_BYTES: usize = 4096;
 
 /// What there is, at `/`.
 const INDEX: &str = "\
@@ -36,7 +36,7 @@ const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: ";
 
 pub struct Answer<'a> {
     client: &'a Socket,
-    text: [u8; ROOM],
+    text: [u8; BUFFER_BYTES],
     len: usize,
     /// When the client must have read all of it.
     until_ms: u64,
@@ -47,9 +47,9 @@ impl<'a> Answer<'a> {
     pub fn to(client: &'a Socket) -> Answer<'a> {
         Answer {
             client,
-            text: [0; ROOM],
+            text: [0; BUFFER_BYTES],
             len: 0,
-            until_ms: time::now_ms_exact() + PATIENCE_MS,
+            until_ms: time::now_ms_exact() + ANSWER_TIMEOUT_MS,
             is_given_up: false,
         }
     }
@@ -206,7 +206,7 @@ impl Later {
 impl Sink for Answer<'_> {
     fn put(&mut self, bytes: &[u8]) {
         for &byte in bytes {
-            if self.len == ROOM {
+            if self.len == BUFFER_BYTES {
                 self.flush();
             }
             if let Some(slot) = self.text.get_mut(self.len) {

@@ -6,8 +6,8 @@
 //!
 //! One thread listens, reads requests and answers them, one at a time. It never allocates, takes no
 //! signals and has no cache. A client can cost the process no more than its connection: there are
-//! [`CLIENTS`] at most, each has [`REQUEST_MAX`] bytes and [`PATIENCE_MS`] to ask, and as long to
-//! read the answer. When another one comes, the one that was silent for longest has to go.
+//! [`CLIENTS`] at most, each has [`REQUEST_BYTES_MAX`] and [`REQUEST_TIMEOUT_MS`] to ask, and as
+//! long to read the answer. When another one comes, the one that was silent for longest has to go.
 //!
 //! - `address` reads the option, `request` what a client asks; `answer` has the answers.
 //! - `socket` has the system calls.
@@ -34,10 +34,10 @@ use mallard::sys::{message, time, tls};
 use request::Parsed;
 use socket::{CLIENTS, Socket};
 
-/// The longest request.
-const REQUEST_MAX: usize = 4096;
+/// Bytes of the longest request.
+const REQUEST_BYTES_MAX: usize = 4096;
 /// Milliseconds in which a client has to send its request.
-const PATIENCE_MS: u64 = 5000;
+const REQUEST_TIMEOUT_MS: u64 = 5000;
 
 /// Starts the server if the option `http` asks for it, also in children of forks that have an
 /// address of their own. This may allocate.
@@ -108,7 +108,7 @@ impl Client {
     /// When its time is over: that to ask, or that which it asked for.
     fn due_ms(&self) -> u64 {
         let later = self.later.as_ref().map(|later| later.at_ms);
-        later.unwrap_or(self.since_ms + PATIENCE_MS)
+        later.unwrap_or(self.since_ms + REQUEST_TIMEOUT_MS)
     }
 
     /// Answers if what it asked for is due.
@@ -127,7 +127,7 @@ extern "C" fn run(listener: *mut c_void) -> *mut c_void {
     // SAFETY: the name is a C string.
     unsafe { libc::syscall(libc::SYS_prctl, libc::PR_SET_NAME, c"mallard-http".as_ptr()) };
     let listener = Socket::from_raw(listener.addr());
-    let mut requests = [[0; REQUEST_MAX]; CLIENTS];
+    let mut requests = [[0; REQUEST_BYTES_MAX]; CLIENTS];
     let mut clients = [const { None }; CLIENTS];
     // The program may close our descriptors. Others may have their numbers now.
     while listener.is_ours() {
@@ -139,7 +139,11 @@ extern "C" fn run(listener: *mut c_void) -> *mut c_void {
 type Clients = [Option<Client>; CLIENTS];
 
 /// Waits until a connection is ready, and serves those that are.
-fn round(listener: &Socket, clients: &mut Clients, requests: &mut [[u8; REQUEST_MAX]; CLIENTS]) {
+fn round(
+    listener: &Socket,
+    clients: &mut Clients,
+    requests: &mut [[u8; REQUEST_BYTES_MAX]; CLIENTS],
+) {
     let now = time::now_ms_exact();
     let first_due = clients.iter().flatten().map(Client::due_ms).min();
     let sockets = clients.each_ref().map(|c| c.as_ref().map(|c| &c.socket));
@@ -182,7 +186,7 @@ fn round(listener: &Socket, clients: &mut Clients, requests: &mut [[u8; REQUEST_
 
 /// Reads what a client has sent, and answers it if that is a request. Returns whether the client
 /// may go on.
-fn serve(client: &mut Client, room: &mut [u8; REQUEST_MAX], now_ms: u64) -> bool {
+fn serve(client: &mut Client, room: &mut [u8; REQUEST_BYTES_MAX], now_ms: u64) -> bool {
     let is_waiting = client.later.is_some();
     let free = room
         .get_mut(if is_waiting { 0 } else { client.len }..)
@@ -197,7 +201,7 @@ fn serve(client: &mut Client, room: &mut [u8; REQUEST_MAX], now_ms: u64) -> bool
     let text = room.get(..client.len).unwrap_or(&[]);
     let mut answer = Answer::to(&client.socket);
     match request::parse(text) {
-        Parsed::More if client.len < REQUEST_MAX => return true,
+        Parsed::More if client.len < REQUEST_BYTES_MAX => return true,
         Parsed::More => answer.refuse("431 Request Header Fields Too Large"),
         Parsed::Bad => answer.refuse("400 Bad Request"),
         Parsed::Whole(request) => match Later::asked_by(&request, now_ms) {

@@ -95,8 +95,8 @@ impl Images {
 
     /// Forgets files when there are very many, so that a long watch stays small.
     pub fn limit(&mut self) {
-        const MOST: usize = 100_000;
-        if self.0.len() > MOST {
+        const FILES_MAX: usize = 100_000;
+        if self.0.len() > FILES_MAX {
             self.0.clear();
         }
     }

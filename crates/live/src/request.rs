@@ -31,7 +31,7 @@ pub enum Consent {
     WriteMemory,
 }
 
-const POLL: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 impl Request {
     /// The word of the request, with a number by which it differs from others.
@@ -62,7 +62,7 @@ impl Reader {
         while self.word(page::WORD_REQUEST)? != self.word(page::WORD_DONE)?
             && Instant::now() < until
         {
-            thread::sleep(POLL);
+            thread::sleep(POLL_INTERVAL);
         }
         let word = request.word(process::now_ns() ^ u64::from(std::process::id()) << 32);
         let written = self.write(page::WORD_REQUEST, word);
@@ -78,7 +78,7 @@ impl Reader {
             if Instant::now() >= until {
                 return Err(Error::NoAnswer(self.pid));
             }
-            thread::sleep(POLL);
+            thread::sleep(POLL_INTERVAL);
         }
     }
 }

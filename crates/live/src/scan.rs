@@ -13,8 +13,8 @@ use crate::source::{Reader, is_dead};
 use crate::{Error, Result};
 
 /// When a process without a page is looked at again: at first, and at last.
-const AGAIN: Duration = Duration::from_secs(2);
-const AGAIN_AT_LAST: Duration = Duration::from_secs(30);
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
+const RETRY_INTERVAL_MAX: Duration = Duration::from_secs(30);
 
 /// What a look at a process found.
 #[derive(Debug)]
@@ -93,7 +93,7 @@ impl Known {
             about: about.clone(),
             reader: None,
             next: now,
-            pause: AGAIN,
+            pause: RETRY_INTERVAL,
             on_mallard: false,
         }
     }
@@ -119,7 +119,7 @@ impl Known {
         let opened = Reader::open(pid, images);
         self.on_mallard = matches!(opened, Ok(_) | Err(Error::NoPage(_)));
         if !self.on_mallard {
-            self.pause = (2 * self.pause).min(AGAIN_AT_LAST);
+            self.pause = (2 * self.pause).min(RETRY_INTERVAL_MAX);
         }
         match opened {
             Ok(reader) => {

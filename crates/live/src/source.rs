@@ -24,8 +24,8 @@ pub(crate) const ROOT_MAGIC: u64 = u64::from_le_bytes(*b"MALLARD\0");
 pub(crate) const ROOT_PAGE: u64 = 120;
 /// Attempts at a page that is being written, and the pause between two. A write takes a
 /// microsecond.
-const ATTEMPTS: u32 = 200;
-const PAUSE: Duration = Duration::from_micros(50);
+const ATTEMPTS_MAX: u32 = 200;
+const ATTEMPT_INTERVAL: Duration = Duration::from_micros(50);
 
 /// Where a page is.
 #[derive(Debug)]
@@ -98,7 +98,7 @@ impl Reader {
             return Err(Error::Damaged(self.pid));
         }
         let mut copy = vec![0; bytes];
-        for _ in 0..ATTEMPTS {
+        for _ in 0..ATTEMPTS_MAX {
             let before = self.word(page::WORD_SEQUENCE)?;
             if before.is_multiple_of(2) {
                 self.at(0, &mut copy)?;
@@ -107,7 +107,7 @@ impl Reader {
                     return Ok(Words::new(&copy));
                 }
             }
-            thread::sleep(PAUSE);
+            thread::sleep(ATTEMPT_INTERVAL);
         }
         Err(Error::Torn(self.pid))
     }

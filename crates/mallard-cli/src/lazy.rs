@@ -18,12 +18,12 @@ use crate::hooks::Prepare;
 use crate::race::{Beside, Failed};
 
 /// When a program is looked at first, and how often then.
-const FIRST: Duration = Duration::from_millis(100);
-const EVERY: Duration = Duration::from_secs(1);
+const FIRST_LOOK_TIME: Duration = Duration::from_millis(100);
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// A look reads the page tables. Where that takes more CPU time, it is the last one of the run.
-const TOO_LONG: Duration = Duration::from_millis(5);
+const LOOK_TIME_MAX: Duration = Duration::from_millis(5);
 /// How often to ask whether the program has ended.
-const PAUSE: Duration = Duration::from_millis(10);
+const END_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// What the report's settings say.
 pub const SETTING: (&str, &str) = (
@@ -86,13 +86,13 @@ impl Beside for Watched<'_> {
     fn drive(&self, pid: u32, _: Purpose) -> Result<(), Failed> {
         *self.lock() = Look::default();
         let begun = Instant::now();
-        let mut next = FIRST;
+        let mut next = FIRST_LOOK_TIME;
         while proc::is_alive(pid as i32) {
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(END_CHECK_INTERVAL);
             if begun.elapsed() < next {
                 continue;
             }
-            next = begun.elapsed() + EVERY;
+            next = begun.elapsed() + LOOK_INTERVAL;
             let Some((look, took)) = look(pid) else {
                 continue;
             };
@@ -100,7 +100,7 @@ impl Beside for Watched<'_> {
             if look.rss >= most.rss {
                 *most = look;
             }
-            if took > TOO_LONG {
+            if took > LOOK_TIME_MAX {
                 break;
             }
         }

@@ -18,12 +18,12 @@ use crate::progress::Progress;
 use crate::runs::Runs;
 
 /// A process with less memory rarely gets pages that the machine gave back.
-const LEAST_MEMORY: u64 = 16 << 20;
+const HURT_BYTES_MIN: u64 = 16 << 20;
 /// The machine gives memory back every two seconds, so this happens during every run this long.
-const LONG: Duration = Duration::from_millis(1500);
+const LONG_RUN_TIME: Duration = Duration::from_millis(1500);
 /// The maximum number of attempts to get an undisturbed run. A report disturbs every other run of
 /// one second, counting its warm-up.
-const TRIES: usize = 4;
+const TRIES_MAX: usize = 4;
 
 /// One allocator's part in a row.
 #[derive(Debug)]
@@ -77,7 +77,7 @@ pub struct Race<'a> {
     reports: fn() -> u64,
     /// The time since some fixed moment.
     clock: fn() -> Duration,
-    /// A run this long is not repeated: [`LONG`].
+    /// A run this long is not repeated: [`LONG_RUN_TIME`].
     long: Duration,
     /// The number of repeated runs.
     repeated: usize,
@@ -128,7 +128,7 @@ impl<'a> Race<'a> {
             progress: Progress::new(1.0),
             reports: reporting::reports,
             clock,
-            long: LONG,
+            long: LONG_RUN_TIME,
             repeated: 0,
         }
     }
@@ -285,7 +285,7 @@ impl Race<'_> {
             let hurt = counts
                 && (measured.as_ref())
                     .is_ok_and(|run| is_hurt(run.wall, part.least, self.long, run.peak_rss_bytes));
-            if !hurt || tries == TRIES {
+            if !hurt || tries == TRIES_MAX {
                 break measured;
             }
             tries += 1;
@@ -352,7 +352,7 @@ impl Race<'_> {
 /// avoid that. If an earlier run was shorter, its time (`least`) decides, because this run may be
 /// `long` only because of that memory.
 fn is_hurt(wall: Duration, least: Duration, long: Duration, peak_rss_bytes: u64) -> bool {
-    wall.min(least) < long && peak_rss_bytes >= LEAST_MEMORY
+    wall.min(least) < long && peak_rss_bytes >= HURT_BYTES_MIN
 }
 
 /// The time since this was first asked.

@@ -18,7 +18,7 @@ use std::fmt;
 
 /// The checks for dropping out: after this many runs, an allocator drops out if the best of them
 /// took more than this multiple of the fastest's best.
-const LOOKS: [(usize, f64); 2] = [(3, 1.5), (5, 1.25)];
+const DROP_OUT_RUNS_AND_FACTORS: [(usize, f64); 2] = [(3, 1.5), (5, 1.25)];
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Runs {
@@ -89,7 +89,7 @@ impl Runs {
             Runs::Fixed(1) => "1 run each".to_owned(),
             Runs::Fixed(runs) => format!("{runs} runs each"),
             Runs::ByTime { least, most, .. } => {
-                let (runs, factor) = LOOKS[0];
+                let (runs, factor) = DROP_OUT_RUNS_AND_FACTORS[0];
                 format!("{least} to {most} runs each, {runs} if over {factor} × the best time")
             }
             Runs::AtLeast(least) => {
@@ -102,7 +102,7 @@ impl Runs {
 /// Whether one of the checks found the allocator too far behind. Later runs cannot change that.
 fn out(figures: &[f64], all: &[Vec<f64>]) -> bool {
     let least = |all: &[f64]| all.iter().copied().fold(f64::INFINITY, f64::min);
-    LOOKS.iter().any(|&(runs, factor)| {
+    DROP_OUT_RUNS_AND_FACTORS.iter().any(|&(runs, factor)| {
         let best = |figures: &[f64]| figures.get(..runs).map(least);
         let all_best: Vec<f64> = all.iter().filter_map(|other| best(other)).collect();
         best(figures).is_some_and(|figure| figure > factor * least(&all_best))
@@ -119,7 +119,7 @@ impl fmt::Display for Runs {
                 most,
                 seconds,
             } => {
-                let (runs, factors): (Vec<_>, Vec<_>) = (LOOKS.iter())
+                let (runs, factors): (Vec<_>, Vec<_>) = (DROP_OUT_RUNS_AND_FACTORS.iter())
                     .map(|(runs, factor)| (runs.to_string(), factor.to_string()))
                     .unzip();
                 write!(

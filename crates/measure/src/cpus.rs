@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// More than any Linux machine has; a larger number is a typo.
-const MOST: usize = 8192;
+const CPUS_MAX: usize = 8192;
 
 /// A set of CPUs that is never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,7 +63,7 @@ impl FromStr for Cpus {
     fn from_str(text: &str) -> Result<Cpus, CpusError> {
         let wrong = || CpusError::Syntax(text.to_owned());
         let number = |word: &str| match word.trim().parse() {
-            Ok(cpu) if cpu < MOST => Ok(cpu),
+            Ok(cpu) if cpu < CPUS_MAX => Ok(cpu),
             _ => Err(wrong()),
         };
         let mut cpus = BTreeSet::new();

@@ -68,7 +68,7 @@ pub struct Measurement {
     pub minor_faults: u64,
     pub major_faults: u64,
     /// System calls, including those of threads and children, if they were counted and tracing is
-    /// permitted. [`MOST_SYSCALLS`] means that many or more.
+    /// permitted. [`COUNTED_SYSCALLS_MAX`] means that many or more.
     pub syscalls: Option<u64>,
     /// Names of processes that it left behind and that did not end by themselves soon. They were
     /// killed.
@@ -79,7 +79,7 @@ pub struct Measurement {
 
 /// The limit up to which system calls are counted. Beyond it the program goes on untraced, at full
 /// speed.
-pub const MOST_SYSCALLS: u64 = 20_000;
+pub const COUNTED_SYSCALLS_MAX: u64 = 20_000;
 
 /// The purpose of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -163,7 +163,7 @@ impl Launcher {
             match self.warm(4096) {
                 Err(error)
                     if error.kind() == io::ErrorKind::ExecutableFileBusy
-                        && begun.elapsed() < BUSY =>
+                        && begun.elapsed() < BUSY_TIMEOUT =>
                 {
                     std::thread::sleep(Duration::from_millis(2));
                 }
@@ -271,7 +271,7 @@ impl Launcher {
 }
 
 /// How long a child of another thread may keep the launcher's file open for writing.
-const BUSY: Duration = Duration::from_secs(5);
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The report of a launcher that may not trace other processes.
 const NOT_PERMITTED: &str = "permitted=0";

@@ -17,6 +17,6 @@ pub mod schedule;
 mod stop;
 
 pub use cpus::{Cpus, CpusError};
-pub use launcher::{End, Error, Launcher, MOST_SYSCALLS, Measurement, Purpose, Spec};
+pub use launcher::{COUNTED_SYSCALLS_MAX, End, Error, Launcher, Measurement, Purpose, Spec};
 pub use output::{FAILURE_LINES, Output};
 pub use stop::Stop;

@@ -12,20 +12,20 @@ const MIB: u64 = 1 << 20;
 
 /// The minimum: touching this much takes only milliseconds. A smaller workload gets its memory from
 /// these pages, in whatever order the kernel hands them out.
-const LEAST: u64 = 64 * MIB;
+const WARM_BYTES_MIN: u64 = 64 * MIB;
 
 /// The largest excess over the peak. A quarter of the peak was too little: in about one of fifteen
 /// runs the process got memory that had not been warmed, and took five times as long.
-const MARGIN: u64 = 512 * MIB;
+const EXCESS_BYTES_MAX: u64 = 512 * MIB;
 
-/// How much to warm for a workload whose peak is about `peak` bytes: at least `LEAST`, above that
-/// twice the peak but at most `MARGIN` more than it, and never more than two thirds of what is
-/// available.
+/// How much to warm for a workload whose peak is about `peak` bytes: at least `WARM_BYTES_MIN`,
+/// above that twice the peak but at most `EXCESS_BYTES_MAX` more than it, and never more than two
+/// thirds of what is available.
 pub fn warm_up(peak: u64) -> u64 {
-    let wanted = if peak <= LEAST {
-        LEAST
+    let wanted = if peak <= WARM_BYTES_MIN {
+        WARM_BYTES_MIN
     } else {
-        peak.saturating_add(peak.min(MARGIN))
+        peak.saturating_add(peak.min(EXCESS_BYTES_MAX))
     };
     wanted.min(available() / 3 * 2)
 }
@@ -97,8 +97,8 @@ mod tests {
         assert!(there > 0 && there <= total());
         assert!(warm_up(u64::MAX / 2) <= there);
         if there > 1 << 30 {
-            assert_eq!(warm_up(0), LEAST);
-            assert_eq!(warm_up(60 * MIB), LEAST);
+            assert_eq!(warm_up(0), WARM_BYTES_MIN);
+            assert_eq!(warm_up(60 * MIB), WARM_BYTES_MIN);
             assert_eq!(warm_up(200 * MIB), 400 * MIB);
         }
     }

@@ -46,9 +46,9 @@ impl Output {
 
     /// The last `most` lines, not counting empty ones at the end.
     pub fn last_lines(&self, most: usize) -> io::Result<Vec<String>> {
-        const WINDOW: usize = 16 * 1024;
-        let from = self.bytes.saturating_sub(WINDOW as u64);
-        let text = self.text(from, WINDOW)?;
+        const WINDOW_BYTES: usize = 16 * 1024;
+        let from = self.bytes.saturating_sub(WINDOW_BYTES as u64);
+        let text = self.text(from, WINDOW_BYTES)?;
         let mut lines: Vec<&str> = text.trim_end().lines().collect();
         if from > 0 && lines.len() > 1 {
             // The window may begin in the middle of a line.

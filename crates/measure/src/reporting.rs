@@ -10,7 +10,7 @@
 use std::{fs, io};
 
 /// The maximum number of warm-ups.
-const WARMINGS: usize = 4;
+const WARM_UPS_MAX: usize = 4;
 
 /// Warms memory, and repeats that if the machine gave some back meanwhile. The kernel does not hand
 /// out pages that are on their way to the host, and they are cold when they return. The next report
@@ -22,12 +22,12 @@ pub fn until_undisturbed(warm: impl FnMut() -> io::Result<()>) -> io::Result<()>
     until_the_same(warm, reports)
 }
 
-/// Calls a function until a number does not change meanwhile, at most [`WARMINGS`] times.
+/// Calls a function until a number does not change meanwhile, at most [`WARM_UPS_MAX`] times.
 fn until_the_same(
     mut act: impl FnMut() -> io::Result<()>,
     number: impl Fn() -> u64,
 ) -> io::Result<()> {
-    for _ in 0..WARMINGS {
+    for _ in 0..WARM_UPS_MAX {
         let before = number();
         act()?;
         if number() == before {
@@ -73,7 +73,7 @@ mod tests {
             until_the_same(warm, || reported.get()).unwrap();
             times.get()
         };
-        assert_eq!([0, 1, 2, 99].map(warmed), [1, 2, 3, WARMINGS]);
+        assert_eq!([0, 1, 2, 99].map(warmed), [1, 2, 3, WARM_UPS_MAX]);
     }
 
     #[test]

@@ -52,17 +52,17 @@ const SEGMENTS_EVERY: Duration = Duration::from_millis(10);
 const MEMORY_EVERY: Duration = Duration::from_millis(50);
 const LAZY_EVERY: Duration = Duration::from_secs(1);
 /// Reading the sum over all mappings longer than this disturbs the program.
-const LAZY_AT_MOST: Duration = Duration::from_millis(5);
+const LAZY_TIME_MAX: Duration = Duration::from_millis(5);
 /// Calls that last longer are counted one by one.
-const LONG: Duration = Duration::from_millis(1);
+const LONG_CALL_TIME: Duration = Duration::from_millis(1);
 
 /// Looks further apart than this tell nothing of where a thread is between them.
-const STRETCH: Duration = Duration::from_millis(50);
+const LOOK_GAP_MAX: Duration = Duration::from_millis(50);
 const REALLOC: u8 = State::Realloc as u8;
 const FREE: u8 = State::Free as u8;
 const SIZED_FREE: u8 = State::SizedFree as u8;
 /// The time in which a process answers a request.
-const ANSWERING: Duration = Duration::from_millis(300);
+const ANSWER_TIME: Duration = Duration::from_millis(300);
 
 /// A call that was seen twice.
 #[derive(Debug)]
@@ -159,7 +159,7 @@ impl<'a> Watch<'a> {
         for segment in &self.segments {
             segment.request_trim();
         }
-        thread::sleep(ANSWERING);
+        thread::sleep(ANSWER_TIME);
     }
 
     fn find_segments(&mut self) {
@@ -238,7 +238,7 @@ impl<'a> Watch<'a> {
                 .iter()
                 .map(|segment| proc::lazy_free(segment.pid))
                 .sum();
-            self.lazy_too_slow = begun.elapsed() > LAZY_AT_MOST;
+            self.lazy_too_slow = begun.elapsed() > LAZY_TIME_MAX;
             if let Some(segment) = self.segments.last() {
                 self.found.mapped = proc::mapped_files(segment.pid);
             }
@@ -295,7 +295,7 @@ impl<'a> Watch<'a> {
             let before = seen.computed.replace((now, computed));
             let on_cpu = before.is_some_and(|(then, before)| {
                 let lasted = now.duration_since(then);
-                lasted < STRETCH && computed.saturating_sub(before) * 2 >= lasted
+                lasted < LOOK_GAP_MAX && computed.saturating_sub(before) * 2 >= lasted
             });
             let seen_at_work = on_cpu && cpu != proc::own_cpu();
             self.found.computing_inside += u64::from(seen_at_work && inside);
@@ -332,7 +332,7 @@ impl<'a> Watch<'a> {
             return;
         }
         let lasted = now.duration_since(call.since);
-        if lasted < LONG {
+        if lasted < LONG_CALL_TIME {
             return;
         }
         let ended = match wait {
@@ -346,7 +346,7 @@ impl<'a> Watch<'a> {
             None => {
                 let computed = proc::computed(pid, thread).saturating_sub(call.computed);
                 let frees = matches!((word & 0xff) as u8, FREE | SIZED_FREE | REALLOC);
-                let really = frees && computed >= LONG;
+                let really = frees && computed >= LONG_CALL_TIME;
                 if really && !call.counted {
                     self.found.long_frees += 1;
                 }

@@ -35,9 +35,9 @@ static FILE: crate::file::Path = crate::file::Path::new();
 
 /// Records that fit after the last one that is written on the fast path: a clock, a large size, the
 /// record itself, and the end of the thread.
-const SPARE: usize = 4;
+const SPARE_RECORDS: usize = 4;
 /// How long a thread waits before it looks whether the lab is still there.
-const LOOK_NS: i64 = 100_000_000;
+const LOOK_INTERVAL_NS: i64 = 100_000_000;
 /// Blocks from this size on are looked at when they end: the share of their pages that was touched.
 const LARGE_BLOCK: usize = 64 << 10;
 
@@ -219,7 +219,7 @@ fn write_slowly(thread: &Thread, first: u64, size: u64) {
 /// Writes into the room that every chunk has left.
 fn push(thread: &Thread, first: u64, second: u64) {
     let at = thread.next.get();
-    // SAFETY: `SPARE` records are left after `end`, and the slow path writes at most as many.
+    // SAFETY: `SPARE_RECORDS` are left after `end`, and the slow path writes at most as many.
     unsafe { put(at, first, second) };
     thread.next.set(at.wrapping_add(1));
 }
@@ -315,25 +315,25 @@ fn note_large(block: Pointer) {
 /// The share of a block's pages that lie in memory, in 255ths. Of a block of many pages, parts are
 /// looked at, evenly distributed.
 fn touched(block: Pointer, usable: usize) -> Option<usize> {
-    const PAGE: usize = 4096;
+    const PAGE_BYTES: usize = 4096;
     /// Pages in one look, and looks at one block.
-    const PAGES: usize = 512;
-    const LOOKS: usize = 32;
-    let begin = block.addr().next_multiple_of(PAGE);
-    let end = (block.addr() + usable) & !(PAGE - 1);
-    let pages = end.checked_sub(begin)? / PAGE;
-    let (parts, part) = match pages.div_ceil(PAGES) {
-        looks if looks <= LOOKS => (looks, PAGES),
-        _ => (LOOKS, pages / LOOKS),
+    const LOOK_PAGES: usize = 512;
+    const LOOKS_MAX: usize = 32;
+    let begin = block.addr().next_multiple_of(PAGE_BYTES);
+    let end = (block.addr() + usable) & !(PAGE_BYTES - 1);
+    let pages = end.checked_sub(begin)? / PAGE_BYTES;
+    let (parts, part) = match pages.div_ceil(LOOK_PAGES) {
+        looks if looks <= LOOKS_MAX => (looks, LOOK_PAGES),
+        _ => (LOOKS_MAX, pages / LOOKS_MAX),
     };
     let (mut seen, mut there) = (0, 0);
-    let mut states = [0_u8; PAGES];
+    let mut states = [0_u8; LOOK_PAGES];
     for index in 0..parts {
         let from = index * part;
-        let count = PAGES.min(pages - from);
-        let at = block.with_addr(begin + from * PAGE);
+        let count = LOOK_PAGES.min(pages - from);
+        let at = block.with_addr(begin + from * PAGE_BYTES);
         // SAFETY: asks for the state of pages of a block that is live; the buffer has room.
-        if unsafe { libc::mincore(at.cast(), count * PAGE, states.as_mut_ptr()) } != 0 {
+        if unsafe { libc::mincore(at.cast(), count * PAGE_BYTES, states.as_mut_ptr()) } != 0 {
             return None;
         }
         seen += count;
@@ -359,7 +359,9 @@ fn open(thread: &Thread, index: u32) {
     thread.base.set(now);
     thread.chunk.set(index);
     thread.next.set(records(index));
-    thread.end.set(records(index).wrapping_add(RECORDS - SPARE));
+    thread
+        .end
+        .set(records(index).wrapping_add(RECORDS - SPARE_RECORDS));
 }
 
 /// Marks a chunk as full.
@@ -416,7 +418,7 @@ fn note_stall(ticks: u64) {
 
 /// Forgets what a chunk holds, and begins it again.
 fn drop_chunk(thread: &Thread, index: u32) {
-    let written = RECORDS - SPARE;
+    let written = RECORDS - SPARE_RECORDS;
     pool().dropped.fetch_add(written as u64, Ordering::Relaxed);
     for place in (0..RECORDS).rev() {
         let record = records(index).wrapping_add(place);
@@ -471,7 +473,7 @@ fn take() -> Option<(u32, bool)> {
         pool.waiting.fetch_add(1, Ordering::SeqCst);
         let limit = libc::timespec {
             tv_sec: 0,
-            tv_nsec: LOOK_NS,
+            tv_nsec: LOOK_INTERVAL_NS,
         };
         // SAFETY: waits on a word of the pool while it has this value, for some time at most.
         unsafe {
@@ -516,7 +518,7 @@ fn write_common(pool: &Pool, first: u64, size: u64) {
     // SAFETY: asks for an id.
     let me = unsafe { libc::gettid() } as u32;
     let mut chunk = pool.common.load(relaxed);
-    if chunk == 0 || pool.common_next.load(relaxed) as usize > RECORDS - SPARE {
+    if chunk == 0 || pool.common_next.load(relaxed) as usize > RECORDS - SPARE_RECORDS {
         if chunk != 0 {
             hand_over(chunk - 1);
             pool.common.store(0, relaxed);
@@ -536,7 +538,7 @@ fn write_common(pool: &Pool, first: u64, size: u64) {
     let next = pool.common_next.load(relaxed) as usize;
     let mut at = records(chunk - 1).wrapping_add(next);
     let mut push = |first, second| {
-        // SAFETY: `SPARE` records were left, and at most as many are written.
+        // SAFETY: `SPARE_RECORDS` were left, and at most as many are written.
         unsafe { put(at, first, second) };
         at = at.wrapping_add(1);
         pool.common_next.fetch_add(1, relaxed);

@@ -330,11 +330,11 @@ pub fn line_name(row: &Row, what: &str) -> String {
 const SYSTEM_CALLS: &str = "system calls";
 
 /// The limit up to which system calls are counted.
-pub const MOST_SYSCALLS: u64 = 20_000;
+pub const EXACT_SYSCALLS_BELOW: u64 = 20_000;
 
 fn system_calls(value: f64) -> String {
     let count = crate::units::count(value);
-    match value < MOST_SYSCALLS as f64 {
+    match value < EXACT_SYSCALLS_BELOW as f64 {
         true => count,
         false => format!("≥ {count}"),
     }

@@ -11,10 +11,10 @@ use crate::metrics::{Better, Metric, Source};
 use crate::ready::Ready;
 use crate::words::Words;
 
-const START: Duration = Duration::from_secs(30);
-const SETTLE: Duration = Duration::from_secs(1);
-const LOAD: Duration = Duration::from_secs(600);
-const END: Duration = Duration::from_secs(10);
+const READY_TIMEOUT: Duration = Duration::from_secs(30);
+const SETTLE_TIME: Duration = Duration::from_secs(1);
+const LOAD_TIMEOUT: Duration = Duration::from_secs(600);
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Whether the load waits for each answer before it sends the next request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -169,16 +169,16 @@ impl Service {
             setup: part.setup,
             prepare: part.prepare,
             start: part.start,
-            ready_within: time("ready.within", part.ready.within.as_deref(), START)?,
+            ready_within: time("ready.within", part.ready.within.as_deref(), READY_TIMEOUT)?,
             ready: ready(part.ready)?,
             load: part.load,
-            load_within: time("load_within", part.load_within.as_deref(), LOAD)?,
+            load_within: time("load_within", part.load_within.as_deref(), LOAD_TIMEOUT)?,
             closed,
-            settle: time("settle", part.settle.as_deref(), SETTLE)?,
+            settle: time("settle", part.settle.as_deref(), SETTLE_TIME)?,
             stop: Stop {
                 signal: signal(part.stop.signal.as_deref().unwrap_or("TERM"))?,
                 command: part.stop.command,
-                within: time("stop.within", part.stop.within.as_deref(), END)?,
+                within: time("stop.within", part.stop.within.as_deref(), STOP_TIMEOUT)?,
             },
             metrics: metrics(file.metrics)?,
             here: None,
@@ -315,7 +315,7 @@ fn rank(name: &str) -> (u32, String) {
 }
 
 /// The time that a load takes where the description leaves it open.
-pub const SECONDS: u32 = 3;
+pub const LOAD_SECONDS: u32 = 3;
 
 /// The names of figures that every run has; see [`crate::run::Driven`].
 pub const BUILT_IN: [&str; 6] = [
@@ -434,15 +434,15 @@ pub fn of_commands(name: &str, start: &str, ready: Ready, load: &str) -> Service
         // The shell gives way to the server, which then is the process to be stopped.
         start: Words::Shell(format!("exec {start}")),
         ready,
-        ready_within: START,
+        ready_within: READY_TIMEOUT,
         closed: guess(&load),
         load,
-        load_within: LOAD,
-        settle: SETTLE,
+        load_within: LOAD_TIMEOUT,
+        settle: SETTLE_TIME,
         stop: Stop {
             signal: 15,
             command: None,
-            within: END,
+            within: STOP_TIMEOUT,
         },
         metrics: Vec::new(),
         here: std::env::current_dir().ok(),
@@ -453,7 +453,7 @@ pub fn of_commands(name: &str, start: &str, ready: Ready, load: &str) -> Service
 mod tests {
     use super::*;
 
-    const LEAST: &str = r#"
+    const SMALLEST: &str = r#"
         [service]
         start = ["server"]
         ready = { tcp = "127.0.0.1:{port}" }
@@ -467,7 +467,7 @@ mod tests {
 
     #[test]
     fn the_rest_has_defaults_and_metrics_are_in_the_order_of_a_reader() {
-        let service = Service::parse("web", LEAST).unwrap();
+        let service = Service::parse("web", SMALLEST).unwrap();
         assert_eq!(
             (service.name.as_str(), service.closed),
             ("web", Loop::Closed)
@@ -481,7 +481,7 @@ mod tests {
 
     #[test]
     fn a_mistake_is_one_line_that_names_its_place() {
-        let with = |from: &str, to: &str| LEAST.replace(from, to);
+        let with = |from: &str, to: &str| SMALLEST.replace(from, to);
         for (text, part) in [
             (with("start", "begin"), "begin"),
             (with("ready =", "redy ="), "redy"),

@@ -3,7 +3,6 @@
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use regex_lite::Regex;
 
@@ -24,9 +23,6 @@ pub enum Ready {
         expect: Option<Regex>,
     },
 }
-
-/// The time for a single question to the server.
-pub const PAUSE: Duration = Duration::from_millis(20);
 
 impl Ready {
     /// Whether the sign is there. `log` reads what the server has written so far.

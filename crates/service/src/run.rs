@@ -70,8 +70,10 @@ impl Driven {
     }
 }
 
+/// The time between two looks for the sign that the server is ready.
+const READY_INTERVAL: Duration = Duration::from_millis(20);
 /// How often the server is looked at while its load runs.
-const LOOK: Duration = Duration::from_millis(20);
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A service in its place: everything that its runs share.
 #[derive(Debug)]
@@ -281,7 +283,7 @@ impl<'a> Stage<'a> {
                     ready.shown(&self.place)
                 )));
             }
-            std::thread::sleep(crate::ready::PAUSE);
+            std::thread::sleep(READY_INTERVAL);
         }
     }
 
@@ -307,7 +309,7 @@ impl<'a> Stage<'a> {
                     return Err(());
                 }
                 curve.look(pid, begun.elapsed());
-                std::thread::sleep(LOOK);
+                std::thread::sleep(LOOK_INTERVAL);
             }
             Ok(())
         };
@@ -331,7 +333,7 @@ impl<'a> Stage<'a> {
         let settling = Instant::now();
         while settling.elapsed() < self.service.settle {
             curve.look(pid, begun.elapsed());
-            std::thread::sleep(LOOK.min(self.service.settle));
+            std::thread::sleep(LOOK_INTERVAL.min(self.service.settle));
             if !tree::is_alive(pid) {
                 return Err(Trouble::of_server("the server ended after its load"));
             }

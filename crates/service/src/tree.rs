@@ -134,12 +134,12 @@ pub struct Curve {
 }
 
 /// Ten points a second; one a second where a point takes long.
-const OFTEN: Duration = Duration::from_millis(100);
-const SELDOM: Duration = Duration::from_secs(1);
+const POINT_INTERVAL: Duration = Duration::from_millis(100);
+const SLOW_POINT_INTERVAL: Duration = Duration::from_secs(1);
 /// A point that takes longer than this disturbs what it measures.
-const DEAR: Duration = Duration::from_millis(5);
+const POINT_TIME_MAX: Duration = Duration::from_millis(5);
 /// Looks for pages that the kernel may take at will are so many times further apart than one takes.
-const APART: u32 = 200;
+const LAZY_INTERVAL_FACTOR: u32 = 200;
 
 impl Curve {
     /// Adds a point if one is due `since` the start.
@@ -147,14 +147,14 @@ impl Curve {
         if since < self.next {
             return;
         }
-        self.next = since + OFTEN;
+        self.next = since + POINT_INTERVAL;
         let seen = match processes(pid).len() > 1 {
             false => self.single(pid, since),
             true => {
                 let begun = Instant::now();
                 let seen = memory(pid);
-                if begun.elapsed() > DEAR {
-                    self.next = since + SELDOM;
+                if begun.elapsed() > POINT_TIME_MAX {
+                    self.next = since + SLOW_POINT_INTERVAL;
                 }
                 Some(seen).filter(|seen| seen.bytes > 0)
             }
@@ -174,7 +174,8 @@ impl Curve {
         if since >= self.next_lazy {
             let begun = Instant::now();
             self.lazy = memory(pid).lazy_free;
-            self.next_lazy = since + (begun.elapsed() * APART).max(SELDOM);
+            self.next_lazy =
+                since + (begun.elapsed() * LAZY_INTERVAL_FACTOR).max(SLOW_POINT_INTERVAL);
         }
         let rss = quick(pid)?;
         let lazy_free = self.lazy.min(rss);
@@ -252,7 +253,7 @@ mod tests {
         }
         let mut curve = Curve::default();
         curve.look(own, Duration::ZERO);
-        curve.look(own, OFTEN);
+        curve.look(own, POINT_INTERVAL);
         assert_eq!(curve.points.len(), 2);
         let rss = quick(own).unwrap();
         assert!(

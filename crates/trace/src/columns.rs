@@ -58,7 +58,7 @@ impl Encoder {
             fill(&mut self.columns, &mut self.known, events, first, shift);
         }
         let bytes = self.columns.iter().map(Vec::len).sum::<usize>();
-        let mut all = Vec::with_capacity(bytes + (COLUMNS + 2) * varint::LONGEST);
+        let mut all = Vec::with_capacity(bytes + (COLUMNS + 2) * varint::BYTES_MAX);
         varint::write(count as u64, &mut all);
         all.push(shift as u8);
         for column in &self.columns {

@@ -23,7 +23,7 @@ pub struct Part {
 }
 
 /// Events of a thread in one chunk.
-const CHUNK: usize = 4096;
+const CHUNK_EVENTS: usize = 4096;
 
 /// Writes a part of a recording. Returns the number of calls in it.
 pub fn cut<R: Read + Seek>(
@@ -119,7 +119,7 @@ fn one<R: Read + Seek, W: Write>(
         }
         let events = threads.entry(thread).or_default();
         events.push(event);
-        if events.len() >= CHUNK {
+        if events.len() >= CHUNK_EVENTS {
             writer.events_of(number, thread, events)?;
             events.clear();
         }

@@ -3,7 +3,7 @@
 //! Stamps give the order of events. Two that lie close together may be the wrong way round, because
 //! times are rounded, or because a clock is not quite the same on all CPUs. [`Lives`] notices that
 //! and mends it: an end without a block waits for its block, and a block that begins where another
-//! lives waits for that one's end. Both wait for [`TOLERANCE`].
+//! lives waits for that one's end. Both wait for [`TOLERANCE_UNITS`].
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ use crate::event::UNIT_NS;
 use crate::hash::Addresses;
 
 /// How far apart events may be that are the wrong way round: 1 µs, in units of the clock.
-pub const TOLERANCE: u64 = 1000 / UNIT_NS;
+pub const TOLERANCE_UNITS: u64 = 1000 / UNIT_NS;
 
 /// Blocks that live, with what the caller knows of each (`B`) and of ends that came early (`E`).
 #[derive(Debug, Clone)]
@@ -54,20 +54,20 @@ impl<B, E> Default for Lives<B, E> {
 }
 
 /// Blocks that wait are looked through when there are this many.
-const MANY: usize = 1024;
+const SWEPT_BLOCKS_MIN: usize = 1024;
 
 impl<B, E> Lives<B, E> {
     /// A block begins. Returns it with its end, if that has come before.
     pub fn begin(&mut self, address: u64, when: u64, block: B) -> Option<(B, E)> {
         if let Some((then, end)) = self.early.remove(&address) {
-            if when.saturating_sub(then) <= TOLERANCE {
+            if when.saturating_sub(then) <= TOLERANCE_UNITS {
                 self.counts.mended += 1;
                 return Some((block, end));
             }
             self.counts.unknown += 1;
         }
         if let Some(old) = self.live.insert(address, block) {
-            if self.overdue.len() >= MANY {
+            if self.overdue.len() >= SWEPT_BLOCKS_MIN {
                 self.forget(when);
             }
             if self.overdue.insert(address, (when, old)).is_some() {
@@ -80,7 +80,7 @@ impl<B, E> Lives<B, E> {
     /// A block ends. Returns it, or none if it has not begun yet.
     pub fn end(&mut self, address: u64, when: u64, end: E) -> Option<(B, E)> {
         if let Some((then, old)) = self.overdue.remove(&address) {
-            if when.saturating_sub(then) <= TOLERANCE {
+            if when.saturating_sub(then) <= TOLERANCE_UNITS {
                 self.counts.mended += 1;
                 return Some((old, end));
             }
@@ -89,7 +89,7 @@ impl<B, E> Lives<B, E> {
         match self.live.remove(&address) {
             Some(block) => Some((block, end)),
             None => {
-                if self.early.len() >= MANY {
+                if self.early.len() >= SWEPT_BLOCKS_MIN {
                     self.forget(when);
                 }
                 if self.early.insert(address, (when, end)).is_some() {
@@ -121,9 +121,9 @@ impl<B, E> Lives<B, E> {
     fn forget(&mut self, now: u64) {
         let before = (self.overdue.len(), self.early.len());
         self.overdue
-            .retain(|_, (then, _)| now.saturating_sub(*then) <= TOLERANCE);
+            .retain(|_, (then, _)| now.saturating_sub(*then) <= TOLERANCE_UNITS);
         self.early
-            .retain(|_, (then, _)| now.saturating_sub(*then) <= TOLERANCE);
+            .retain(|_, (then, _)| now.saturating_sub(*then) <= TOLERANCE_UNITS);
         self.counts.lost += (before.0 - self.overdue.len()) as u64;
         self.counts.unknown += (before.1 - self.early.len()) as u64;
     }
@@ -154,7 +154,10 @@ mod tests {
     fn an_end_just_before_its_begin_is_mended() {
         let mut lives = Lives::<u32, &str>::default();
         assert_eq!(lives.end(16, 100, "early"), None);
-        assert_eq!(lives.begin(16, 100 + TOLERANCE, 7), Some((7, "early")));
+        assert_eq!(
+            lives.begin(16, 100 + TOLERANCE_UNITS, 7),
+            Some((7, "early"))
+        );
         assert!(lives.is_empty());
         assert_eq!(lives.finish().mended, 1);
     }

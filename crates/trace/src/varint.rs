@@ -4,7 +4,7 @@
 use crate::{Error, Result};
 
 /// The longest form of a number.
-pub const LONGEST: usize = 10;
+pub const BYTES_MAX: usize = 10;
 
 #[inline]
 pub fn write(mut value: u64, out: &mut Vec<u8>) {
@@ -19,12 +19,12 @@ pub fn write(mut value: u64, out: &mut Vec<u8>) {
 #[inline]
 pub fn read(bytes: &mut &[u8]) -> Result<u64> {
     let mut value = 0_u64;
-    for index in 0..LONGEST {
+    for index in 0..BYTES_MAX {
         let Some(&byte) = bytes.get(index) else {
             return Err(Error::Damaged("a number ends early"));
         };
         let part = u64::from(byte & 0x7f);
-        if index == LONGEST - 1 && part > 1 {
+        if index == BYTES_MAX - 1 && part > 1 {
             break;
         }
         value |= part << (7 * index);
@@ -55,7 +55,7 @@ mod tests {
         fn numbers_are_read_as_they_were_written(value: u64, signed: i64, rest: Vec<u8>) {
             let mut bytes = Vec::new();
             write(value, &mut bytes);
-            prop_assert!(bytes.len() <= LONGEST);
+            prop_assert!(bytes.len() <= BYTES_MAX);
             bytes.extend(&rest);
             let mut left = &bytes[..];
             prop_assert_eq!(read(&mut left).unwrap(), value);

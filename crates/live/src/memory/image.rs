@@ -5,7 +5,7 @@ use super::{Fields, HEADER_BYTES, Memory, PT_LOAD, PT_NOTE, SEGMENT_BYTES};
 
 const SEGMENTS_MAX: usize = 64;
 /// Bytes of notes that are looked at.
-const NOTES_MAX: u64 = 64 << 10;
+const NOTES_BYTES_MAX: u64 = 64 << 10;
 const NT_GNU_BUILD_ID: u32 = 3;
 const NT_MALLARD_ROOT: u32 = 1;
 const PAGE: u64 = 4096;
@@ -61,7 +61,7 @@ fn parse(copy: Copy<'_>, is_mapped: bool) -> Option<Image> {
         // Addresses count from the first byte of the image.
         let at = segment.u64(16).wrapping_sub(base);
         let place = if is_mapped { at } else { segment.u64(8) };
-        let mut notes = vec![0; segment.u64(32).min(NOTES_MAX) as usize];
+        let mut notes = vec![0; segment.u64(32).min(NOTES_BYTES_MAX) as usize];
         if copy(place, &mut notes).is_some() {
             image.take_notes(at, &notes);
         }

@@ -12,11 +12,11 @@ use super::gate::{Gate, Verdict};
 use super::verdicts::Line;
 
 /// When blocks are looked at, with the risk that each look may take: 5 % together.
-const LOOKS: [(usize, f64); 3] = [(8, 0.01), (14, 0.015), (20, 0.025)];
+const LOOK_BLOCKS_AND_RISKS: [(usize, f64); 3] = [(8, 0.01), (14, 0.015), (20, 0.025)];
 
 /// The most blocks that a check looks at.
 pub const fn most() -> usize {
-    LOOKS[LOOKS.len() - 1].0
+    LOOK_BLOCKS_AND_RISKS[LOOK_BLOCKS_AND_RISKS.len() - 1].0
 }
 
 /// What compares the blocks with the reference, at a risk.
@@ -51,8 +51,12 @@ impl<'a> Looks<'a> {
     /// Looks at the blocks so far if a look is due, or if they are the last. Returns whether they
     /// are enough.
     pub fn enough(&mut self, blocks: &[Block], last: bool) -> bool {
-        let due = LOOKS.iter().position(|(at, _)| blocks.len() == *at);
-        let next = LOOKS.iter().position(|(at, _)| blocks.len() <= *at);
+        let due = LOOK_BLOCKS_AND_RISKS
+            .iter()
+            .position(|(at, _)| blocks.len() == *at);
+        let next = LOOK_BLOCKS_AND_RISKS
+            .iter()
+            .position(|(at, _)| blocks.len() <= *at);
         let Some(look) = due.or(if last { next } else { None }) else {
             return false;
         };
@@ -68,7 +72,7 @@ impl<'a> Looks<'a> {
             let (Some(metric), Some(then)) = (metric, (self.then)(gate)) else {
                 continue;
             };
-            let change = (self.found)(blocks, gate, LOOKS[look].1);
+            let change = (self.found)(blocks, gate, LOOK_BLOCKS_AND_RISKS[look].1);
             *line = change.map(|change| Line {
                 gate: gate.clone(),
                 metric: metric.clone(),
@@ -77,7 +81,7 @@ impl<'a> Looks<'a> {
                 change,
             });
         }
-        self.lines.iter().all(is_decided) || look + 1 == LOOKS.len()
+        self.lines.iter().all(is_decided) || look + 1 == LOOK_BLOCKS_AND_RISKS.len()
     }
 
     /// The line of each gate; an error names one whose metric cannot be compared.

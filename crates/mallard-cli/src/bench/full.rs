@@ -26,7 +26,8 @@ use crate::session::{self, Session};
 use crate::suite::{Command, Place, Program, Real, Reported, Running, SuiteRow, programs};
 use crate::workloads::{self, MAX_ANSWER_BYTES, Workloads};
 
-const _: () = assert!(mallard_measure::MOST_SYSCALLS == mallard_report::suite::MOST_SYSCALLS);
+const _: () =
+    assert!(mallard_measure::COUNTED_SYSCALLS_MAX == mallard_report::suite::EXACT_SYSCALLS_BELOW);
 /// The whole suite on nine allocators then takes about forty minutes.
 const RUNS: Runs = Runs::ByTime {
     least: 5,

@@ -20,9 +20,9 @@ use super::{figures, outside};
 use crate::exit::usage;
 use crate::session;
 
-const DURATION: Duration = Duration::from_secs(30);
+const DEFAULT_DURATION: Duration = Duration::from_secs(30);
 /// A process that uses less of one CPU waits, whatever its samples say.
-const IDLE: f64 = 0.02;
+const IDLE_CPUS: f64 = 0.02;
 
 pub fn run(options: &Options, pid: u32) -> Result<ExitCode> {
     let process = i32::try_from(pid).unwrap_or(0);
@@ -35,7 +35,7 @@ pub fn run(options: &Options, pid: u32) -> Result<ExitCode> {
         bail!("process {pid} belongs to another user; watch it as that user or as root");
     };
     let typed = command_line(pid).unwrap_or_else(|| executable.display().to_string());
-    let until = Instant::now() + options.duration.unwrap_or(DURATION);
+    let until = Instant::now() + options.duration.unwrap_or(DEFAULT_DURATION);
     let enough = || Instant::now() >= until || stop.requested();
     let stops = match options.way {
         None | Some(Way::Perf) => false,
@@ -95,7 +95,7 @@ fn waits_only(d: &mut Diagnosis) {
     let f = &d.figures;
     let busy = (f.user_seconds + f.system_seconds) / f.wall_seconds.max(1e-3);
     let in_memory = |trouble: &Trouble| ["held_back", "pinned"].contains(&trouble.key.as_str());
-    if busy >= IDLE {
+    if busy >= IDLE_CPUS {
         return;
     }
     d.bound = None;

@@ -23,7 +23,7 @@ const MOST_THREADS: usize = 64;
 /// A thread is parked only if it was looked at so often.
 const PARKED_LOOKS: u64 = 20;
 /// CPUs below which a program hardly computes.
-const HARDLY: f64 = 0.2;
+const HARDLY_CPUS: f64 = 0.2;
 
 /// What was seen of a process and, by the samples, of its children.
 #[derive(Debug, Default)]
@@ -317,7 +317,7 @@ impl Seen {
         f.waits = sorted(&self.waiting_inside, busy);
         let (mut outside, mut looks) = (self.waiting_outside.clone(), self.looks);
         let computes = (f.user_seconds + f.system_seconds) / f.wall_seconds.max(1e-3);
-        if computes < HARDLY {
+        if computes < HARDLY_CPUS {
             // A program that hardly computes waits where its threads are parked.
             for (wait, count) in &self.parked {
                 *outside.entry(*wait).or_default() += count;

@@ -30,12 +30,12 @@ pub const RUNS_MAX: u32 = 200;
 /// The time for further runs of a short program.
 pub const FURTHER_RUNS_TIME: Duration = Duration::from_secs(10);
 /// Programs below this are run more often without the probe, for its cost.
-const SHORT: Duration = Duration::from_secs(2);
-const BLOCKS: usize = 3;
+const SHORT_TIME: Duration = Duration::from_secs(2);
+const SHORT_BLOCKS: usize = 3;
 /// The limit of the run that counts system calls, over the time of an ordinary one.
 const COUNTING_LIMIT: Duration = Duration::from_secs(20);
 /// How long a program may take to end when it is asked to.
-const ENDING: Duration = Duration::from_secs(2);
+const END_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What the runs have shown.
 #[derive(Debug)]
@@ -94,7 +94,7 @@ impl Runner<'_> {
             self.serve_plainly(work, &mut runs)?;
         } else if !limited && !self.stop.requested() {
             self.repeat(&mut runs, begun, first, say)?;
-            let blocks = if first < SHORT { BLOCKS } else { 1 };
+            let blocks = if first < SHORT_TIME { SHORT_BLOCKS } else { 1 };
             say("running without the probe");
             for _ in 0..blocks {
                 if !self.stop.requested() {
@@ -367,7 +367,7 @@ pub fn ends(pid: u32) -> bool {
     // It may have ended meanwhile.
     let _ = rustix::process::kill_process(process, rustix::process::Signal::TERM);
     let asked = Instant::now();
-    while asked.elapsed() < ENDING {
+    while asked.elapsed() < END_TIMEOUT {
         if !mallard_observe::proc::is_alive(pid as i32) {
             return true;
         }

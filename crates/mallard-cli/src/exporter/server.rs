@@ -1,9 +1,9 @@
 //! HTTP: takes connections and lets [`Site`] answer.
 //!
 //! One thread runs all connections, and a few more make the answers. A client can cost no more than
-//! its connection: there are [`CONNECTIONS`] at once, each with one request, whose head must come
-//! within [`HEAD_TIME`] and whose answer must be taken within [`CONNECTION_TIME`]. Further clients
-//! wait in the system's queue.
+//! its connection: there are [`CONNECTIONS_MAX`] at once, each with one request, whose head must
+//! come within [`HEAD_TIMEOUT`] and whose answer must be taken within [`CONNECTION_TIMEOUT`].
+//! Further clients wait in the system's queue.
 
 use std::convert::Infallible;
 use std::net::TcpListener;
@@ -26,19 +26,19 @@ use tokio::time::{sleep, timeout};
 use super::answer::{Answer, Question, SYMBOL};
 use super::site::Site;
 
-const CONNECTIONS: usize = 64;
+const CONNECTIONS_MAX: usize = 64;
 /// Bytes of a request's head.
-const HEAD_BYTES: usize = 16 << 10;
+const HEAD_BYTES_MAX: usize = 16 << 10;
 /// Bytes of what a request carries: 50,000 addresses.
-const BODY_BYTES: usize = 1 << 20;
-const HEAD_TIME: Duration = Duration::from_secs(5);
-const CONNECTION_TIME: Duration = Duration::from_secs(60);
+const BODY_BYTES_MAX: usize = 1 << 20;
+const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
 /// Threads that make answers.
-const ANSWERERS: usize = 8;
+const ANSWER_THREADS_MAX: usize = 8;
 /// Profiles that are read and get names at the same time; further requests wait.
-const PROFILES: usize = 2;
+const PROFILES_MAX: usize = 2;
 /// The pause after a failure to take a connection: there may be too many open files.
-const PAUSE: Duration = Duration::from_millis(100);
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Serves until the process is ended.
 ///
@@ -47,7 +47,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub fn serve(listener: TcpListener, site: Site) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .max_blocking_threads(ANSWERERS)
+        .max_blocking_threads(ANSWER_THREADS_MAX)
         .build()
         .context("cannot start to serve")?;
     runtime.block_on(accept(listener, Arc::new(site)))
@@ -56,18 +56,18 @@ pub fn serve(listener: TcpListener, site: Site) -> Result<()> {
 async fn accept(listener: TcpListener, site: Arc<Site>) -> Result<()> {
     listener.set_nonblocking(true)?;
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    let room = Arc::new(Semaphore::new(CONNECTIONS));
-    let profiles = Arc::new(Semaphore::new(PROFILES));
+    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let profiles = Arc::new(Semaphore::new(PROFILES_MAX));
     loop {
         let place = Arc::clone(&room).acquire_owned().await?;
         let Ok((stream, _)) = listener.accept().await else {
-            sleep(PAUSE).await;
+            sleep(RETRY_INTERVAL).await;
             continue;
         };
         let (site, profiles) = (Arc::clone(&site), Arc::clone(&profiles));
         task::spawn(async move {
             // A client that is too slow is the client's failure.
-            let _ = timeout(CONNECTION_TIME, connection(stream, site, profiles)).await;
+            let _ = timeout(CONNECTION_TIMEOUT, connection(stream, site, profiles)).await;
             drop(place);
         });
     }
@@ -80,8 +80,8 @@ async fn connection(stream: TcpStream, site: Arc<Site>, profiles: Arc<Semaphore>
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIME)
-        .max_buf_size(HEAD_BYTES)
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(HEAD_BYTES_MAX)
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service)
         .await;
@@ -95,7 +95,7 @@ async fn respond(
     profiles: &Semaphore,
 ) -> Response<Full<Bytes>> {
     let Some(question) = question(request).await else {
-        let why = format!("the body is longer than {BODY_BYTES} bytes, or no text");
+        let why = format!("the body is longer than {BODY_BYTES_MAX} bytes, or no text");
         return response(Answer::failure(StatusCode::PAYLOAD_TOO_LARGE, why));
     };
     let place = match question.is_profile() {
@@ -129,7 +129,7 @@ async fn question(request: Request<Incoming>) -> Option<Question> {
         body: String::new(),
     };
     if question.is_post && question.path.ends_with(SYMBOL) {
-        let body = Limited::new(request.into_body(), BODY_BYTES)
+        let body = Limited::new(request.into_body(), BODY_BYTES_MAX)
             .collect()
             .await;
         question.body = String::from_utf8(body.ok()?.to_bytes().into()).ok()?;

@@ -23,10 +23,10 @@ use super::{Options, SearchOptions, present};
 use crate::choice::{self, Choice};
 
 /// The pause between two looks at whether the program has ended.
-const TICK: Duration = Duration::from_millis(2);
+const END_CHECK_INTERVAL: Duration = Duration::from_millis(2);
 /// The time between two readings of the whole profile, and its share of what a reading takes.
-const READ_EVERY: Duration = Duration::from_millis(500);
-const READ_SHARE: u32 = 20;
+const READ_INTERVAL_MIN: Duration = Duration::from_millis(500);
+const READ_INTERVAL_FACTOR: u32 = 20;
 
 /// A program that ran to its end.
 pub struct Ended {
@@ -101,9 +101,9 @@ impl Watch for Profiles {
             None => {}
         }
         let pause = if self.last.is_some() {
-            READ_EVERY.max(begin.elapsed() * READ_SHARE)
+            READ_INTERVAL_MIN.max(begin.elapsed() * READ_INTERVAL_FACTOR)
         } else {
-            READ_EVERY / 10
+            READ_INTERVAL_MIN / 10
         };
         self.next = Some(Instant::now() + pause);
     }
@@ -160,7 +160,7 @@ fn wait(child: &mut Child, watch: &mut dyn Watch) -> Result<ExitStatus> {
             return Ok(status);
         }
         watch.look(child.id());
-        thread::sleep(TICK);
+        thread::sleep(END_CHECK_INTERVAL);
     }
 }
 

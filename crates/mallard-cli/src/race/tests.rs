@@ -150,11 +150,17 @@ fn the_progress_reaches_its_end_whatever_number_of_runs_was_expected() {
 fn a_short_run_with_much_memory_is_hurt_if_memory_goes_back_meanwhile() {
     let [short, long] = [10, 2_000].map(Duration::from_millis);
     let (none, much) = (Duration::MAX, 32 << 20);
-    assert!(is_hurt(short, none, LONG, much));
-    assert!(!is_hurt(short, none, LONG, 1 << 20), "it got no such pages");
-    assert!(!is_hurt(long, none, LONG, much), "the next would be too");
+    assert!(is_hurt(short, none, LONG_RUN_TIME, much));
     assert!(
-        is_hurt(long, short, LONG, much),
+        !is_hurt(short, none, LONG_RUN_TIME, 1 << 20),
+        "it got no such pages"
+    );
+    assert!(
+        !is_hurt(long, none, LONG_RUN_TIME, much),
+        "the next would be too"
+    );
+    assert!(
+        is_hurt(long, short, LONG_RUN_TIME, much),
         "it may have taken longer because of that"
     );
 }
@@ -184,7 +190,7 @@ fn a_run_is_repeated_while_memory_goes_back_but_not_for_ever() {
     fn always() -> u64 {
         REPORTS.fetch_add(1, Ordering::Relaxed)
     }
-    assert_eq!(repeated(32, always), (2, 2 * (TRIES - 1)));
+    assert_eq!(repeated(32, always), (2, 2 * (TRIES_MAX - 1)));
     assert_eq!(repeated(1, always), (2, 0), "it gets no such pages");
     assert_eq!(repeated(32, || 7), (2, 0));
 }

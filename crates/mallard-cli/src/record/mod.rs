@@ -33,7 +33,7 @@ use options::Options;
 
 const CHUNK_BYTES: u64 = mallard_observe::chunks::CHUNK_BYTES as u64;
 /// How long a program may take to end after the user's signal, or ours.
-const ENDING: Duration = Duration::from_secs(5);
+const END_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub fn run(options: &Options) -> Result<ExitCode> {
     if let Some(service) = options.subject.service()? {
@@ -262,7 +262,7 @@ fn record(
         }
         let asked = patience.get().unwrap_or_else(Instant::now);
         patience.set(Some(asked));
-        asked.elapsed() >= ENDING
+        asked.elapsed() >= END_TIMEOUT
     };
     let (outcome, file) = drain.until_end_of(id, limits, enough, |_, _| {});
     let ended_by_us = matches!(outcome.ended, Ended::Time | Ended::Stopped);
@@ -287,7 +287,7 @@ fn end(child: &mut Child) -> io::Result<()> {
     }
     let asked = Instant::now();
     while child.try_wait()?.is_none() {
-        if asked.elapsed() >= ENDING {
+        if asked.elapsed() >= END_TIMEOUT {
             return child.kill();
         }
         std::thread::sleep(Duration::from_millis(10));

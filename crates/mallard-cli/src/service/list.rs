@@ -30,7 +30,7 @@ pub struct Options {
     pub trial: bool,
 
     /// How long the load takes
-    #[arg(long, value_name = "N", default_value_t = mallard_service::file::SECONDS)]
+    #[arg(long, value_name = "N", default_value_t = mallard_service::file::LOAD_SECONDS)]
     pub seconds: u32,
 
     #[command(flatten)]

@@ -113,7 +113,7 @@ impl Subject {
 
     /// The seconds of a load.
     pub fn seconds(&self) -> u32 {
-        self.seconds.unwrap_or(file::SECONDS)
+        self.seconds.unwrap_or(file::LOAD_SECONDS)
     }
 
     /// The seconds of a load that may take `time` (`--for`).

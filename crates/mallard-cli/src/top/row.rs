@@ -34,7 +34,7 @@ pub struct Row {
 
 /// CPU time with which figures become doubtful: a process publishes several times a second, unless
 /// its threads do nothing, or only ever find what they need in their caches.
-const DOUBTFUL: Duration = Duration::from_secs(1);
+const DOUBTFUL_CPU_TIME: Duration = Duration::from_secs(1);
 
 impl Row {
     pub fn pid(&self) -> u32 {
@@ -55,7 +55,7 @@ impl Row {
 
     /// Whether the process may have other figures by now than those that it published.
     pub fn is_doubtful(&self) -> bool {
-        self.cpu >= DOUBTFUL
+        self.cpu >= DOUBTFUL_CPU_TIME
     }
 }
 

@@ -25,7 +25,7 @@ use super::unread;
 use crate::request;
 
 /// How long a request may hold up the screen.
-const PATIENCE: Duration = Duration::from_millis(1500);
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(1500);
 
 pub fn run(options: &Options) -> Result<ExitCode> {
     let mut top = Top::new(options);
@@ -277,7 +277,7 @@ impl<'o> Top<'o> {
         let Some(reader) = self.watch.scanner().reader(pid) else {
             return;
         };
-        self.message = match reader.ask(request, consent, PATIENCE) {
+        self.message = match reader.ask(request, consent, ANSWER_TIMEOUT) {
             Ok(()) => format!("process {pid} {}", request::done(request)),
             Err(error) => error.to_string(),
         };

@@ -18,7 +18,7 @@ use super::columns::{bytes, count, percent};
 use crate::profile::source::{self, Names};
 
 /// The time between the end of a look and the next one.
-const PAUSE: Duration = Duration::from_secs(2);
+const LOOK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// What is known of the sites of one process.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ impl Sites {
                     };
                     self.names = names;
                     self.pending = None;
-                    self.next = Instant::now() + PAUSE;
+                    self.next = Instant::now() + LOOK_INTERVAL;
                 }
                 Err(TryRecvError::Empty) => {}
                 Err(TryRecvError::Disconnected) => self.pending = None,

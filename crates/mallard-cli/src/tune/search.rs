@@ -74,18 +74,18 @@ pub struct Outcome {
 }
 
 /// An improvement below this is not worth a change.
-pub const WORTH: f64 = 0.02;
+pub const IMPROVEMENT_MIN: f64 = 0.02;
 /// A value drops out if it is worse than the best by more than this many standard errors.
-const BEHIND: f64 = 2.5;
-const FAR_BEHIND: f64 = 4.0;
+const BEHIND_ERRORS: f64 = 2.5;
+const FAR_BEHIND_ERRORS: f64 = 4.0;
 /// Random settings of a block, besides the default.
-const DRAWN: usize = 5;
+const DRAWN_A_BLOCK: usize = 5;
 const BLOCKS_A_ROUND: usize = 4;
 /// More random settings do not change the choice.
-const MOST_DRAWN: usize = 400;
+const DRAWN_MAX: usize = 400;
 /// Values that cannot differ by more than this need no more runs.
-const FINE: f64 = 0.003;
-const CONFIRMED: (usize, usize) = (8, 20);
+const FINE_ERROR: f64 = 0.003;
+const CONFIRMED_BLOCKS: (usize, usize) = (8, 20);
 
 pub struct Search<'a, L: Lab> {
     lab: &'a mut L,
@@ -206,8 +206,8 @@ impl<L: Lab> Search<'_, L> {
 
     /// The blocks that show an improvement that is worth a change, within what is reasonable.
     fn confirmed_blocks(&self) -> usize {
-        let needed = (2.8 * std::f64::consts::SQRT_2 * self.noise() / WORTH).powi(2);
-        (needed.ceil() as usize).clamp(CONFIRMED.0, CONFIRMED.1)
+        let needed = (2.8 * std::f64::consts::SQRT_2 * self.noise() / IMPROVEMENT_MIN).powi(2);
+        (needed.ceil() as usize).clamp(CONFIRMED_BLOCKS.0, CONFIRMED_BLOCKS.1)
     }
 
     /// The noise of a run, from all blocks so far.
@@ -263,7 +263,8 @@ impl<L: Lab> Search<'_, L> {
             alive.retain(|base| {
                 let behind = fit.gain(&knob, &best, &base.0);
                 // The control stays: every block needs it.
-                base.0 == first.0 || behind.is_some_and(|(gain, error)| gain <= BEHIND * error)
+                base.0 == first.0
+                    || behind.is_some_and(|(gain, error)| gain <= BEHIND_ERRORS * error)
             });
             if (alive.len() == 1 || self.lab.spent() > limit) && round > 0 {
                 break;
@@ -313,7 +314,7 @@ impl<L: Lab> Search<'_, L> {
                 .filter(|(index, value)| {
                     let setting = default.with(&whole, value);
                     let far = fit.gain(&name_knob(), &default.shown(), &setting.shown());
-                    let is_far = far.is_some_and(|(gain, error)| gain > FAR_BEHIND * error);
+                    let is_far = far.is_some_and(|(gain, error)| gain > FAR_BEHIND_ERRORS * error);
                     *index == 0 || !(self.broken.contains(&setting) || is_far || far.is_none())
                 })
                 .map(|(_, value)| value.clone())
@@ -334,17 +335,18 @@ impl<L: Lab> Search<'_, L> {
         let mut decks: BTreeMap<String, Vec<String>> = BTreeMap::new();
         let (mut drawn, mut round) = (0, 0);
         let mut fit = self.fit(default, knobs);
-        while alive.values().any(|values| values.len() > 1) && drawn < MOST_DRAWN {
-            let pruning = prune::PRUNING_BLOCKS * (knobs.len().min(prune::MOST_DOUBTFUL) + 2);
-            if self.runs_left() < BLOCKS_A_ROUND * (DRAWN + 1) + pruning {
+        while alive.values().any(|values| values.len() > 1) && drawn < DRAWN_MAX {
+            let pruning =
+                prune::PRUNING_BLOCKS * (knobs.len().min(prune::DOUBTFUL_OPTIONS_MAX) + 2);
+            if self.runs_left() < BLOCKS_A_ROUND * (DRAWN_A_BLOCK + 1) + pruning {
                 break;
             }
             for _ in 0..BLOCKS_A_ROUND {
                 let mut settings = vec![default.clone()];
-                for _ in 0..DRAWN {
+                for _ in 0..DRAWN_A_BLOCK {
                     settings.push(self.random(default, knobs, &alive, &mut decks));
                 }
-                drawn += DRAWN;
+                drawn += DRAWN_A_BLOCK;
                 self.block(&settings)?;
             }
             round += 1;
@@ -418,8 +420,8 @@ fn narrow(
     let mut fine = true;
     values.retain(|value| match fit.gain(knob, &best, value) {
         Some((gain, error)) => {
-            let stays = *value == best || gain <= BEHIND * error;
-            fine &= !stays || *value == best || error < FINE;
+            let stays = *value == best || gain <= BEHIND_ERRORS * error;
+            fine &= !stays || *value == best || error < FINE_ERROR;
             stays
         }
         None => true,

@@ -8,7 +8,7 @@ use mallard_statistics::Comparison;
 
 use super::lab;
 use super::objective::{self, Goal};
-use super::search::{self, Block, Outcome, WORTH};
+use super::search::{self, Block, IMPROVEMENT_MIN, Outcome};
 use super::space::{self, Setting};
 use crate::folder::Folder;
 use crate::machine;
@@ -153,10 +153,10 @@ impl Found<'_> {
                     self.named(&self.control)
                 )
             }
-            None if outcome.smallest <= WORTH => format!(
+            None if outcome.smallest <= IMPROVEMENT_MIN => format!(
                 "Keep {}: nothing is better by {:.0} % or more; {} % would have been seen.",
                 self.named(&self.control),
-                WORTH * 100.0,
+                IMPROVEMENT_MIN * 100.0,
                 percent(outcome.smallest)
             ),
             // What is smaller would not have been seen, so nothing is said about it.

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::place::{Place, outcome};
 
 /// Blocks of the program have at least this size; those of the replay itself are smaller.
-const LEAST: u64 = 5000;
+const BLOCK_BYTES_MIN: u64 = 5000;
 
 /// One line of `trace dump`.
 #[derive(Clone, Copy)]
@@ -192,15 +192,24 @@ fn program(place: &Place) -> PathBuf {
 fn forked_processes_do_with_inherited_blocks_what_was_recorded() {
     let place = Place::new();
     let program = program(&place);
-    assert_eq!(assert_same_again(&place, &program, &["heap"], LEAST), 4);
-    assert_eq!(assert_same_again(&place, &program, &["tree"], LEAST), 3);
+    assert_eq!(
+        assert_same_again(&place, &program, &["heap"], BLOCK_BYTES_MIN),
+        4
+    );
+    assert_eq!(
+        assert_same_again(&place, &program, &["tree"], BLOCK_BYTES_MIN),
+        3
+    );
 }
 
 #[test]
 fn a_thread_forks_while_others_allocate() {
     let place = Place::new();
     let program = program(&place);
-    assert_eq!(assert_same_again(&place, &program, &["thread"], LEAST), 4);
+    assert_eq!(
+        assert_same_again(&place, &program, &["thread"], BLOCK_BYTES_MIN),
+        4
+    );
 }
 
 #[test]
@@ -221,7 +230,7 @@ fn python_forks() {
                   del kept[::3]\n\
                   for child in range(2): os.wait()\n";
     // Python's own pools serve small requests, and its large ones are malloc's.
-    let calls = assert_same_again(&place, python, &["-S", "-c", script], LEAST);
+    let calls = assert_same_again(&place, python, &["-S", "-c", script], BLOCK_BYTES_MIN);
     assert_eq!(calls, 3);
 }
 

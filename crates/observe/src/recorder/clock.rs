@@ -17,7 +17,7 @@ pub struct Clock {
 }
 
 /// How long the counter's rate is measured.
-const MEASURED: Duration = Duration::from_millis(20);
+const RATE_TIME: Duration = Duration::from_millis(20);
 
 impl Clock {
     /// The time-stamp counter where the kernel itself uses it, because then it is the same on all
@@ -33,7 +33,7 @@ impl Clock {
             };
         }
         let (ticks, time) = (tsc(), monotonic());
-        thread::sleep(MEASURED);
+        thread::sleep(RATE_TIME);
         let (ticks, time) = (tsc() - ticks, monotonic() - time);
         Clock {
             monotonic: false,

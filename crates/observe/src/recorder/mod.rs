@@ -32,14 +32,14 @@ use crate::segments::{self, Segment};
 const SEGMENTS_EVERY: Duration = Duration::from_millis(10);
 const MEMORY_EVERY: Duration = Duration::from_millis(100);
 /// Samples of memory in one chunk of the file.
-const SAMPLES: usize = 100;
+const CHUNK_SAMPLES: usize = 100;
 /// The drain sleeps this long if it has found nothing to do. A thread that records ten million
 /// events a second fills five chunks of hundreds meanwhile.
-const PAUSE: Duration = Duration::from_millis(2);
+const IDLE_INTERVAL: Duration = Duration::from_millis(2);
 /// A chunk that waits for an earlier one of its thread does so for this many looks.
-const PATIENCE: u32 = 3;
+const HELD_LOOKS_MAX: u32 = 3;
 /// How long a record may take from its stamp to its chunk.
-const SETTLING: Duration = Duration::from_millis(5);
+const SETTLE_TIME: Duration = Duration::from_millis(5);
 
 /// When to end, besides the end of the program.
 #[derive(Debug, Clone, Copy, Default)]
@@ -171,7 +171,7 @@ impl<'a, W: Write> Drain<'a, W> {
                 break Ended::Stopped;
             }
             if emptied == 0 {
-                thread::sleep(PAUSE);
+                thread::sleep(IDLE_INTERVAL);
             }
         };
         self.end.seconds = begun.elapsed().as_secs_f64();
@@ -185,7 +185,7 @@ impl<'a, W: Write> Drain<'a, W> {
             for source in &self.sources {
                 source.pool.stop();
             }
-            thread::sleep(SETTLING);
+            thread::sleep(SETTLE_TIME);
         }
         if !matches!(ended, Ended::Refused(_))
             && let Err(error) = self.finish_sources()
@@ -363,7 +363,7 @@ impl<'a, W: Write> Drain<'a, W> {
         for (_, index) in found {
             let (thread, serial, _) = pool.place(index);
             let waits = held.entry(index).or_insert(0);
-            if !last && !threads.is_next(thread, serial) && *waits < PATIENCE {
+            if !last && !threads.is_next(thread, serial) && *waits < HELD_LOOKS_MAX {
                 *waits += 1;
                 continue;
             }
@@ -395,7 +395,7 @@ impl<'a, W: Write> Drain<'a, W> {
                 });
             }
         }
-        if self.samples.len() >= SAMPLES {
+        if self.samples.len() >= CHUNK_SAMPLES {
             // A file that cannot be written is noticed by the next chunk.
             let _ = self.writer.memory(&self.samples);
             self.samples.clear();

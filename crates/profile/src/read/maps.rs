@@ -35,13 +35,13 @@ pub fn all(text: &str) -> Result<Vec<(Mapping, bool)>, (usize, String)> {
 
 /// The start of a text, for an error's line.
 pub fn shown(text: &str) -> String {
-    const MOST: usize = 60;
+    const SHOWN_CHARS_MAX: usize = 60;
     let printable: String = text
         .chars()
-        .take(MOST)
+        .take(SHOWN_CHARS_MAX)
         .flat_map(char::escape_debug)
         .collect();
-    let more = if text.chars().count() > MOST {
+    let more = if text.chars().count() > SHOWN_CHARS_MAX {
         "…"
     } else {
         ""

@@ -12,7 +12,7 @@ use crate::stats::{self, Spread, Standing};
 use crate::units::{self, TimeUnit};
 
 /// More runs of a row than this are not told apart in a picture: quantiles stand for them.
-const MOST_RUNS: usize = 60;
+const DRAWN_RUNS_MAX: usize = 60;
 
 /// One plot.
 pub struct Chart<'a> {
@@ -155,7 +155,7 @@ impl Measure {
     ) -> Option<Chart<'a>> {
         let standings: Vec<Vec<Standing>> =
             e.rows.iter().map(|row| stats::standings(e, row)).collect();
-        let most = MOST_RUNS.min(MOST_POINTS / e.rows.len().max(1)).max(2);
+        let most = DRAWN_RUNS_MAX.min(MOST_POINTS / e.rows.len().max(1)).max(2);
         let points = |name: &str| -> Vec<Point> {
             let mine = standings.iter().enumerate().filter_map(|(row, all)| {
                 let standing = all.iter().find(|s| s.allocator == name)?;
@@ -235,8 +235,8 @@ impl Measure {
 /// The 95 % interval of the middle of some sorted runs; none if they are too few.
 fn interval(runs: &[f64]) -> Option<(f64, f64)> {
     // Beyond this, the exact interval takes long, and that of the median's ranks is as good.
-    const EXACT: usize = 200;
-    if runs.len() > EXACT {
+    const EXACT_RUNS_MAX: usize = 200;
+    if runs.len() > EXACT_RUNS_MAX {
         let half = 0.98 * (runs.len() as f64).sqrt();
         let at = |rank: f64| runs[(rank.round().max(0.0) as usize).min(runs.len() - 1)];
         let middle = (runs.len() - 1) as f64 / 2.0;

@@ -258,7 +258,7 @@ fn output(output: Output, cell: &Cell) -> Markup {
 }
 
 /// A page has at most this many lines of single runs; the JSON file has all.
-const MOST_RUNS: usize = 1200;
+const RUN_LINES_MAX: usize = 1200;
 
 /// The number of all runs, and how many of each cell are listed if at most so many may be.
 fn shown(e: &Experiment, most: usize) -> (usize, usize) {
@@ -277,7 +277,7 @@ fn shown(e: &Experiment, most: usize) -> (usize, usize) {
 
 /// Every run of an experiment, collapsed; the first of them, if there are very many.
 pub fn every_run(e: &Experiment, experiments: usize, palette: &Palette) -> Markup {
-    let most = MOST_RUNS / experiments.max(1);
+    let most = RUN_LINES_MAX / experiments.max(1);
     let cells = || {
         e.rows
             .iter()

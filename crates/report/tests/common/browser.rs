@@ -12,7 +12,7 @@ use tungstenite::stream::MaybeTlsStream;
 use tungstenite::{Message, WebSocket};
 
 /// Long enough for a busy machine; a browser that takes longer hangs.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The browser on this machine, if any.
 fn find() -> Option<PathBuf> {
@@ -88,7 +88,7 @@ impl Browser {
         let (socket, _) = tungstenite::connect(&address).expect("the browser's debugging socket");
         if let MaybeTlsStream::Plain(stream) = socket.get_ref() {
             stream
-                .set_read_timeout(Some(PATIENCE))
+                .set_read_timeout(Some(TIMEOUT))
                 .expect("a time limit on the socket");
         }
         let mut browser = Browser {
@@ -231,7 +231,7 @@ impl Drop for Browser {
         let _ = self.process.kill();
         let _ = self.process.wait();
         let begun = Instant::now();
-        while others.iter().any(is_alive) && begun.elapsed() < PATIENCE {
+        while others.iter().any(is_alive) && begun.elapsed() < TIMEOUT {
             std::thread::sleep(Duration::from_millis(5));
         }
         // A process that left the others may write once more.

@@ -9,7 +9,7 @@ use crate::Result;
 use crate::event::Kind;
 
 /// Blocks get addresses of their own, which are used again.
-const SPACING: u64 = 4096;
+const SPACING_BYTES: u64 = 4096;
 /// All events are of one thread.
 const THREAD: u64 = 0;
 /// The most kinds of allocations that a file may tell.
@@ -18,7 +18,7 @@ const MOST_KINDS: usize = 1 << 26;
 pub fn read<W: Write>(from: impl BufRead, sink: &mut Sink<W>) -> Result<()> {
     let mut sizes: Vec<u64> = Vec::new();
     let mut live: Vec<Vec<u64>> = Vec::new();
-    let (mut free, mut next) = (Vec::new(), SPACING);
+    let (mut free, mut next) = (Vec::new(), SPACING_BYTES);
     let mut found = false;
     lines(from, |at, line| {
         let mut words = line.split_whitespace();
@@ -53,8 +53,8 @@ pub fn read<W: Write>(from: impl BufRead, sink: &mut Sink<W>) -> Result<()> {
         found = true;
         if what == "+" {
             let address = free.pop().unwrap_or_else(|| {
-                next += SPACING;
-                next - SPACING
+                next += SPACING_BYTES;
+                next - SPACING_BYTES
             });
             live[kind].push(address);
             return sink.push(THREAD, Kind::Malloc, address, sizes[kind]);

@@ -19,15 +19,15 @@ pub const MAGIC: [u8; 7] = *b"memray\0";
 pub const LZ4: [u8; 4] = [0x04, 0x22, 0x4d, 0x18];
 const VERSION: u32 = 13;
 /// The most bytes of a name, and of anything else that is passed over.
-const LONGEST: u64 = 1 << 24;
+const ITEM_BYTES_MAX: u64 = 1 << 24;
 /// Addresses that were used last; an index of that number means that none of them is meant.
-const RECENT: usize = 15;
+const RECENT_ADDRESSES: usize = 15;
 
 pub fn read<W: Write>(from: impl BufRead, sink: &mut Sink<W>) -> Result<()> {
     let mut file = File {
         from,
         last_address: 0,
-        recent: [0; RECENT],
+        recent: [0; RECENT_ADDRESSES],
         has_native: false,
     };
     file.head()?;
@@ -59,7 +59,7 @@ enum Record {
 struct File<R> {
     from: R,
     last_address: u64,
-    recent: [u64; RECENT],
+    recent: [u64; RECENT_ADDRESSES],
     /// Whether allocations have the number of a stack of native code.
     has_native: bool,
 }
@@ -198,7 +198,7 @@ impl<R: BufRead> File<R> {
         let delta = (zigzag >> 1) ^ (zigzag & 1).wrapping_neg();
         self.last_address = self.last_address.wrapping_add(delta);
         let address = self.last_address << 3;
-        self.recent.copy_within(..RECENT - 1, 1);
+        self.recent.copy_within(..RECENT_ADDRESSES - 1, 1);
         self.recent[0] = address;
         Ok(address)
     }
@@ -218,10 +218,12 @@ impl<R: BufRead> File<R> {
     /// Passes a text over, up to its zero; returns its length.
     fn text(&mut self) -> Result<u64> {
         let mut bytes = Vec::new();
-        (&mut self.from).take(LONGEST).read_until(0, &mut bytes)?;
+        (&mut self.from)
+            .take(ITEM_BYTES_MAX)
+            .read_until(0, &mut bytes)?;
         match bytes.pop() {
             Some(0) => Ok(bytes.len() as u64),
-            Some(_) if bytes.len() as u64 + 1 == LONGEST => {
+            Some(_) if bytes.len() as u64 + 1 == ITEM_BYTES_MAX => {
                 Err(Error::Damaged("a text without end"))
             }
             _ => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
@@ -229,7 +231,7 @@ impl<R: BufRead> File<R> {
     }
 
     fn skip(&mut self, length: u64) -> Result<()> {
-        if length > LONGEST {
+        if length > ITEM_BYTES_MAX {
             return Err(Error::Damaged("a table of lines without end"));
         }
         let skipped = io::copy(&mut (&mut self.from).take(length), &mut io::sink())?;

@@ -128,9 +128,9 @@ pub fn import(
 }
 
 /// Events of one thread in one chunk.
-const CHUNK: usize = 4096;
+const CHUNK_EVENTS: usize = 4096;
 /// From one event to the next where a file has no times: a microsecond.
-const STEP: u64 = 1000 / UNIT_NS;
+const STEP_UNITS: u64 = 1000 / UNIT_NS;
 
 /// Takes the events of an import in their order.
 struct Sink<W: Write> {
@@ -176,7 +176,7 @@ impl<W: Write> Sink<W> {
         size: u64,
         align: u8,
     ) -> Result<()> {
-        self.now += STEP;
+        self.now += STEP_UNITS;
         let numbers = &mut self.numbers;
         let (number, events) = self.threads.entry(thread).or_insert_with(|| {
             *numbers += 1;
@@ -186,7 +186,7 @@ impl<W: Write> Sink<W> {
             align,
             ..Event::new(self.now, kind, address, size)
         });
-        if events.len() >= CHUNK {
+        if events.len() >= CHUNK_EVENTS {
             self.writer.events_of(1, *number, events)?;
             events.clear();
         }

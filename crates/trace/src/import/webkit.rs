@@ -10,7 +10,7 @@ use crate::{Error, Result};
 
 const OP_BYTES: usize = 24;
 /// Slots become addresses: one a page, so that blocks never overlap.
-const SPACING: u64 = 4096;
+const SPACING_BYTES: u64 = 4096;
 
 pub fn read<W: Write>(mut from: impl BufRead, sink: &mut Sink<W>) -> Result<()> {
     let mut op = [0; OP_BYTES];
@@ -30,7 +30,7 @@ pub fn read<W: Write>(mut from: impl BufRead, sink: &mut Sink<W>) -> Result<()> 
                 "an operation has an impossible slot or size",
             ));
         }
-        let address = (slot + 1) * SPACING;
+        let address = (slot + 1) * SPACING_BYTES;
         match code {
             0 => {
                 live.insert(slot, ());

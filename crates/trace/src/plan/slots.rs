@@ -11,10 +11,10 @@
 
 use std::collections::VecDeque;
 
-use crate::life::TOLERANCE;
+use crate::life::TOLERANCE_UNITS;
 
 /// The slots of blocks from other threads that a thread keeps.
-const KEPT: usize = 16;
+const KEPT_SLOTS_MAX: usize = 16;
 /// A slot is for everybody when so many others were freed after it: this many, or a share of all
 /// blocks that live. The replay may run ahead by as many blocks.
 const LEAST_BEHIND: u64 = 16;
@@ -85,7 +85,7 @@ impl Slots {
     /// The block of a slot ends at `when`; `elsewhere` if another thread has allocated it.
     pub fn give_back(&mut self, slot: u32, own: &mut Vec<u32>, elsewhere: bool, when: u64) {
         self.live -= 1;
-        if !elsewhere || own.len() < KEPT {
+        if !elsewhere || own.len() < KEPT_SLOTS_MAX {
             own.push(slot);
         } else {
             self.freed += 1;
@@ -111,7 +111,7 @@ impl Slots {
     fn age(&mut self, when: u64) {
         let behind = (self.live / BEHIND).max(LEAST_BEHIND);
         while let Some(&(slot, freed, then)) = self.young.front() {
-            if self.freed - freed < behind || when.saturating_sub(then) <= 2 * TOLERANCE {
+            if self.freed - freed < behind || when.saturating_sub(then) <= 2 * TOLERANCE_UNITS {
                 break;
             }
             self.young.pop_front();
@@ -131,7 +131,7 @@ mod tests {
         let mut queue = VecDeque::new();
         let mut last = std::collections::HashMap::new();
         let mut waited = 0;
-        for when in (0..100_000).map(|index| index * 10 * TOLERANCE) {
+        for when in (0..100_000).map(|index| index * 10 * TOLERANCE_UNITS) {
             let place = slots.take(&mut one, when, u32::MAX).unwrap();
             let before = last.insert(place.slot, place.number).unwrap_or(0);
             assert_eq!(place.number, before + 1);

@@ -20,7 +20,7 @@ const REQUESTS_OF_FIGURE: f64 = 5_000.0;
 const CONFIG: &str = input!("nginx.conf");
 const SCRIPT: &str = input!("wrk.lua");
 /// wrk accepts only whole seconds, so a shorter run is interrupted.
-const QUICK: Duration = Duration::from_millis(300);
+const QUICK_TIME: Duration = Duration::from_millis(300);
 
 /// The server and its latest port.
 #[derive(Debug)]
@@ -144,11 +144,11 @@ impl Real for Nginx {
 
         let address = format!("http://127.0.0.1:{port}");
         let arguments = ["-t", "1", "-c", "32", "-d", "1", "-s", "wrk.lua", &address];
-        let limit = place.quick.then_some(QUICK);
+        let limit = place.quick.then_some(QUICK_TIME);
         let reported = server::answer_within("wrk", &place.folder, &arguments, limit)?;
         let load = Load::read(&reported).ok_or("wrk did not print its figures")?;
         let full = Memory::of(server.pid)?;
-        std::thread::sleep(server::PAUSE);
+        std::thread::sleep(server::IDLE_TIME);
         let idle = Memory::of(server.pid)?;
         server::quit(server.pid);
         if load.errors > 0.0 {

@@ -131,7 +131,7 @@ impl Real for Redis {
         }
         let full = Memory::of(server.pid)?;
         ask(&["FLUSHALL"])?;
-        std::thread::sleep(server::PAUSE);
+        std::thread::sleep(server::IDLE_TIME);
         let empty = Memory::of(server.pid)?;
 
         self.check(&ask(&["EVAL", CHECK, "0"])?)?;

@@ -13,11 +13,11 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::installed;
 
 /// A server that has not answered after this time hangs.
-const PATIENCE: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long a server stays idle before its final memory is read, so that allocators have time to
 /// return memory.
-pub const PAUSE: Duration = Duration::from_secs(1);
+pub const IDLE_TIME: Duration = Duration::from_secs(1);
 
 /// Calls `ask` until it returns true. An error is a sentence.
 pub fn wait_until(pid: u32, mut answers: impl FnMut() -> bool) -> Result<(), String> {
@@ -29,8 +29,8 @@ pub fn wait_until(pid: u32, mut answers: impl FnMut() -> bool) -> Result<(), Str
         if !tree::is_alive(pid) {
             return Err("the server ended before it answered a request".to_owned());
         }
-        if start.elapsed() > PATIENCE {
-            let seconds = PATIENCE.as_secs();
+        if start.elapsed() > START_TIMEOUT {
+            let seconds = START_TIMEOUT.as_secs();
             return Err(format!("the server did not answer within {seconds} s"));
         }
         std::thread::sleep(Duration::from_millis(5));
@@ -58,11 +58,11 @@ pub fn answer_within(
     arguments: &[&str],
     limit: Option<Duration>,
 ) -> Result<String, String> {
-    answer_or_kill(name, folder, arguments, limit, GRACE)
+    answer_or_kill(name, folder, arguments, limit, END_TIMEOUT)
 }
 
 /// How long an interrupted client may take to print what it has.
-const GRACE: Duration = Duration::from_secs(10);
+const END_TIMEOUT: Duration = Duration::from_secs(10);
 
 fn answer_or_kill(
     name: &str,

@@ -4,7 +4,7 @@ use mallard_statistics::{Comparison, holm};
 
 use super::super::objective;
 use super::super::space::Setting;
-use super::{CONFIRMED, Lab, Search, Step, WORTH, compare};
+use super::{CONFIRMED_BLOCKS, IMPROVEMENT_MIN, Lab, Search, Step, compare};
 use crate::subject::Figures;
 
 impl<L: Lab> Search<'_, L> {
@@ -31,7 +31,7 @@ impl<L: Lab> Search<'_, L> {
         for _ in 0..most {
             let block = settings.len() as f64 * self.each();
             let late = self.lab.spent() + block > self.budget * 1.05;
-            if late && self.outcome.confirmation.len() >= CONFIRMED.0 {
+            if late && self.outcome.confirmation.len() >= CONFIRMED_BLOCKS.0 {
                 break;
             }
             let block = self.block(&settings)?;
@@ -63,7 +63,7 @@ impl<L: Lab> Search<'_, L> {
         let better = compared.map(|c| {
             let c = c?;
             let p = adjusted.next()?;
-            Some(p <= mallard_statistics::ALPHA && c.ratio <= 1.0 - WORTH)
+            Some(p <= mallard_statistics::ALPHA && c.ratio <= 1.0 - IMPROVEMENT_MIN)
         });
         // What is not compared with itself counts as better: it is the same.
         let [to_control, to_default, base] = better;

@@ -8,12 +8,12 @@ use super::super::space::{Knob, Setting};
 use super::{Lab, Search, Step};
 
 /// Options that gain less than this together are left out.
-const PRUNED: f64 = 0.01;
+const PRUNED_GAIN_MAX: f64 = 0.01;
 
 /// Blocks of fresh runs that judge doubtful options by leaving each out.
 pub(super) const PRUNING_BLOCKS: usize = 4;
 /// So many doubtful options are judged that way, the smallest gains first.
-pub(super) const MOST_DOUBTFUL: usize = 4;
+pub(super) const DOUBTFUL_OPTIONS_MAX: usize = 4;
 
 impl<L: Lab> Search<'_, L> {
     /// The best value of each option, without those that gain little.
@@ -22,7 +22,7 @@ impl<L: Lab> Search<'_, L> {
         let doubtful: Vec<&Gain> = best
             .iter()
             .filter(|gain| gain.is_doubtful())
-            .take(MOST_DOUBTFUL)
+            .take(DOUBTFUL_OPTIONS_MAX)
             .collect();
         let gains = match doubtful.is_empty() {
             true => best,
@@ -37,7 +37,7 @@ impl<L: Lab> Search<'_, L> {
         };
         let (mut setting, mut lost) = (default.clone(), 0.0);
         for one in gains {
-            if lost + one.gain <= PRUNED {
+            if lost + one.gain <= PRUNED_GAIN_MAX {
                 lost += one.gain;
                 let left = (one.knob.key.clone(), one.value, one.gain, one.error);
                 self.outcome.left_out.push(left);
@@ -97,7 +97,7 @@ impl<'a> Gain<'a> {
 
     /// Whether it may be that little that it is not worth its place.
     fn is_doubtful(&self) -> bool {
-        self.gain - 2.0 * self.error <= PRUNED
+        self.gain - 2.0 * self.error <= PRUNED_GAIN_MAX
     }
 }
 
