@@ -82,8 +82,8 @@ impl Socket {
         Some(Socket { at, place })
     }
 
-    /// Listens. The system's error number on failure. A socket file that nobody listens to any more
-    /// is replaced.
+    /// Listens. The system's error number on failure. A socket file at which nothing listens any
+    /// more is replaced.
     pub fn listen(address: &Address) -> Result<Socket, i32> {
         let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         let (at, len) = (address.bytes.as_ptr(), address.len);
@@ -225,7 +225,7 @@ fn called(result: i64) -> Result<i32, i32> {
     }
 }
 
-/// Whether nobody listens at this name.
+/// Whether nothing listens at this name.
 fn is_deserted(address: &Address) -> bool {
     // SAFETY: the kernel reads these bytes only, all of them there.
     unsafe {
@@ -271,7 +271,7 @@ fn poll_all(sockets: &mut [libc::pollfd], ms: i32) -> bool {
     unsafe { libc::syscall(libc::SYS_poll, sockets.as_mut_ptr(), sockets.len(), ms) > 0 }
 }
 
-/// Waits until somebody wants to connect, or a client has sent something or gone. Returns which:
+/// Waits until a client wants to connect, or one has sent something or gone. Returns which:
 /// the first one that listens, then the clients.
 pub fn wait(
     listener: &Socket,

@@ -63,8 +63,8 @@ impl Images {
             let distance = self.distance(pid, &mapping)?;
             Some(mapping.at.wrapping_add(distance))
         });
-        // A library that was preloaded serves, though the program has Mallard inside, too; which of
-        // both is only told by which has a root that says something.
+        // A library that was preloaded serves, though the program has Mallard inside, too; only
+        // the root that is filled in shows which of both.
         let mut roots: Vec<u64> = roots.collect();
         if roots.len() > 1 {
             roots.sort_by_key(|&root| read_memory(pid, root, &mut [0; 8]).is_err());

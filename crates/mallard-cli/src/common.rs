@@ -9,7 +9,7 @@ use crate::choice::Choice;
 use crate::export::Exports;
 use crate::values::duration;
 
-/// What every race of a command can be told.
+/// The options of every command that runs a race.
 #[derive(Debug, clap::Args)]
 pub struct Common {
     #[command(flatten)]

@@ -40,7 +40,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     let [name, arguments @ ..] = &options.program[..] else {
         unreachable!("the command line asks for a program")
     };
-    // A mistake in a name is told before one in the program.
+    // A mistake in a name is reported before one in the program.
     options.choice.resolve()?;
     let program = program::check(&name.to_string_lossy())?;
     let allocator = choice::one(&options.choice, "mallard")?;

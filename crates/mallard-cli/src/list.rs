@@ -97,7 +97,7 @@ fn list(catalog: &Catalog, names: &[String], named: bool) -> Result<ExitCode> {
     })
 }
 
-/// Builds what is missing. An allocator that cannot be had is told, and the others go on.
+/// Builds what is missing. An allocator that cannot be had is reported, and the others go on.
 fn build(catalog: &Catalog, names: &[String]) -> Result<ExitCode> {
     let mut failed = false;
     for name in names {

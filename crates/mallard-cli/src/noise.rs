@@ -25,7 +25,7 @@ pub fn twin(of: &Allocator) -> Allocator {
     }
 }
 
-/// Takes the twin out of all rows, and returns what it told.
+/// Takes the twin out of all rows, and returns what it showed of the noise.
 pub fn take_out(experiments: &mut [Experiment], of: &str) -> String {
     let twin = format!("{of}{SUFFIX}");
     let mut told = Told::default();
@@ -43,7 +43,7 @@ pub fn take_out(experiments: &mut [Experiment], of: &str) -> String {
     told.sentence(of)
 }
 
-/// What the rows told.
+/// What the rows showed.
 #[derive(Debug, Default)]
 struct Told {
     rows: usize,

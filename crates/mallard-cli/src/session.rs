@@ -98,7 +98,7 @@ impl Session {
         all.cloned().collect()
     }
 
-    /// Takes the twin out of the results. Returns what it told.
+    /// Takes the twin out of the results. Returns what it showed of the noise.
     fn noise(&self, experiments: &mut [Experiment]) -> Option<String> {
         let twin = self.twin.as_ref()?;
         let of = twin.name.trim_end_matches(noise::SUFFIX);

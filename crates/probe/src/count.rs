@@ -239,9 +239,11 @@ impl Call {
     #[cold]
     #[inline(never)]
     fn note_birth(&self, block: Pointer, entry: usize, when: u64) {
-        let who = (segment::number(self.slot) as u64) << 48 | block.addr() as u64;
+        let slot_and_address = (segment::number(self.slot) as u64) << 48 | block.addr() as u64;
         let birth = segment::birth(entry);
-        birth.who.store(who, Ordering::Relaxed);
+        birth
+            .slot_and_address
+            .store(slot_and_address, Ordering::Relaxed);
         birth.when.store(when, Ordering::Relaxed);
         trim::if_requested();
     }
@@ -309,14 +311,14 @@ fn followed(block: Pointer) -> Option<usize> {
 #[inline(never)]
 fn take(block: Pointer, entry: usize) -> Option<Born> {
     let birth = segment::birth(entry);
-    let who = birth.who.load(Ordering::Relaxed);
-    if who & 0xffff_ffff_ffff != block.addr() as u64 {
+    let slot_and_address = birth.slot_and_address.load(Ordering::Relaxed);
+    if slot_and_address & 0xffff_ffff_ffff != block.addr() as u64 {
         return None;
     }
     let when = birth.when.load(Ordering::Relaxed);
-    birth.who.store(0, Ordering::Relaxed);
+    birth.slot_and_address.store(0, Ordering::Relaxed);
     Some(Born {
-        slot: (who >> 48) as usize,
+        slot: (slot_and_address >> 48) as usize,
         when,
     })
 }

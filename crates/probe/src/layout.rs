@@ -116,7 +116,7 @@ pub struct Slot {
 pub struct Birth {
     /// `slot of the thread << 48 | address`; 0 if the entry is empty. Two blocks may fall on the
     /// same entry: the later one wins, and the earlier one is lost.
-    pub who: AtomicU64,
+    pub slot_and_address: AtomicU64,
     /// The time-stamp counter.
     pub when: AtomicU64,
 }

@@ -595,7 +595,7 @@ pub fn make(control: &Control, mut path: Text) {
     );
 }
 
-/// A block is about to end. Of a large one, what was touched of it is told first.
+/// A block is about to end. Of a large one, what was touched of it is recorded first.
 #[inline(always)]
 pub fn note_end(thread: &Thread, mode: Mode, kind: u64, block: Pointer) {
     let (word, bit) = large_bit(block);

@@ -238,7 +238,7 @@ fn read_control(path: &[u8]) -> Option<Control> {
     Some(control)
 }
 
-/// Memory that nobody reads, for a process that cannot be observed: without a variable, in a
+/// Memory that no observer reads, for a process that cannot be observed: without a variable, in a
 /// sandbox, or with a full folder.
 fn private() -> *mut Header {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;

@@ -370,7 +370,7 @@ fn pages_on_another_node_are_told_by_every_output() {
         ["0", "37", ""]
     );
 
-    // The other rows are told besides.
+    // The other rows are reported beside them.
     let mut markdown = Vec::new();
     mallard_report::write_markdown(&results, &mut markdown).unwrap();
     let markdown = String::from_utf8(markdown).unwrap();

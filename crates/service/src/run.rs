@@ -477,7 +477,7 @@ fn send(pid: u32, signal: i32) {
     }
 }
 
-/// A port that nobody listens at now.
+/// A port at which nothing listens now.
 fn free_port() -> Result<u16, String> {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0));
     let address = listener.and_then(|listener| listener.local_addr());

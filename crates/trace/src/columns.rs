@@ -1,11 +1,11 @@
 //! The events of a chunk as columns, which compress well: all kinds, all times, all sizes, all
 //! addresses.
 //!
-//! Times are differences to the event before. An address is told by what happened to it in the same
-//! chunk: a free names the block by how many blocks began since it did, and a new block that has
-//! the address of one that ended names that one by how many ended since. Both numbers are small,
-//! because programs free young blocks and allocators hand out the memory that was freed last. Any
-//! other address is a difference to the last such address of the same kind.
+//! Times are differences to the event before. An address is given by what happened to it in the
+//! same chunk: a free names the block by how many blocks began since it did, and a new block that
+//! has the address of one that ended names that one by how many ended since. Both numbers are
+//! small, because programs free young blocks and allocators hand out the memory that was freed
+//! last. Any other address is a difference to the last such address of the same kind.
 
 use crate::event::{Event, Kind};
 use crate::hash::Addresses;

@@ -126,7 +126,7 @@ impl<R: Read + Seek> Reader<R> {
         Ok(None)
     }
 
-    /// The content of a chunk at a place that [`Reader::next_frame`] told. None if its kind is
+    /// The content of a chunk at a place that [`Reader::next_frame`] returned. None if its kind is
     /// unknown.
     pub fn item(&mut self, frame: Frame, at: u64) -> Result<Option<Item>> {
         let content = self.content(frame, at)?;

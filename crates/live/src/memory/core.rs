@@ -18,7 +18,7 @@ use super::{
 
 const ET_CORE: u16 = 4;
 const PF_X: u32 = 1;
-/// The number of segments is told elsewhere.
+/// The number of segments stands elsewhere.
 const PN_XNUM: u16 = 0xffff;
 const NT_PRSTATUS: u32 = 1;
 const NT_PRPSINFO: u32 = 3;

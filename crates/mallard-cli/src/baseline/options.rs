@@ -14,7 +14,7 @@ use crate::values::duration;
 /// Keep figures that a later change must not make worse, and check them
 ///
 /// Exit code: 0 within all limits, 1 worse (only where the whole interval of the change is beyond
-/// the limit), 3 where that cannot be told.
+/// the limit), 3 where neither is certain.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Options {

@@ -105,7 +105,7 @@ fn asked(options: &Options) -> Result<Asked> {
         (None, true) if listing => None,
         (None, true) => Some(Suite::Basic),
         (None, false) if names.iter().all(known) => Some(Suite::Basic),
-        // A name that no set has is told with those of both.
+        // A name that no set has is reported with those of both.
         (None, false) => {
             let unknown = names
                 .iter()

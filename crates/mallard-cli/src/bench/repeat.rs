@@ -143,7 +143,7 @@ fn changes(earlier: &Results, again: &Options) -> Vec<String> {
             }
             Ok(Standing::Buildable(from)) => lines.push(format!("{}: {from}", then.name)),
             Ok(Standing::Unavailable(why)) => lines.push(format!("{}: {}", then.name, why.reason)),
-            // A variant is told by its allocator.
+            // The line of its allocator speaks for a variant.
             Err(_) => {}
         }
     }

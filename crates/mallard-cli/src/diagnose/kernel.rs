@@ -15,7 +15,7 @@ pub struct Kernel {
     told: Told,
 }
 
-/// What they have told.
+/// What they have reported.
 #[derive(Debug, Default)]
 pub struct Told {
     faults: BTreeMap<Region, u64>,
@@ -98,7 +98,7 @@ impl Kernel {
 }
 
 impl Told {
-    /// Adds what another run of the same program has told.
+    /// Adds what another run of the same program has reported.
     pub fn add(&mut self, more: Told) {
         for (region, count) in more.faults {
             *self.faults.entry(region).or_default() += count;

@@ -49,7 +49,7 @@ pub struct Seen {
     /// User and system time, and page faults, while it was watched.
     pub cpu: (f64, f64),
     pub faults: u64,
-    /// What the kernel told of page faults and system calls.
+    /// What the kernel reported of page faults and system calls.
     pub kernel: Told,
     /// What the process itself says of its heap, if it runs on Mallard.
     pub heap: Option<Snapshot>,
@@ -109,7 +109,7 @@ pub fn watch(process: i32, eyes: Eyes, enough: impl Fn() -> bool) -> Seen {
         stops: stops.then_some(0),
         ..Seen::default()
     };
-    // A process that has ended is told by having no sample.
+    // A process that has ended shows by having no sample.
     if let Err(refused) = &samples
         && !matches!(refused, Refused::Gone | Refused::Unwanted)
     {

@@ -234,7 +234,7 @@ impl Runner<'_> {
             Some(work) => {
                 work.before(Purpose::Syscalls)?;
                 drive = |pid| {
-                    // A load that fails is told by the run with the probe.
+                    // The run with the probe reports a load that fails.
                     let _ = work.drive(pid, Purpose::Syscalls);
                 };
                 (usual, Some(&drive))

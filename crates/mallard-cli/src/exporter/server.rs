@@ -85,7 +85,7 @@ async fn connection(stream: TcpStream, site: Arc<Site>, profiles: Arc<Semaphore>
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service)
         .await;
-    // It went away or spoke another language: nobody is left to be told.
+    // The client went away or spoke another language: nothing can be reported to it.
     drop(served);
 }
 

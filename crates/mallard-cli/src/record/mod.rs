@@ -216,7 +216,7 @@ impl Job<'_> {
         command
     }
 
-    /// The wall time of a run without the recorder, whose output nobody sees.
+    /// The wall time of a run without the recorder, whose output is not shown.
     fn cost(&self, environment: &[(String, String)]) -> Result<Duration> {
         let begun = Instant::now();
         let mut command = self.command(environment);

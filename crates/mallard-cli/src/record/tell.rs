@@ -1,4 +1,4 @@
-//! What a user is told of a recording: its size, its soundness and its cost.
+//! The summary of a recording: its size, its soundness and its cost.
 
 use std::fs::File;
 use std::os::unix::process::ExitStatusExt;
@@ -27,7 +27,7 @@ pub fn recording(
     let end = &outcome.end;
     if let Ended::Refused(problem) = &outcome.ended {
         let file = File::options().write(true).open(output);
-        // What lies behind the last whole chunk is of no use to anybody.
+        // What lies behind the last whole chunk is of no use.
         let _ = file.and_then(|file| file.set_len(outcome.bytes));
         eprintln!(
             "{}: {problem}; recorded until then: {} events",

@@ -76,8 +76,8 @@ impl Alone {
 /// is noise.
 const LEAST_SHARE: f64 = 0.01;
 
-/// A time without the replay's own, and whether the difference tells anything. What is less than
-/// the noise of both is shown as the least that can be told.
+/// A time without the replay's own, and whether the difference means anything. What is less than
+/// the noise of both is shown as the least that can be measured.
 pub fn without(whole: f64, own: f64) -> (f64, bool) {
     let least = (whole * LEAST_SHARE).max(f64::MIN_POSITIVE);
     let rest = whole - own;

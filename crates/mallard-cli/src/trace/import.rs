@@ -53,7 +53,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     let format = options.from.or_else(|| import::guess(&name, head));
     let format = format.ok_or_else(|| {
         usage(format!(
-            "{shown}: whose file it is cannot be told by its content; name it with --from (android, \
+            "{shown}: the content does not show which format this is; name it with --from (android, \
              ops, ltrace, heaptrack, memray)"
         ))
     })?;

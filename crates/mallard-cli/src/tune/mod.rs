@@ -43,7 +43,7 @@ const LEAST_RUNS: f64 = 40.0;
 pub fn run(options: &Options) -> Result<ExitCode> {
     let started = SystemTime::now();
     if options.trace.is_none() {
-        // A mistake in the subject is told before anything is built.
+        // A mistake in the subject is reported before anything is built.
         Target::of(&options.subject, &options.program)?;
     }
     let earlier = match &options.resume {

@@ -15,8 +15,8 @@
 //!
 //! Steps 5 and 6 are in [`prune`] and [`confirm`].
 //!
-//! Given the same outcomes of runs, the search always takes the same way, so a session resumes by
-//! being told the runs that it had.
+//! Given the same outcomes of runs, the search always takes the same way, so a session resumes from
+//! the runs that it had.
 
 mod confirm;
 mod prune;

@@ -64,7 +64,7 @@ impl<'a> Recorded<'a> {
         }
     }
 
-    /// Follows a process up to a time; `call` is told each call and the size of its block.
+    /// Follows a process up to a time; `call` gets each call and the size of its block.
     fn follow(&self, process: u64, until: f64, call: &mut dyn FnMut(&Line<'a>, u64)) -> Blocks<'a> {
         let mut blocks = match self.forks.get(&process) {
             Some((parent, since)) => self.follow(*parent, *since, &mut |_, _| {}),

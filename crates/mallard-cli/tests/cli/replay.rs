@@ -55,7 +55,7 @@ fn threads_replay_on_two_allocators_and_tell_their_fidelity() {
             assert_eq!(cell["failure"], Value::Null, "{cell:#}");
         }
     }
-    // Memory over time is told where the recorded time is kept, beside what lived.
+    // Memory over time is reported where the recorded time is kept, beside what lived.
     let curve = |row: &Value| row["cells"][0]["runs"][0]["curve"].as_array().map(Vec::len);
     assert_eq!(curve(&rows[0]), None);
     assert!(

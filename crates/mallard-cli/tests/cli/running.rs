@@ -166,7 +166,7 @@ fn threads_that_are_stopped_for_a_moment_tell_where_they_compute_and_go_on() {
     }
     assert!(said.contains("were stopped for a moment"), "{said}");
     assert!(d.figures.samples > 0, "{}", d.json());
-    // It is let go: nobody traces it, and it computes.
+    // It is let go: nothing traces it, and it computes.
     let pid = process.0.id();
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     assert!(status.contains("TracerPid:\t0"), "{status}");

@@ -166,7 +166,7 @@ fn sampling_is_switched_on_and_off_from_outside() {
     assert_eq!(value["lg_sample"], 14);
     let (code, table, stderr) = outcome(&mut place.mallard(&["profile", "--text", &pid]));
     assert_eq!(code, Some(0), "{stderr}");
-    // What was allocated before is not in the profile, and is told.
+    // What was allocated before is not in the profile; the first line says so.
     let head = table.lines().next().unwrap_or_default();
     assert!(head.contains(" MiB allocated"), "{head}");
     let (code, stdout, stderr) = outcome(&mut place.mallard(&["profile", "--stop", &pid]));

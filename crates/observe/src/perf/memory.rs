@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// What memory is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Region {
-    /// Anonymous memory that no stack pointer points into: heaps, whoever manages them.
+    /// Anonymous memory that no stack pointer points into: heaps of any allocator.
     Heap,
     /// Files, shared memory, and the program’s own data.
     File,

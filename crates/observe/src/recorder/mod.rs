@@ -121,7 +121,7 @@ impl<'a, W: Write> Drain<'a, W> {
         }
     }
 
-    /// Records until the process `main` ends, a limit is reached, or `stop` says so. `look` is told
+    /// Records until the process `main` ends, a limit is reached, or `stop` says so. `look` gets
     /// the calls and the bytes so far.
     pub fn until_end_of(
         mut self,

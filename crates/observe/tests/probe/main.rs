@@ -200,7 +200,7 @@ fn a_forked_child_counts_from_its_parent_s_live_bytes() {
         let segments = found(&folder);
         assert_eq!(segments.len(), 2, "{}", on.name);
         for segment in &segments {
-            let (who, start) = match segment
+            let (name, start) = match segment
                 .header()
                 .forked_from
                 .load(std::sync::atomic::Ordering::Relaxed)
@@ -208,12 +208,16 @@ fn a_forked_child_counts_from_its_parent_s_live_bytes() {
                 0 => ("parent", start),
                 _ => ("child", unfreed),
             };
-            let difference = segment.counts().live - start - number(&output, who);
+            let difference = segment.counts().live - start - number(&output, name);
             // Other allocators may keep a block for the child's thread: snmalloc has one of 32
             // bytes.
             let exact = ["glibc", "mallard"].contains(&on.name.as_str());
             let slack = if exact { 0 } else { 256 };
-            assert!(difference.abs() <= slack, "{} {who}: {difference}", on.name);
+            assert!(
+                difference.abs() <= slack,
+                "{} {name}: {difference}",
+                on.name
+            );
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::model::Mapping;
 
 /// Where distributions put debug files.
 const DEBUG_FOLDER: &str = "/usr/lib/debug";
-/// Build ids are 20 bytes, or whatever a linker was told.
+/// Build ids are 20 bytes, or what the options of the linker say.
 const BUILD_ID_DIGITS: std::ops::RangeInclusive<usize> = 4..=128;
 
 pub struct Search<'a> {
@@ -94,7 +94,7 @@ impl<'a> Search<'a> {
         self.given.iter().find(fits).map(|(path, _)| *path)
     }
 
-    /// The file that the process maps, whatever lies at its path now. Its place is told as that
+    /// The file that the process maps, whatever lies at its path now. Its place is given as that
     /// path, beside which debug files may lie.
     fn held<'b>(&self, module: &Mapping, arena: &'b Arena) -> Option<(File<'b>, PathBuf)> {
         let process = self.options.process.as_ref()?;

@@ -346,7 +346,7 @@ fn files_of_a_container_lie_under_its_root() {
     expect_whole(&mut profile, &options);
 }
 
-/// A process in a mount namespace of its own sees the program where nobody else does.
+/// A process in a mount namespace of its own sees the program where no other process does.
 #[test]
 fn a_process_in_a_container_is_read_through_its_root() {
     need!("c++", "unshare", "mount");

@@ -4,7 +4,7 @@
 //! After a head with the command and paths, each record begins with a byte whose highest bit that
 //! is set tells its kind, and the bits below are flags. Numbers are varints, also as zigzag
 //! differences to the last of their kind. Calls of malloc's family are taken; Python's own pools
-//! (pymalloc), which get their memory by mmap, and mmap itself are not. A realloc is told as a free
+//! (pymalloc), which get their memory by mmap, and mmap itself are not. A realloc is read as a free
 //! and an allocation after it. The only times are those of samples of memory, ten milliseconds
 //! apart.
 

@@ -25,7 +25,7 @@ pub struct Fork {
     pub since: u64,
 }
 
-/// Processes that replay together, by their numbers: the first is nobody's child here.
+/// Processes that replay together, by their numbers: the first has no parent here.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Family {
     pub processes: Vec<u32>,

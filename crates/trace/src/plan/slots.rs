@@ -15,7 +15,7 @@ use crate::life::TOLERANCE_UNITS;
 
 /// The slots of blocks from other threads that a thread keeps.
 const KEPT_SLOTS_MAX: usize = 16;
-/// A slot is for everybody when so many others were freed after it: this many, or a share of all
+/// A slot is for all threads when so many others were freed after it: this many, or a share of all
 /// blocks that live. The replay may run ahead by as many blocks.
 const LEAST_BEHIND: u64 = 16;
 const BEHIND: u64 = 64;
@@ -39,7 +39,7 @@ pub struct Slots {
     numbers: Vec<u16>,
     /// Slots that were freed lately: the slot, how many were freed until then, and the time.
     young: VecDeque<(u32, u64, u64)>,
-    /// Slots for everybody, the one that was freed last at the end.
+    /// Slots for all threads, the one that was freed last at the end.
     aged: Vec<u32>,
     freed: u64,
     live: u64,
@@ -94,7 +94,7 @@ impl Slots {
     }
 
     /// The slots of a process that this one forks, and those of them that are empty but for `own`,
-    /// which the caller knows: all threads have come to the fork, so nobody need wait for them.
+    /// which the caller knows: all threads have come to the fork, so none need wait for them.
     pub fn forked(&self) -> (Slots, Vec<u32>) {
         let young = self.young.iter().map(|(slot, _, _)| *slot);
         let empty = young.chain(self.aged.iter().copied()).collect();
@@ -106,7 +106,7 @@ impl Slots {
         (slots, empty)
     }
 
-    /// Slots that are old enough become everybody's. Events that are the wrong way round may move
+    /// Slots that are old enough are for all threads. Events that are the wrong way round may move
     /// by the tolerance: a slot that waited for an end within it might wait for itself.
     fn age(&mut self, when: u64) {
         let behind = (self.live / BEHIND).max(LEAST_BEHIND);

@@ -157,7 +157,7 @@ fn growth_is_that_of_the_heap_and_not_of_a_start() {
     assert!(judged(&f).troubles.is_empty());
     f.faults = 70_000;
     assert_eq!(keys(&judged(&f)), ["growth"]);
-    // Mappings that nobody has seen say nothing of the others.
+    // Mappings that were not seen say nothing of the others.
     let kind = |region: Region, share| (region.name().to_owned(), share);
     f.fault_kinds = vec![kind(Region::Heap, 0.4), kind(Region::Gone, 0.6)];
     assert_eq!(keys(&judged(&f)), ["growth"]);

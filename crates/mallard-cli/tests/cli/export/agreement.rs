@@ -1,4 +1,4 @@
-//! After the load: whoever asks gets the same figures.
+//! After the load: every client gets the same figures.
 
 use mallard_needs::lacks;
 

@@ -116,7 +116,7 @@ impl Plan {
 
     fn show(&mut self, view: View, figures: Figures, profile: &Profile) {
         match (view, figures.blocks) {
-            // The sites that free most blocks are wide; how long these lived is told beside.
+            // The sites that free most blocks are wide; how long these lived is written beside.
             (View::Lifetime, Some(blocks)) => {
                 let column = self.subject_column(blocks);
                 let mean = self.subject_column(figures.main);

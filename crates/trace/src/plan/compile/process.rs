@@ -69,7 +69,7 @@ impl Process {
     /// of the parent have freed. Returns the slots that are empty now.
     ///
     /// A block that a thread of the parent is resizing stays in its slot, as it stays in the heap
-    /// of a child in life, where nobody can free it.
+    /// of a child in life, where nothing can free it.
     pub fn forked(&mut self, parent: &Process, mut empty: Vec<u32>) -> Vec<u32> {
         let (slots, more) = parent.slots.forked();
         empty.extend(more);
@@ -87,7 +87,7 @@ impl Process {
         empty
     }
 
-    /// No event is to come: the plan has what is to be told, and a family of many processes needs
+    /// No event is to come: the plan has all that it needs, and a family of many processes needs
     /// the memory.
     pub fn forget(&mut self, plan: &mut Plan) {
         plan.lives.add(self.blocks.finish());
