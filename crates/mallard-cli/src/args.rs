@@ -4,8 +4,8 @@ use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Parser, Subcommand};
 
 use crate::{
-    baseline, bench, compare, diagnose, diff, exec, exporter, extras, leak, list, profile, record,
-    replay, report, service, top, trace, tune,
+    baseline, bench, compare, diagnose, diff, exec, exporter, leak, list, profile, record, replay,
+    report, service, shell, top, trace, tune,
 };
 
 const STYLES: Styles = Styles::styled()
@@ -48,8 +48,8 @@ pub enum Command {
     Tune(tune::options::Options),
     Service(service::list::Options),
     Allocators(list::Options),
-    Completions(extras::Completions),
-    Man(extras::Man),
+    Completions(shell::Completions),
+    Man(shell::Man),
 }
 
 /// The commands by what a person wants. clap cannot group subcommands, so the list is written out;

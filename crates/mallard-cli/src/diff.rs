@@ -17,7 +17,7 @@ use mallard_report::units;
 use mallard_statistics::{Comparison, Verdict, compare};
 
 use crate::exit::{CANNOT_TELL, usage};
-use crate::say::say;
+use crate::output::say;
 
 /// Compare two results of `bench` or `compare` row by row
 #[derive(Debug, clap::Args)]

@@ -9,7 +9,7 @@ use mallard_report::model::Results;
 use mallard_report::{write_csv, write_json, write_markdown};
 
 use crate::exit::usage;
-use crate::say;
+use crate::output;
 
 /// Files for the results besides those in the folder; `-` is standard output.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -67,7 +67,7 @@ impl Exports {
             if file == Path::new("-") {
                 let mut text = Vec::new();
                 write(results, &mut text)?;
-                say::text(&String::from_utf8_lossy(&text))?;
+                output::text(&String::from_utf8_lossy(&text))?;
                 continue;
             }
             let written = File::create(file).map(BufWriter::new).and_then(|mut out| {

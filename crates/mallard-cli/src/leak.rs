@@ -17,9 +17,9 @@ use mallard_profile::show::{self, Layout, Named, Page};
 use mallard_profile::view::View;
 use mallard_profile::view::rows::{By, keys, rows};
 
+use crate::output;
 use crate::profile::SearchOptions;
 use crate::profile::program::{self, Watch};
-use crate::say;
 
 /// Tell what a program never freed
 ///
@@ -129,7 +129,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         }
         text
     };
-    say::text(&text)?;
+    output::text(&text)?;
     Ok(match (ended.status.success(), has_leaks) {
         (false, _) => program::code_of(ended.status),
         (true, true) => ExitCode::FAILURE,

@@ -7,8 +7,8 @@ use console::{StyledObject, style};
 use mallard_allocators::{Allocator, Catalog, Standing, Unavailable};
 
 use crate::choice::{self, Choice};
+use crate::output::say;
 use crate::preparation;
-use crate::say::say;
 
 /// List the allocators with their versions and files, or build the missing ones
 #[derive(Debug, clap::Args)]

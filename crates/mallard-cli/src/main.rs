@@ -36,16 +36,16 @@ mod exit;
 mod experiments;
 mod export;
 mod exporter;
-mod extras;
 mod folder;
 mod hooks;
-mod lazy;
+mod lazy_free;
 mod leak;
 mod limit;
 mod list;
 mod machine;
 mod noise;
 mod outlook;
+mod output;
 mod preparation;
 mod profile;
 mod progress;
@@ -56,10 +56,10 @@ mod replay;
 mod report;
 mod request;
 mod runs;
-mod say;
 mod service;
 mod session;
 mod setting;
+mod shell;
 mod subject;
 mod suite;
 mod top;
@@ -102,7 +102,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Tune(options) => tune::run(&options),
         Command::Service(options) => service::list::run(&options),
         Command::Allocators(options) => list::run(&options),
-        Command::Completions(options) => extras::completions(&options, Args::command()),
-        Command::Man(options) => extras::man(&options, Args::command()),
+        Command::Completions(options) => shell::completions(&options, Args::command()),
+        Command::Man(options) => shell::man(&options, Args::command()),
     }
 }

@@ -8,7 +8,7 @@ use mallard_allocators::{Allocator, Standing};
 use mallard_report::units;
 
 use crate::choice::{self, Choice};
-use crate::say::say;
+use crate::output::say;
 
 /// The allocators of a session that may never be.
 pub struct Outlook {

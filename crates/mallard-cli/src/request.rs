@@ -9,7 +9,7 @@ use mallard_live::image::Images;
 use mallard_live::request::{Consent, Request};
 use mallard_live::source::Reader;
 
-use crate::say::say;
+use crate::output::say;
 
 /// How long a command waits for a process to answer.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);

@@ -22,9 +22,9 @@ use crate::export::Exports;
 use crate::folder::Folder;
 use crate::machine;
 use crate::noise;
+use crate::output;
 use crate::preparation::{Prepared, prepare_beside};
 use crate::progress::Spinner;
-use crate::say;
 
 /// Everything that is checked and prepared before the first measurement.
 pub struct Session {
@@ -148,7 +148,7 @@ impl Session {
         text += &files_lines(&files);
         match exports.takes_stdout() {
             true => eprint!("{text}"),
-            false => say::text(&text)?,
+            false => output::text(&text)?,
         }
         exports.write(&results)?;
         if self.stop.requested() {

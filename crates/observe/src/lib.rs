@@ -9,13 +9,14 @@
 //!
 //! [`recorder`] empties the probe's chunks into a recording. [`Watch`] reads all of them while a
 //! program runs and returns [`Findings`]. Nothing here judges: the lab's `diagnose` does. This
-//! crate knows allocators only by their names ([`who`]).
+//! crate knows allocators only by their names ([`family`]).
 
 #[path = "../../probe/src/chunks.rs"]
 pub mod chunks;
 #[path = "../../probe/src/layout.rs"]
 pub mod layout;
 
+pub mod family;
 pub mod findings;
 pub mod folder;
 pub mod perf;
@@ -25,7 +26,6 @@ mod sampler;
 pub mod segments;
 pub mod stops;
 pub mod syscalls;
-pub mod who;
 
 pub use findings::Findings;
 pub use folder::Folder;

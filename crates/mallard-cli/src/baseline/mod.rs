@@ -28,7 +28,7 @@ use mallard_report::history::{Checked, History};
 use mallard_statistics::{ALPHA, Comparison, paired, unpaired};
 
 use crate::exit::{Interrupted, usage};
-use crate::say::{self, say};
+use crate::output::{self, say};
 use file::{Baseline, Block, Save};
 use gate::Gate;
 use looks::Looks;
@@ -324,8 +324,8 @@ fn show_outcome(outcome: &Outcome, outputs: &Outputs) -> Result<()> {
         written.with_context(|| format!("cannot write {}", path.display()))?;
     }
     match outputs.json {
-        true => say::text(&outcome.json())?,
-        false => say::text(&outcome.text())?,
+        true => output::text(&outcome.json())?,
+        false => output::text(&outcome.text())?,
     }
     let on_github = std::env::var("GITHUB_ACTIONS").is_ok_and(|value| value == "true");
     if outputs.annotations || on_github {

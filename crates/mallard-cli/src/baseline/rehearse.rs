@@ -23,7 +23,7 @@ use super::verdicts::Outcome;
 use super::{SAVED_BLOCKS, against, is_saved};
 use crate::exit::{CANNOT_TELL, usage};
 use crate::limit::Within;
-use crate::say::{self, say};
+use crate::output::{self, say};
 
 /// A default plant is beyond its limit by this factor: 8 % for a limit of 5 %.
 const BEYOND: f64 = 1.6;
@@ -75,8 +75,8 @@ pub fn run(options: &Rehearse) -> Result<ExitCode> {
         rows,
     };
     match options.json {
-        true => say::text(&(serde_json::to_string_pretty(&rehearsal)? + "\n"))?,
-        false => say::text(&rehearsal.text())?,
+        true => output::text(&(serde_json::to_string_pretty(&rehearsal)? + "\n"))?,
+        false => output::text(&rehearsal.text())?,
     }
     Ok(ExitCode::SUCCESS)
 }

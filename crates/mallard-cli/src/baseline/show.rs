@@ -9,7 +9,7 @@ use mallard_report::model::Metric;
 
 use super::file::{self, Baseline};
 use super::verdicts::{HEADS, Outcome};
-use crate::say::say;
+use crate::output::say;
 use mallard_figures::change;
 
 pub fn list() -> Result<ExitCode> {

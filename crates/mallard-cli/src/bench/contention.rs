@@ -21,7 +21,7 @@ use super::Options;
 use crate::conditions::LIMIT_SECONDS;
 use crate::exit::usage;
 use crate::folder::Folder;
-use crate::say::{self, say};
+use crate::output::{self, say};
 use crate::workloads::{Answer, MAX_ANSWER_BYTES, Workloads};
 
 const THREADS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
@@ -173,7 +173,7 @@ pub fn run(options: &Options, names: &[String]) -> Result<ExitCode> {
     let mut csv = String::from("workload,threads,operations,lock,event,count,per_million\n");
     for load in loads {
         let lines = counter.table(load, &workloads.plain(load.name))?;
-        say::text(&table(load.name, &lines))?;
+        output::text(&table(load.name, &lines))?;
         for line in &lines {
             write_csv(&mut csv, load.name, line);
         }

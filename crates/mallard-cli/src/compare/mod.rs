@@ -16,7 +16,7 @@ use mallard_report::model::{Cell, Exit, Experiment, Failure, Kind, Row, Run};
 use mallard_report::{stats, units};
 
 use crate::command_line;
-use crate::lazy::{self, Watched};
+use crate::lazy_free::{self, Watched};
 use crate::outlook::Outlook;
 use crate::progress::Progress;
 use crate::race::{self, Beside, Entry, Race, Start};
@@ -108,7 +108,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     let experiment = experiment(
         shown.clone(),
         label.into_owned(),
-        [description(glibc_ended), lazy::told(&cells)]
+        [description(glibc_ended), lazy_free::told(&cells)]
             .join(" ")
             .trim()
             .to_owned(),
@@ -301,7 +301,7 @@ fn settings(options: &Options, program: &Program, runs: Runs) -> Vec<(String, St
             "allocators take turns; each follows every other equally often".to_owned(),
         ),
         ("CPUs", cpus.to_string()),
-        (lazy::SETTING.0, lazy::SETTING.1.to_owned()),
+        (lazy_free::SETTING.0, lazy_free::SETTING.1.to_owned()),
         (
             "memory warmed before each run",
             if common.no_warm { "no" } else { "yes" }.to_owned(),

@@ -9,7 +9,7 @@ mod time;
 mod words;
 
 use mallard_figures::percent;
-use mallard_observe::who::{Family, Pool};
+use mallard_observe::family::{Family, Pool};
 use mallard_report::diagnosis::{Answer, Bound, Figures, Heap, Next, Trouble};
 use mallard_report::units;
 

@@ -23,14 +23,14 @@ use std::time::SystemTime;
 use anyhow::{Context, Result};
 use mallard_allocators::{Error, program};
 use mallard_measure::{Cpus, End, Launcher, Spec};
-use mallard_observe::who::{self, Family};
+use mallard_observe::family::{self, Family};
 use mallard_report::diagnosis::{self, Answer, Diagnosis, Evidence, Figures, SCHEMA};
 use mallard_service::Service;
 use object::{Object, ObjectSymbol};
 
 use crate::exit::{CANNOT_TELL, usage};
+use crate::output::{self, say};
 use crate::progress::Spinner;
-use crate::say::{self, say};
 use crate::service::work::Work;
 use crate::{machine, service, session};
 use judge::{About, judge};
@@ -198,7 +198,7 @@ fn diagnose(
         .map_or(executable.to_string_lossy().into_owned(), |image| {
             image.program.clone()
         });
-    let pool = who::pool_of(&main, &found.mapped);
+    let pool = family::pool_of(&main, &found.mapped);
     f.pool = pool.map(|pool| pool.name.to_owned());
     let mut notes = notes(options, runs, &f);
     let mut d = Diagnosis {
@@ -282,7 +282,7 @@ fn brings_malloc(content: &[u8]) -> bool {
 /// Why no call was seen although the probe could be loaded.
 fn not_observed(executable: &Path) -> String {
     let content = fs::read(executable).unwrap_or_default();
-    if who::is_go(&content) {
+    if family::is_go(&content) {
         return "This is a Go program: its runtime has an allocator of its own, which no malloc \
                 replaces."
             .to_owned();
@@ -430,12 +430,12 @@ fn show(options: &Options, d: &Diagnosis, name: &Path) -> Result<ExitCode> {
     write(&page, &diagnosis::page(d))?;
     write(&folder.join("diagnose.json"), &d.json())?;
     if options.json {
-        say::text(&d.json())?;
+        output::text(&d.json())?;
     } else {
         let width = console::Term::stdout()
             .size_checked()
             .map_or(120, |(_, width)| width.into());
-        say::text(&diagnosis::text(d, width))?;
+        output::text(&diagnosis::text(d, width))?;
         say!("  report    {}", page.display())?;
     }
     Ok(match d.answer {

@@ -8,9 +8,9 @@ use std::time::Instant;
 
 use anyhow::Result;
 use mallard_measure::{Cpus, Launcher, Measurement, Purpose, Spec, Stop};
+use mallard_observe::family::{self, Family};
 use mallard_observe::findings::Findings;
 use mallard_observe::perf::{Samples, What};
-use mallard_observe::who::{self, Family};
 use mallard_report::diagnosis::{Answer, Diagnosis, Evidence, Figures};
 
 use super::judge::{About, judge};
@@ -107,7 +107,7 @@ fn one(
 /// Judges what was seen from outside, of a program or of a process that runs already.
 pub fn verdict(mut f: Figures, seen: Seen, subject: &Subject<'_>) -> Diagnosis {
     let family = allocator(&mut f, subject.executable, &seen.mapped);
-    let pool = who::pool_of(&subject.executable.to_string_lossy(), &seen.mapped);
+    let pool = family::pool_of(&subject.executable.to_string_lossy(), &seen.mapped);
     f.pool = pool.map(|pool| pool.name.to_owned());
     let about = About {
         family,
@@ -212,7 +212,7 @@ fn allocator(f: &mut Figures, executable: &Path, mapped: &[String]) -> Family {
             let family = Family::of_object(object);
             (named(family, object), "dynamic", family)
         }
-        _ if who::is_go(&content) => ("Go’s own".to_owned(), "static", Family::Other),
+        _ if family::is_go(&content) => ("Go’s own".to_owned(), "static", Family::Other),
         (None, libc) => match (super::brings_malloc(&content), libc) {
             (false, Some(object)) => (named(Family::Glibc, object), "dynamic", Family::Glibc),
             (_, libc) => {

@@ -17,7 +17,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-use crate::say::say;
+use crate::output::say;
 pub use options::Options;
 use site::Site;
 use watched::Watched;

@@ -20,7 +20,7 @@ use mallard_profile::view::View;
 use mallard_profile::view::trim::trimmed;
 use mallard_profile::write;
 
-use crate::say::{self, say};
+use crate::output::{self, say};
 pub use options::{Options, SearchOptions};
 use source::Loaded;
 
@@ -101,7 +101,7 @@ fn present(
         ..page
     };
     let written = write_files(&in_files, options)?;
-    say::text(&answer)?;
+    output::text(&answer)?;
     if options.form.is_table() && !written.is_empty() {
         say!("wrote {}", written.join(", "))?;
     }

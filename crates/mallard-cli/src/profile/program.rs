@@ -53,7 +53,7 @@ pub fn profile(options: &Options) -> Result<ExitCode> {
     if options.view.is_none() && options.form.is_table() {
         let (quiet, named) = (options.without_files(), &ended.loaded);
         present(named, None, None, View::Peak, None, &quiet)?;
-        crate::say::say!("")?;
+        crate::output::say!("")?;
         first = Some(View::Peak);
     }
     let view = options.view.view();

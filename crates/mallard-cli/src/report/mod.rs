@@ -14,7 +14,7 @@ use mallard_report::{TerminalOptions, beside, diagnosis, history, tuning};
 
 use crate::exit::usage;
 use crate::folder;
-use crate::say::{self, say};
+use crate::output::{self, say};
 use read::Found;
 
 /// Show results again: as text, as Markdown and as a web page
@@ -76,12 +76,12 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     };
     let to_stdout = options.export_markdown.as_deref() == Some(Path::new("-"));
     match &options.export_markdown {
-        Some(_) if to_stdout => say::text(&forms.markdown)?,
+        Some(_) if to_stdout => output::text(&forms.markdown)?,
         Some(file) => folder::write(file, &forms.markdown)?,
         None => {}
     }
     if !to_stdout {
-        say::text(&forms.text)?;
+        output::text(&forms.text)?;
     }
     let page = options.output.as_ref().unwrap_or(&forms.place);
     folder::write(page, &forms.page)?;

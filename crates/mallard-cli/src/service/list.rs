@@ -10,7 +10,7 @@ use mallard_service::{Service, presets};
 use super::work::{self, Work};
 use crate::choice::{self, Choice};
 use crate::exit::Interrupted;
-use crate::say::{self, say};
+use crate::output::{self, say};
 use crate::session;
 
 /// List the presets of services, print one as a file to start from, or try one
@@ -60,7 +60,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         return attempt(options, &service);
     }
     if let Some(text) = presets::text(name) {
-        say::text(text)?;
+        output::text(text)?;
     } else {
         say!(
             "{name} is a sound description of `{}`; try it with --try",

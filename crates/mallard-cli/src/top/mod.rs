@@ -23,7 +23,7 @@ use anyhow::{Context, Result, bail};
 use mallard_live::memory::core;
 use mallard_live::process::{About, Identity};
 
-use crate::say::say;
+use crate::output::say;
 use columns::Layout;
 use details::{TABS, Tab};
 pub use options::Options;

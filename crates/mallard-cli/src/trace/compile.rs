@@ -8,9 +8,9 @@ use mallard_report::units;
 use mallard_trace::plan;
 
 use super::Input;
+use crate::output::say;
 use crate::recording::processes::{self, Wanted};
 use crate::recording::{open, tell_state};
-use crate::say::say;
 
 /// Compile a process of a recording, or one with all that it forked, into the plan of a replay
 ///

@@ -12,8 +12,8 @@ use mallard_trace::event::UNIT_NS;
 
 use super::Input;
 use crate::exit::usage;
+use crate::output::say;
 use crate::recording::{open, tell_state};
-use crate::say::say;
 use crate::values::duration;
 
 /// Write a part of a recording as a recording

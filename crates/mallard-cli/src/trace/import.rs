@@ -12,7 +12,7 @@ use mallard_trace::import::{self, FORMATS, Format};
 
 use super::Input;
 use crate::exit::usage;
-use crate::say::say;
+use crate::output::say;
 
 /// Make a recording of another tool's
 ///

@@ -11,8 +11,8 @@ use mallard_trace::{Recording, description};
 use serde_json::json;
 
 use super::Input;
+use crate::output;
 use crate::recording::{open, tell_state};
-use crate::say;
 
 /// Tell what a recording holds
 ///
@@ -58,7 +58,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
             "damaged_chunks": recording.state().damaged,
             "processes": all,
         });
-        say::text(&format!("{value:#}\n"))?;
+        output::text(&format!("{value:#}\n"))?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut text = String::new();
@@ -82,7 +82,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
             units::count(calls as f64)
         )?;
     }
-    say::text(&text)?;
+    output::text(&text)?;
     tell_state(path, &recording);
     Ok(ExitCode::SUCCESS)
 }

@@ -25,9 +25,9 @@ use mallard_report::stats::BASELINE;
 use crate::choice::Choice;
 use crate::exit::{self, INTERRUPTED, usage};
 use crate::folder::Folder;
+use crate::output::{self, say};
 use crate::preparation;
 use crate::replay::alone::Alone;
-use crate::say::{self, say};
 use crate::service::work;
 use crate::session;
 use crate::subject::{Conditions, Subject, Target};
@@ -74,7 +74,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
             (once * times as f64, times)
         }
     };
-    say::text(&plan(&target, &bases, budget, each, times))?;
+    output::text(&plan(&target, &bases, budget, each, times))?;
     if budget / each < LEAST_RUNS {
         return too_little(budget, each);
     }

@@ -12,7 +12,7 @@ use super::search::{self, Block, IMPROVEMENT_MIN, Outcome};
 use super::space::{self, Setting};
 use crate::folder::Folder;
 use crate::machine;
-use crate::say;
+use crate::output;
 use crate::subject::{Figures, Target};
 
 pub struct Found<'a> {
@@ -36,10 +36,10 @@ impl Found<'_> {
         self.folder.text("tune.json", &text)?;
         let page = self.folder.text("tune.html", &tuning::page(&found))?;
         match json {
-            true => say::text(&text)?,
+            true => output::text(&text)?,
             false => {
-                say::text(&tuning::text(&found))?;
-                say::text(&format!("  report        {}\n", page.display()))?;
+                output::text(&tuning::text(&found))?;
+                output::text(&format!("  report        {}\n", page.display()))?;
             }
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! Which functions of a program or library are the allocator's.
 
-use crate::who::Family;
+use crate::family::Family;
 
 /// The functions of the C library by which a program allocates and frees.
 const C: [&str; 24] = [

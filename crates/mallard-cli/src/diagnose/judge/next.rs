@@ -1,6 +1,6 @@
 //! The commands to try next.
 
-use mallard_observe::who::Family;
+use mallard_observe::family::Family;
 use mallard_report::diagnosis::{Answer, Next, Trouble};
 
 use super::About;

@@ -1,8 +1,8 @@
 //! What the allocator does to the program's time: one function for each trouble.
 
 use mallard_figures::percent;
+use mallard_observe::family::Family;
 use mallard_observe::perf::memory::Region;
-use mallard_observe::who::Family;
 use mallard_report::diagnosis::{Figures, Trouble};
 use mallard_report::units;
 

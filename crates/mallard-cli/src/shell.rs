@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap_complete::Shell;
 
-use crate::say::{self, say};
+use crate::output::{self, say};
 
 /// Print completions for a shell
 #[derive(Debug, clap::Args)]
@@ -35,7 +35,7 @@ pub struct Man {
 pub fn completions(options: &Completions, mut commands: clap::Command) -> Result<ExitCode> {
     let mut text = Vec::new();
     clap_complete::generate(options.shell, &mut commands, "mallard", &mut text);
-    say::text(&String::from_utf8_lossy(&text))?;
+    output::text(&String::from_utf8_lossy(&text))?;
     Ok(ExitCode::SUCCESS)
 }
 

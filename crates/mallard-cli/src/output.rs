@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 
 /// Prints like `println!`, but returns an error, which ends the command.
 macro_rules! say {
-    ($($words:tt)*) => { $crate::say::line(format_args!($($words)*)) };
+    ($($words:tt)*) => { $crate::output::line(format_args!($($words)*)) };
 }
 pub(crate) use say;
 
