@@ -14,7 +14,7 @@ pub const SUFFIX: &str = "-again";
 /// For a power of 80 % at a level of 5 %: the sum of both quantiles of the normal distribution.
 const QUANTILES: f64 = 1.959_964 + 0.841_621;
 /// The difference that users ask about.
-const ASKED: f64 = 0.01;
+const ASKED_DIFFERENCE: f64 = 0.01;
 
 /// The twin of an allocator.
 pub fn twin(of: &Allocator) -> Allocator {
@@ -92,8 +92,8 @@ impl Told {
              differences from {}, and {} would take {} runs; {} of {} rows seemed to differ",
             percent(*middle),
             percent(shown_by(*middle, *blocks)),
-            percent(ASKED),
-            runs_for(*middle, ASKED),
+            percent(ASKED_DIFFERENCE),
+            runs_for(*middle, ASKED_DIFFERENCE),
             self.differ,
             self.rows
         )

@@ -11,7 +11,7 @@ use crate::real::{self, call};
 use crate::record;
 use crate::tls::{Thread, thread};
 
-const PAGE: usize = 4096;
+const PAGE_BYTES: usize = 4096;
 
 #[unsafe(no_mangle)]
 pub extern "C" fn malloc(size: usize) -> Pointer {
@@ -179,16 +179,18 @@ pub extern "C" fn valloc(size: usize) -> Pointer {
     begun(
         State::Aligned,
         size,
-        PAGE,
-        || call!(valloc as fn(usize) -> Pointer, size; else real::memalign(PAGE, size)),
+        PAGE_BYTES,
+        || call!(valloc as fn(usize) -> Pointer, size; else real::memalign(PAGE_BYTES, size)),
     )
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn pvalloc(size: usize) -> Pointer {
-    begun(State::Aligned, size, PAGE, || {
-        let rounded = size.checked_next_multiple_of(PAGE).unwrap_or(usize::MAX);
-        call!(pvalloc as fn(usize) -> Pointer, size; else real::memalign(PAGE, rounded))
+    begun(State::Aligned, size, PAGE_BYTES, || {
+        let rounded = size
+            .checked_next_multiple_of(PAGE_BYTES)
+            .unwrap_or(usize::MAX);
+        call!(pvalloc as fn(usize) -> Pointer, size; else real::memalign(PAGE_BYTES, rounded))
     })
 }
 

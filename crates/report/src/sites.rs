@@ -15,9 +15,9 @@ use crate::units;
 /// The newest layout of the file that this reads.
 const SCHEMA: u32 = 1;
 /// Rows of the text and of the page; the file has all.
-const SHOWN: (usize, usize) = (20, 500);
+const SHOWN_ROWS_MAX: (usize, usize) = (20, 500);
 /// Callers in a line.
-const CALLERS: usize = 4;
+const CALLERS_MAX: usize = 4;
 
 /// A heap profile by its sites.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -146,7 +146,7 @@ impl Sites {
         let callers = row
             .callers
             .iter()
-            .take(CALLERS)
+            .take(CALLERS_MAX)
             .map(|place| &*place.function);
         let callers = callers.collect::<Vec<_>>().join(" ← ");
         let (second, third) = match self.before_file {
@@ -171,7 +171,7 @@ impl Sites {
     /// As text: the largest sites.
     pub fn text(&self) -> String {
         let mut text = format!("{}  {}\n", self.name(), self.sentence());
-        for row in self.rows.iter().take(SHOWN.0) {
+        for row in self.rows.iter().take(SHOWN_ROWS_MAX.0) {
             let [value, second, third, key, callers] = self.cells(row);
             let from = if callers.is_empty() { "" } else { "  ← " };
             let _ = writeln!(
@@ -182,7 +182,7 @@ impl Sites {
         if let Some(more) = self
             .rows
             .len()
-            .checked_sub(SHOWN.0)
+            .checked_sub(SHOWN_ROWS_MAX.0)
             .filter(|more| *more > 0)
         {
             let _ = writeln!(text, "  {more} more");
@@ -196,7 +196,7 @@ impl Sites {
         let mut text = format!("**{}** (`{}`)\n\n", self.sentence(), self.name());
         let _ = writeln!(text, "| {} |", heads.join(" | "));
         let _ = writeln!(text, "|{}", " --- |".repeat(heads.len()));
-        for row in self.rows.iter().take(SHOWN.0) {
+        for row in self.rows.iter().take(SHOWN_ROWS_MAX.0) {
             let cells = self.cells(row).map(|text| cell(&text));
             let _ = writeln!(text, "| {} |", cells.join(" | "));
         }
@@ -221,11 +221,11 @@ impl Sites {
     }
 
     fn table(&self) -> Markup {
-        let more = self.rows.len().saturating_sub(SHOWN.1);
+        let more = self.rows.len().saturating_sub(SHOWN_ROWS_MAX.1);
         html! {
             div class="scroll" { table {
                 thead { tr { @for head in self.heads() { th { (head) } } } }
-                tbody { @for row in self.rows.iter().take(SHOWN.1) {
+                tbody { @for row in self.rows.iter().take(SHOWN_ROWS_MAX.1) {
                     @let [value, second, third, key, callers] = self.cells(row);
                     tr { td { (value) } td { (second) } td { (third) } td class="left" { code { (key) } } td class="left" { (callers) } }
                 } }

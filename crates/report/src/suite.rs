@@ -141,7 +141,7 @@ fn best_peer_cell(row: &Row, figure: Figure) -> Option<&Cell> {
 }
 
 /// Two times are comparable after this many common rounds, if others have as many.
-const ROUNDS: usize = 5;
+const COMMON_ROUNDS_MIN: usize = 5;
 
 /// The other allocators whose figures can be compared with a cell's.
 fn others<'a>(
@@ -153,7 +153,7 @@ fn others<'a>(
         .filter(|other| other.allocator != cell.allocator && other.failure.is_none());
     let most = others.clone().map(|other| common_rounds(cell, other)).max();
     let enough = match figure.is_time {
-        true => most.map_or(0, |most| most.min(ROUNDS)),
+        true => most.map_or(0, |most| most.min(COMMON_ROUNDS_MIN)),
         false => 0,
     };
     others.filter(move |other| common_rounds(cell, other) >= enough)

@@ -235,20 +235,25 @@ mod tests {
 
     #[test]
     fn pages_that_the_kernel_may_take_do_not_count() {
-        const BYTES: usize = 64 << 20;
+        const BLOCK_BYTES: usize = 64 << 20;
         // SAFETY: a fresh mapping, which only this test uses.
         let block = unsafe {
             use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
             let protection = ProtFlags::READ | ProtFlags::WRITE;
-            let block = mmap_anonymous(std::ptr::null_mut(), BYTES, protection, MapFlags::PRIVATE);
+            let block = mmap_anonymous(
+                std::ptr::null_mut(),
+                BLOCK_BYTES,
+                protection,
+                MapFlags::PRIVATE,
+            );
             let block = block.unwrap();
-            std::slice::from_raw_parts_mut(block.cast::<u8>(), BYTES).fill(1);
-            madvise(block, BYTES, Advice::LinuxFree).unwrap();
+            std::slice::from_raw_parts_mut(block.cast::<u8>(), BLOCK_BYTES).fill(1);
+            madvise(block, BLOCK_BYTES, Advice::LinuxFree).unwrap();
             block
         };
         let own = std::process::id();
         let lazy = memory(own).lazy_free;
-        if lazy < BYTES as u64 / 2 {
+        if lazy < BLOCK_BYTES as u64 / 2 {
             return mallard_needs::skipped("the kernel took the pages at once");
         }
         let mut curve = Curve::default();
@@ -257,13 +262,13 @@ mod tests {
         assert_eq!(curve.points.len(), 2);
         let rss = quick(own).unwrap();
         assert!(
-            curve.peak() + BYTES as u64 / 2 < rss,
+            curve.peak() + BLOCK_BYTES as u64 / 2 < rss,
             "{} {rss}",
             curve.peak()
         );
-        assert!(curve.lazy_free_at_most() >= BYTES as u64 / 2);
+        assert!(curve.lazy_free_at_most() >= BLOCK_BYTES as u64 / 2);
         // SAFETY: the mapping from above.
-        unsafe { rustix::mm::munmap(block, BYTES).unwrap() };
+        unsafe { rustix::mm::munmap(block, BLOCK_BYTES).unwrap() };
     }
 
     #[test]

@@ -19,13 +19,13 @@ use crate::{Error, Result};
 
 /// Parts of up to this many events are small: the head of a chunk of their own would be more than
 /// a tenth of it.
-pub const SMALL: usize = 256;
+pub const SMALL_EVENTS_MAX: usize = 256;
 /// Events that wait for others at most: as many as fill a chunk of the recorder, 64 KiB.
 pub const MOST_WAITING: usize = 4096;
 
 /// The most parts of a chunk, which is what the writer makes at most, and for each byte of its
 /// content in the file. Without such limits a small file could make a reader need all memory.
-const MOST_PARTS: usize = MOST_WAITING + SMALL;
+const MOST_PARTS: usize = MOST_WAITING + SMALL_EVENTS_MAX;
 const PARTS_PER_BYTE: usize = 8;
 
 /// Whether a content of this many bytes in the file may have so many parts.

@@ -59,7 +59,7 @@ impl<W: Write> Writer<W> {
     pub fn events_of(&mut self, process: u32, thread: u32, events: &[Event]) -> Result<()> {
         self.events += events.iter().filter(|event| event.kind.is_call()).count() as u64;
         let pack = self.packs.entry(process).or_default();
-        if events.len() <= packed::SMALL {
+        if events.len() <= packed::SMALL_EVENTS_MAX {
             if !events.is_empty() {
                 pack.push(thread, events);
             }

@@ -8,7 +8,7 @@ const SEGMENTS_MAX: usize = 64;
 const NOTES_BYTES_MAX: u64 = 64 << 10;
 const NT_GNU_BUILD_ID: u32 = 3;
 const NT_MALLARD_ROOT: u32 = 1;
-const PAGE: u64 = 4096;
+const PAGE_BYTES: u64 = 4096;
 
 /// What the notes of an image say.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -54,8 +54,9 @@ fn parse(copy: Copy<'_>, is_mapped: bool) -> Option<Image> {
     let mut table = vec![0; count * SEGMENT_BYTES];
     copy(header.u64(32), &mut table)?;
     let segments = || table.chunks_exact(SEGMENT_BYTES).map(Fields);
-    let first = segments().find(|segment| segment.u32(0) == PT_LOAD && segment.u64(8) < PAGE)?;
-    let base = first.u64(16) & !(PAGE - 1);
+    let first =
+        segments().find(|segment| segment.u32(0) == PT_LOAD && segment.u64(8) < PAGE_BYTES)?;
+    let base = first.u64(16) & !(PAGE_BYTES - 1);
     let mut image = Image::default();
     for segment in segments().filter(|segment| segment.u32(0) == PT_NOTE) {
         // Addresses count from the first byte of the image.

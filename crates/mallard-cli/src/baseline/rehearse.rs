@@ -26,7 +26,7 @@ use crate::limit::Within;
 use crate::output::{self, say};
 
 /// A default plant is beyond its limit by this factor: 8 % for a limit of 5 %.
-const BEYOND: f64 = 1.6;
+const BEYOND_FACTOR: f64 = 1.6;
 
 /// What came of all sessions with one plant.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -95,7 +95,7 @@ fn plants(given: &[Within], gates: &[Gate]) -> Result<Vec<Within>> {
     }
     let beyond = |gate: &Gate| Within {
         metric: gate.metric.clone(),
-        change: BEYOND * if gate.rises { gate.limit } else { -gate.limit },
+        change: BEYOND_FACTOR * if gate.rises { gate.limit } else { -gate.limit },
     };
     Ok(gates
         .iter()

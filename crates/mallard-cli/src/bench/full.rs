@@ -37,15 +37,15 @@ const RUNS: Runs = Runs::ByTime {
 const QUICK_RUNS: Runs = Runs::Fixed(1);
 /// The mean time of a run as a multiple of a good allocator's, for the estimate: when all have the
 /// same number of runs, and when slow ones have fewer.
-const OTHERS: f64 = 1.5;
-const OTHERS_BY_TIME: f64 = 1.3;
+const OTHERS_FACTOR: f64 = 1.5;
+const OTHERS_FACTOR_BY_TIME: f64 = 1.3;
 /// The part of the total time that remains when slow allocators drop out early.
-const LEFT_BY_TIME: f64 = 0.7;
+const LEFT_SHARE_BY_TIME: f64 = 0.7;
 /// Seconds to start a process, and to warm a GiB before it.
 const PROCESS_SECONDS: f64 = 0.03;
 const WARM_SECONDS_PER_GIB: f64 = 0.35;
 /// The slowdown of the traced run.
-const TRACED: f64 = 1.3;
+const TRACED_FACTOR: f64 = 1.3;
 
 /// Prints the rows and what they do.
 pub fn list(names: &[String]) -> Result<ExitCode> {
@@ -159,7 +159,7 @@ impl Effort {
     /// The part of that time that is usually left.
     fn left(self) -> f64 {
         match self.runs {
-            Runs::ByTime { .. } => LEFT_BY_TIME,
+            Runs::ByTime { .. } => LEFT_SHARE_BY_TIME,
             Runs::Fixed(_) | Runs::AtLeast(_) => 1.0,
         }
     }
@@ -173,8 +173,8 @@ impl Effort {
             false => (2.0 * gib).max(1.0 / 16.0) * WARM_SECONDS_PER_GIB,
         };
         let others = match self.runs {
-            Runs::Fixed(_) | Runs::AtLeast(_) => OTHERS,
-            Runs::ByTime { .. } => OTHERS_BY_TIME,
+            Runs::Fixed(_) | Runs::AtLeast(_) => OTHERS_FACTOR,
+            Runs::ByTime { .. } => OTHERS_FACTOR_BY_TIME,
         };
         row.seconds[size] * others + warming + PROCESS_SECONDS
     }
@@ -184,7 +184,7 @@ impl Effort {
     fn counting(self, row: &SuiteRow) -> f64 {
         match self.quick {
             true => 0.0,
-            false => row.seconds[1] * TRACED + PROCESS_SECONDS,
+            false => row.seconds[1] * TRACED_FACTOR + PROCESS_SECONDS,
         }
     }
 }

@@ -125,7 +125,7 @@ fn refaults(f: &mut Figures, seen: &outside::Seen) {
     let grown = highest
         .unwrap_or(0)
         .saturating_sub(at(seen.timeline.first()))
-        / figures::PAGE;
+        / figures::PAGE_BYTES;
     let again = seen.faults.saturating_sub(grown);
     if seen.faults == 0 {
         return;

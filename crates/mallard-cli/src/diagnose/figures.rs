@@ -22,10 +22,10 @@ const PROBE_SECONDS: f64 = 6e-9;
 const PROBE_INSIDE: f64 = 0.77;
 /// The least number of signals that is enough: looks have a bias where the program has no CPU for
 /// itself, and signals have none.
-const SIGNALS: f64 = 50.0;
+const SIGNALS_MIN: f64 = 50.0;
 /// Of the signals that the CPU time is worth, the least share that stands for all of it.
-const SIGNALS_SHARE: f64 = 0.5;
-pub const PAGE: u64 = 4096;
+const SIGNALS_SHARE_MIN: f64 = 0.5;
+pub const PAGE_BYTES: u64 = 4096;
 /// What each process touches before it does anything.
 const START_PAGES: u64 = 300;
 
@@ -178,7 +178,7 @@ fn share(f: &mut Figures, runs: &Runs, counts: &Counts, cpu: f64, asked: Option<
     let way = match asked {
         Some(way) => way,
         // The program has the signal itself, or computes too little for it.
-        None if ((ticks.0 + ticks.1) as f64) < (expected * SIGNALS_SHARE).max(SIGNALS)
+        None if ((ticks.0 + ticks.1) as f64) < (expected * SIGNALS_SHARE_MIN).max(SIGNALS_MIN)
             && looks.0 + looks.1 > ticks.0 + ticks.1 =>
         {
             Way::Proc
@@ -355,9 +355,9 @@ pub fn faults(f: &mut Figures, measured: &Measurement, found: &Findings) {
     let images = found
         .images
         .iter()
-        .map(|image| image.peak_rss / PAGE)
+        .map(|image| image.peak_rss / PAGE_BYTES)
         .sum::<u64>();
-    let first = images.max(measured.peak_rss_bytes / PAGE) + START_PAGES;
+    let first = images.max(measured.peak_rss_bytes / PAGE_BYTES) + START_PAGES;
     let again = measured.minor_faults.saturating_sub(first);
     // A tree of short processes has many first faults that no look has seen.
     let one = found.images.len() <= 2;
@@ -378,7 +378,7 @@ pub fn faults(f: &mut Figures, measured: &Measurement, found: &Findings) {
 /// What a page fault takes on this machine.
 pub fn fault_seconds() -> f64 {
     const PAGES: usize = 4096;
-    let length = PAGES * PAGE as usize;
+    let length = PAGES * PAGE_BYTES as usize;
     // SAFETY: a mapping of our own, touched within its length and released.
     unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -392,7 +392,7 @@ pub fn fault_seconds() -> f64 {
         for page in 0..PAGES {
             memory
                 .cast::<u8>()
-                .add(page * PAGE as usize)
+                .add(page * PAGE_BYTES as usize)
                 .write_volatile(1);
         }
         let took = begun.elapsed().as_secs_f64() / PAGES as f64;

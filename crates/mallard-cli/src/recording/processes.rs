@@ -15,7 +15,7 @@ use crate::exit::usage;
 /// With `all`, families with less than this part of the calls are left out.
 const LEAST_SHARE: f64 = 0.01;
 /// How many processes a sentence names.
-const SHOWN: usize = 8;
+const NAMED_PROCESSES_MAX: usize = 8;
 
 /// The user's choice.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -223,8 +223,16 @@ pub fn left_out(replayed: &[Subject], left: &[Process]) -> String {
 }
 
 fn list(processes: &[Process], told: impl Fn(&Process) -> String) -> String {
-    let shown: Vec<String> = processes.iter().take(SHOWN).map(told).collect();
-    let rest = if processes.len() > SHOWN { ", …" } else { "" };
+    let shown: Vec<String> = processes
+        .iter()
+        .take(NAMED_PROCESSES_MAX)
+        .map(told)
+        .collect();
+    let rest = if processes.len() > NAMED_PROCESSES_MAX {
+        ", …"
+    } else {
+        ""
+    };
     format!("{}{rest}", shown.join(", "))
 }
 

@@ -37,7 +37,7 @@ const RUNS: u32 = 6;
 const TIMED_RUNS: u32 = 3;
 /// Recordings up to this keep their own time in the row of memory; longer ones run faster.
 const OWN_TIME_US: u64 = 20_000_000;
-const FASTER: u32 = 400;
+const FASTER_PERCENT: u32 = 400;
 /// Runs without an allocator, of which the middle one counts.
 const BASE_RUNS: usize = 3;
 /// Runs of the program itself on each allocator.
@@ -180,7 +180,7 @@ fn speeds(options: &Options, plan: &Plan) -> Vec<Speed> {
     let timed = if plan.span_us <= OWN_TIME_US {
         100
     } else {
-        FASTER
+        FASTER_PERCENT
     };
     vec![Speed(None), Speed(Some(timed))]
 }

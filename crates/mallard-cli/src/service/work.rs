@@ -108,7 +108,7 @@ impl<'a> Work<'a> {
             _ => None,
         };
         Run {
-            seconds: rate.map_or(driven.load_seconds, |rate| REQUESTS / rate),
+            seconds: rate.map_or(driven.load_seconds, |rate| REQUESTS_OF_FIGURE / rate),
             ops_per_second: rate,
             // The largest process may have been larger before the load.
             peak_rss_bytes: (measured
@@ -163,7 +163,7 @@ impl<'a> Work<'a> {
 }
 
 /// The compared figure is the time of this many requests.
-const REQUESTS: f64 = 1000.0;
+const REQUESTS_OF_FIGURE: f64 = 1000.0;
 
 impl Beside for Work<'_> {
     fn before(&self, _: Purpose) -> Result<(), String> {

@@ -33,7 +33,7 @@ pub struct Options {
 }
 
 /// Processes that are shown without `--all`.
-const SHOWN: usize = 5;
+const SHOWN_PROCESSES_MAX: usize = 5;
 
 pub fn run(options: &Options) -> Result<ExitCode> {
     let path = &options.input.file;
@@ -67,7 +67,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     processes.sort_by_key(|(_, process)| std::cmp::Reverse(process.calls));
     let (shown, rest) = match options.all {
         true => (&processes[..], &[][..]),
-        false => processes.split_at(processes.len().min(SHOWN)),
+        false => processes.split_at(processes.len().min(SHOWN_PROCESSES_MAX)),
     };
     for (number, process) in shown {
         text.push('\n');

@@ -54,12 +54,12 @@ const RUN_SECONDS: f64 = 0.5;
 /// A search takes about so many runs; repetitions leave the budget for them.
 const USUAL_RUNS: f64 = 800.0;
 
-const MOST_TIMES: f64 = 25.0;
+const TIMES_MAX: f64 = 25.0;
 
 /// How often a program that takes so many seconds is executed in a run.
 pub fn times(seconds: f64, budget: f64) -> usize {
     let room = RUN_SECONDS.min(budget / USUAL_RUNS);
-    (room / seconds).clamp(1.0, MOST_TIMES) as usize
+    (room / seconds).clamp(1.0, TIMES_MAX) as usize
 }
 
 /// What a run is, for texts; nothing where it is one execution.

@@ -266,14 +266,15 @@ impl Found<'_> {
             work && one.memory <= other.memory && !same
         };
         // A single run may be luck: only what ran in several blocks can be on the front.
-        const SEVERAL: usize = 6;
+        const SURE_RUNS_MIN: usize = 6;
         let sure: Vec<Point> = points
             .iter()
-            .filter(|point| point.runs >= SEVERAL)
+            .filter(|point| point.runs >= SURE_RUNS_MIN)
             .cloned()
             .collect();
         for point in &mut points {
-            point.front = point.runs >= SEVERAL && !sure.iter().any(|other| beats(other, point));
+            point.front =
+                point.runs >= SURE_RUNS_MIN && !sure.iter().any(|other| beats(other, point));
         }
         points
     }

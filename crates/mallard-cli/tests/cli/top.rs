@@ -37,7 +37,7 @@ const WATCHED: &str = r#"
         }
     }
 "#;
-const LONG: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 struct Watched(Child);
 
@@ -76,7 +76,7 @@ fn json_until(place: &Place, pid: &str, holds: impl Fn(&Value) -> bool) -> Value
         if let Some(value) = json(place, pid).filter(&holds) {
             return value;
         }
-        assert!(begun.elapsed() < LONG, "{:?}", json(place, pid));
+        assert!(begun.elapsed() < TIMEOUT, "{:?}", json(place, pid));
     }
 }
 
@@ -261,7 +261,7 @@ impl Terminal {
             if screen.contains(what) {
                 return screen;
             }
-            assert!(begun.elapsed() < LONG, "no {what:?} in:\n{screen}");
+            assert!(begun.elapsed() < TIMEOUT, "no {what:?} in:\n{screen}");
             sleep(Duration::from_millis(50));
         }
     }
@@ -329,7 +329,7 @@ fn a_person_watches_two_processes_on_a_terminal() {
     terminal.press("q");
     let begun = Instant::now();
     while !terminal.tmux(&["list-sessions"]).is_empty() {
-        assert!(begun.elapsed() < LONG);
+        assert!(begun.elapsed() < TIMEOUT);
         sleep(Duration::from_millis(50));
     }
     other.end();

@@ -104,7 +104,7 @@ pub struct Samples {
 }
 
 /// How often threads are listed again because some began while the events were opened.
-const LISTINGS: usize = 5;
+const LISTINGS_MAX: usize = 5;
 
 impl Samples {
     /// Begins to sample a process and all threads and processes that it will start.
@@ -112,7 +112,7 @@ impl Samples {
         with_or_without_kernel(what, |kernel| {
             // A thread that begins meanwhile may or may not inherit the event of its parent.
             let mut threads = proc::threads(pid);
-            for _ in 0..LISTINGS {
+            for _ in 0..LISTINGS_MAX {
                 let samples = Samples::open(what, &threads, kernel, true)?;
                 let now = proc::threads(pid);
                 if now == threads {

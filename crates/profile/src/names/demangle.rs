@@ -5,13 +5,13 @@ use std::borrow::Cow;
 use cpp_demangle::{DemangleOptions, ParseOptions, Symbol};
 
 /// Longer names are left as they are: demangled, they could be far longer still.
-const MOST_BYTES: usize = 16 << 10;
-const RECURSION: u32 = 96;
+const NAME_BYTES_MAX: usize = 16 << 10;
+const RECURSION_MAX: u32 = 96;
 
 /// The name as a programmer wrote it, without parameters and without the hash that Rust adds. Other
 /// languages' names stay as they are.
 pub fn demangled(name: &str) -> Cow<'_, str> {
-    if name.len() > MOST_BYTES {
+    if name.len() > NAME_BYTES_MAX {
         return Cow::Borrowed(name);
     }
     // A part that the compiler split off is still that function.
@@ -22,12 +22,12 @@ pub fn demangled(name: &str) -> Cow<'_, str> {
     if !whole.starts_with("_Z") && !whole.starts_with("___Z") {
         return Cow::Borrowed(name);
     }
-    let parse = ParseOptions::default().recursion_limit(RECURSION);
+    let parse = ParseOptions::default().recursion_limit(RECURSION_MAX);
     let options = DemangleOptions::new()
         .no_params()
         .no_return_type()
         .hide_expression_literal_types()
-        .recursion_limit(RECURSION);
+        .recursion_limit(RECURSION_MAX);
     let demangled = Symbol::new_with_options(whole, &parse)
         .ok()
         .and_then(|symbol| symbol.demangle_with_options(&options).ok());

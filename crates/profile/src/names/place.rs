@@ -10,7 +10,7 @@ use crate::model::Mapping;
 
 /// Segments are mapped by whole pages. Files are linked for pages of up to 64 KiB; the smallest
 /// size is what every mapping is aligned to.
-const PAGE: u64 = 4096;
+const PAGE_BYTES: u64 = 4096;
 
 pub struct Places {
     /// Those with code first.
@@ -39,13 +39,13 @@ pub fn can_hold(file: &File<'_>, mapping: &Mapping) -> bool {
 impl Segment {
     /// The place in the file of the first page that is mapped.
     fn first_page(&self) -> u64 {
-        self.file_start & !(PAGE - 1)
+        self.file_start & !(PAGE_BYTES - 1)
     }
 
     /// The place behind the last page.
     fn end_page(&self) -> u64 {
         let end = self.file_start.saturating_add(self.file_size);
-        end.saturating_add(PAGE - 1) & !(PAGE - 1)
+        end.saturating_add(PAGE_BYTES - 1) & !(PAGE_BYTES - 1)
     }
 }
 
@@ -96,7 +96,7 @@ impl Places {
             code
         };
         match mapped {
-            Some(segment) => in_mapping.wrapping_add(segment.address & !(PAGE - 1)),
+            Some(segment) => in_mapping.wrapping_add(segment.address & !(PAGE_BYTES - 1)),
             None => in_file,
         }
     }

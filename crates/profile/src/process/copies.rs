@@ -23,10 +23,10 @@ pub struct Copies {
 
 /// Attempts at a record that changes all the time, and the pause before the second one, which
 /// doubles.
-const ATTEMPTS: u32 = 8;
+const ATTEMPTS_MAX: u32 = 8;
 const FIRST_PAUSE: Duration = Duration::from_micros(100);
 /// Records that are copied between two looks at their versions.
-const AT_ONCE: usize = 256;
+const RECORDS_AT_ONCE: usize = 256;
 
 /// Copies records as they were at one moment each. A record that changes at each attempt, or whose
 /// owner stopped in the middle of a change, is copied as it is, and counted.
@@ -40,9 +40,9 @@ pub fn stable(memory: &dyn Memory, records: &[Versioned]) -> Result<Copies, Faul
     };
     let mut pending: Vec<usize> = (0..records.len()).collect();
     let mut pause = FIRST_PAUSE;
-    for attempt in 0..ATTEMPTS {
+    for attempt in 0..ATTEMPTS_MAX {
         let mut changed = Vec::new();
-        for part in pending.chunks(AT_ONCE) {
+        for part in pending.chunks(RECORDS_AT_ONCE) {
             let before = versions(memory, records, part)?;
             for &i in part {
                 copies.records[i].resize(records[i].bytes, 0);
@@ -59,7 +59,7 @@ pub fn stable(memory: &dyn Memory, records: &[Versioned]) -> Result<Copies, Faul
         if pending.is_empty() || !memory.is_running() {
             break;
         }
-        if attempt + 1 < ATTEMPTS {
+        if attempt + 1 < ATTEMPTS_MAX {
             thread::sleep(pause);
             pause *= 2;
         }

@@ -335,7 +335,7 @@ impl Root {
 struct Pages<'a> {
     memory: &'a dyn Memory,
     at: u64,
-    page: [u8; PAGE as usize],
+    page: [u8; PAGE_BYTES as usize],
 }
 
 impl<'a> Pages<'a> {
@@ -344,15 +344,15 @@ impl<'a> Pages<'a> {
             memory,
             // No page begins here.
             at: 1,
-            page: [0; PAGE as usize],
+            page: [0; PAGE_BYTES as usize],
         }
     }
 
     fn copy(&mut self, at: u64, into: &mut [u8]) -> Result<(), Error> {
-        let (page, first) = (at / PAGE * PAGE, (at % PAGE) as usize);
+        let (page, first) = (at / PAGE_BYTES * PAGE_BYTES, (at % PAGE_BYTES) as usize);
         let Some(end) = first
             .checked_add(into.len())
-            .filter(|&end| end <= PAGE as usize)
+            .filter(|&end| end <= PAGE_BYTES as usize)
         else {
             return Ok(self.memory.copy(at, into)?);
         };
@@ -370,7 +370,7 @@ impl<'a> Pages<'a> {
 }
 
 /// Bytes of a page.
-const PAGE: u64 = 4096;
+const PAGE_BYTES: u64 = 4096;
 
 /// A sampled block in a slab.
 struct Pin {
@@ -423,11 +423,11 @@ impl Bitmap {
             return 0.0;
         }
         let is_bare = |page: &u64| {
-            let last = ((page + PAGE - 1) / self.size).min(u64::from(self.regions) - 1);
+            let last = ((page + PAGE_BYTES - 1) / self.size).min(u64::from(self.regions) - 1);
             (page / self.size..=last).all(|region| self.is_free(region as u32))
         };
-        let pages = (0..bytes).step_by(PAGE as usize).filter(is_bare);
-        let bare: u64 = pages.map(|page| (bytes - page).min(PAGE)).sum();
+        let pages = (0..bytes).step_by(PAGE_BYTES as usize).filter(is_bare);
+        let bare: u64 = pages.map(|page| (bytes - page).min(PAGE_BYTES)).sum();
         (bytes - used * self.size).saturating_sub(bare) as f64 / used as f64
     }
 }

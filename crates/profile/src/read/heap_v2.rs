@@ -36,7 +36,7 @@ const TYPES: [(&str, &str); 4] = [
     ("inuse_space", "bytes"),
 ];
 /// No profiler records deeper stacks.
-const FRAMES: usize = 1 << 12;
+const FRAMES_MAX: usize = 1 << 12;
 
 pub fn read(bytes: &[u8]) -> Result<Profile, Error> {
     let text = String::from_utf8_lossy(bytes);
@@ -172,8 +172,8 @@ impl Reader {
             let digits = address.strip_prefix("0x").unwrap_or(address);
             let address =
                 hexadecimal(digits).ok_or_else(|| format!("no address: {}", shown(address)))?;
-            if stack.len() == FRAMES {
-                return Err(format!("a stack of more than {FRAMES} addresses"));
+            if stack.len() == FRAMES_MAX {
+                return Err(format!("a stack of more than {FRAMES_MAX} addresses"));
             }
             stack.push(self.place(address.saturating_sub(1))?);
         }

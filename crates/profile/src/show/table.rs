@@ -225,10 +225,10 @@ fn facts(profile: &Profile, view: View, summary: &Summary) -> Vec<String> {
 /// What the allocator counted. A process writes its figures a few times a second while it
 /// allocates, and not while it waits: then they may be of long before.
 fn counted(allocated: Allocated) -> String {
-    const PRESENT: Duration = Duration::from_secs(1);
+    const PRESENT_AGE_MAX: Duration = Duration::from_secs(1);
     let Allocated { bytes: of, age } = allocated;
     let when = match age {
-        age if age < PRESENT => String::new(),
+        age if age < PRESENT_AGE_MAX => String::new(),
         age => format!(" {} before", duration(age.as_nanos() as f64)),
     };
     format!(" of {} allocated{when}", bytes(of as f64))

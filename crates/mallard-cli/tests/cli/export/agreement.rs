@@ -103,7 +103,7 @@ impl Own {
                 let figures = before.split_whitespace().map(|n| n.parse().unwrap());
                 return (figures.collect(), seen);
             }
-            assert!(begun.elapsed() < LONG, "{before}");
+            assert!(begun.elapsed() < TIMEOUT, "{before}");
         }
     }
 }

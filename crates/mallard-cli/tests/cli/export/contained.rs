@@ -77,7 +77,7 @@ fn a_process_of_a_container_is_seen_as_any_other() {
     let inner = loop {
         match below(running.child.id()) {
             Some(inner) => break inner.to_string(),
-            None => assert!(begun.elapsed() < LONG, "it does not start"),
+            None => assert!(begun.elapsed() < TIMEOUT, "it does not start"),
         }
         std::thread::sleep(Duration::from_millis(20));
     };
@@ -101,7 +101,7 @@ fn a_process_of_a_container_is_seen_as_any_other() {
         if code == Some(0) && stdout.contains("\"inner\"") {
             break;
         }
-        assert!(begun.elapsed() < LONG, "{stdout}{stderr}");
+        assert!(begun.elapsed() < TIMEOUT, "{stdout}{stderr}");
     }
     // Its functions have names, out of a file that is in there alone.
     let (code, stdout, stderr) = outcome(&mut place.mallard(&["profile", "--text", &inner]));

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use crate::place::Place;
 
 /// The longest that anything here takes on a slow machine.
-const LONG: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Holds some memory as its argument says and goes on allocating, until its standard input ends.
 /// What comes and goes is less than the 2 MiB that are a leak in `prometheus.rs`: on a busy machine
@@ -123,7 +123,7 @@ impl Server {
 
     fn ask(&self, method: &str, path: &str, headers: &str) -> Reply {
         let mut stream = TcpStream::connect(&self.address).unwrap();
-        stream.set_read_timeout(Some(LONG)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         let request = format!("{method} {path} HTTP/1.1\r\nHost: here:1\r\n{headers}\r\n");
         stream.write_all(request.as_bytes()).unwrap();
         let mut reply = Vec::new();
@@ -139,7 +139,7 @@ impl Server {
             if holds(&reply) {
                 return reply;
             }
-            assert!(begun.elapsed() < LONG, "{reply:?}");
+            assert!(begun.elapsed() < TIMEOUT, "{reply:?}");
             std::thread::sleep(Duration::from_millis(100));
         }
     }

@@ -78,7 +78,7 @@ scrape_configs:
                 assert!(log.contains("address already in use"), "{status}: {log}");
                 return None;
             }
-            assert!(begun.elapsed() < LONG, "{}", log());
+            assert!(begun.elapsed() < TIMEOUT, "{}", log());
             std::thread::sleep(Duration::from_millis(50));
         }
         Some(prometheus)
@@ -94,7 +94,7 @@ scrape_configs:
     /// The answer; none before it listens, and none from a program that talks otherwise.
     fn get(&self, path: &str) -> Option<Reply> {
         let mut stream = TcpStream::connect(&self.address).ok()?;
-        stream.set_read_timeout(Some(LONG)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         // The older version of HTTP knows no answers in chunks.
         write!(stream, "GET {path} HTTP/1.0\r\n\r\n").ok()?;
         let mut reply = Vec::new();
@@ -127,7 +127,7 @@ scrape_configs:
             if holds(&series) {
                 return series;
             }
-            assert!(begun.elapsed() < LONG, "{expression}: {series:?}");
+            assert!(begun.elapsed() < TIMEOUT, "{expression}: {series:?}");
             std::thread::sleep(Duration::from_millis(200));
         }
     }
