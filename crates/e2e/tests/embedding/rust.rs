@@ -1,5 +1,5 @@
-//! Rust programs: on Mallard by one static, on it in place of jemalloc, and, beside programs in C and
-//! C++, as servers of its metrics.
+//! Rust programs: on Mallard by one static, on it in place of jemalloc, and, beside programs in C
+//! and C++, as servers of its metrics.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
