@@ -37,6 +37,7 @@ mod counting {
     use crate::sys::rank::{RANKS, Rank};
     use crate::sys::spread::SPREAD_FACTOR;
     use crate::sys::tls;
+    // Not those of `sys::atomic`, which count their operations here.
     use core::sync::atomic::{AtomicU64, Ordering};
 
     const EVENTS: [&str; 3] = ["acquired", "contended", "waited"];

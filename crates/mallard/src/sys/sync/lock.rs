@@ -22,6 +22,8 @@ use crate::sys::count::Tag;
 use crate::sys::futex::Futex;
 use crate::sys::meter::{Meter, Reading};
 use crate::sys::rank::{Rank, Ranked};
+// Not the one of `sys::atomic`: a guard holds a reference to the data, which no closure can. The
+// models watch data of their own.
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 

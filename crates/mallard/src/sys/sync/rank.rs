@@ -101,6 +101,7 @@ mod check {
     use crate::die;
     use crate::sys::spread::SPREAD_FACTOR;
     use crate::sys::tls;
+    // Not those of `sys::atomic`: a build with `counters` must not count this check.
     use core::sync::atomic::{AtomicUsize, Ordering};
 
     /// Threads whose locks are known; later threads may have the numbers of threads that ended. The
