@@ -298,7 +298,7 @@ mod tests {
         pass_slow_paths();
         assert!(!prof::is_on());
 
-        // Who switches sampling on for a profile gets stacks, and keeps it.
+        // Sampling that is switched on for a profile takes stacks, and stays on.
         probes::pretend(1);
         pass_slow_paths();
         api::profile::set_active(true);

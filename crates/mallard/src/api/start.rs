@@ -246,7 +246,7 @@ fn set(outcome: conf::Outcome) -> &'static Options {
     kept
 }
 
-/// Disables per-CPU arenas if the system does not tell on which CPU a thread runs.
+/// Disables per-CPU arenas if the system does not say on which CPU a thread runs.
 #[cold]
 #[inline(never)]
 fn expect_cpus(o: &mut Options) {

@@ -114,8 +114,7 @@ pub fn call_every(function: Callback, bytes: u64, of_frees: bool) -> Result<(), 
     added.then_some(()).ok_or(libc::EINVAL)
 }
 
-/// Tells the allocator that the thread will be idle: flushes its cache, and returns the pages that
-/// are due.
+/// For a thread that is going to be idle: flushes its cache, and returns the pages that are due.
 pub fn idle() {
     start();
     current::flush();

@@ -8,7 +8,7 @@
 //!
 //! `top` is `base` plus a word for every block. A pop fails at `empty`, a push at `full`, and both
 //! then take the slow path. `empty` may lie above the real bottom, `base`: a pop that reaches it
-//! tells the slow path that the blocks below are needed after all (see `gc`). `empty` and `full`
+//! shows the slow path that the blocks below are needed after all (see `gc`). `empty` and `full`
 //! keep only the lower half of the address, which is enough to tell places in one array apart. In a
 //! stack without memory all fields are zero, so both operations take the slow path without an extra
 //! test. The blocks themselves are never touched. But `pop_to_write` prefetches the block that

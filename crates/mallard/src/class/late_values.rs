@@ -24,7 +24,7 @@ impl<T, const N: usize> Late<T, N> {
     pub(super) fn get(&self, number: usize) -> &T {
         // Orders this after the relaxed load that returned the number.
         fence(Ordering::Acquire);
-        // SAFETY: the number is told after the value was written, and the caller has it from there.
+        // SAFETY: the value was written before its number was published, and the caller has that.
         self.0[number].with(|value| unsafe { &*value })
     }
 

@@ -87,7 +87,7 @@ pub fn allow(yes: bool) {
     FIXED.store(!yes, Ordering::Relaxed);
 }
 
-/// Stops adding classes: a program was told how large blocks are.
+/// Stops adding classes: a program has learnt how large blocks are.
 pub fn keep_as_they_are() {
     FIXED.store(true, Ordering::Relaxed);
 }

@@ -252,7 +252,7 @@ const LETTERS: usize = 16;
 const STATS_LETTERS: Letters<LETTERS> = Letters("JPgmdablxeh");
 /// jemalloc's limit of decay times, in milliseconds.
 pub const DECAY_MAX_MS: i64 = 18_446_744_072_000;
-/// The largest size a thread cache can be told to keep: 8 MiB, as in jemalloc.
+/// The largest size that a thread cache can be set to keep: 8 MiB, as in jemalloc.
 const LG_TCACHE_MAX: u32 = 23;
 
 /// The longest list of classes in an option's value.

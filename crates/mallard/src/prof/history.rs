@@ -124,7 +124,7 @@ struct Named {
     next: Option<NonNull<Named>>,
 }
 
-/// The most names that are kept: threads come and go, and nothing tells when the last sample of one
+/// The most names that are kept: threads come and go, and nothing shows when the last sample of one
 /// has gone.
 const NAMES_MAX: usize = if cfg!(test) { 1 << 4 } else { 1 << 14 };
 

@@ -77,7 +77,7 @@ pub fn backtrace(frames: &mut [usize]) -> usize {
     (len as usize).min(frames.len())
 }
 
-/// Tells the program of a profile.
+/// Reports a profile to the program.
 pub fn dumped(name: &CStr) {
     if let Some(hook) = find(Event::Dump) {
         // SAFETY: the program gave a function of this type.
@@ -85,12 +85,12 @@ pub fn dumped(name: &CStr) {
     }
 }
 
-/// Whether the program is told of samples.
+/// Whether the program wants reports of samples.
 pub fn want_samples() -> bool {
     find(Event::Sample).is_some()
 }
 
-/// Tells the program of a sample. For a thread that is sampling.
+/// Reports a sample to the program. For a thread that is sampling.
 #[inline(never)]
 pub fn sampled(block: usize, size: usize, frames: &[usize], usable: usize) {
     // A thread without a cache has no mark that it samples.
@@ -103,7 +103,7 @@ pub fn sampled(block: usize, size: usize, frames: &[usize], usable: usize) {
     }
 }
 
-/// Tells the program that a sampled block will be freed.
+/// Reports to the program that a sampled block will be freed.
 #[inline(never)]
 pub fn will_free(block: usize, usable: impl FnOnce() -> usize) {
     let Some(hook) = find(Event::Free) else {

@@ -193,7 +193,7 @@ pub fn were_any() -> bool {
     WERE_ANY.load(Ordering::Relaxed)
 }
 
-/// Enters the sample of the block at this address, and tells the page map if it lies in a slab.
+/// Enters the sample of the block at this address, and marks the page map if it lies in a slab.
 /// Returns whether there was memory for it.
 #[inline(never)]
 pub fn enter(at: usize, sample: Sample) -> bool {

@@ -162,7 +162,7 @@ pub struct Table {
     told: Told,
 }
 
-/// Whether readers outside the process are told of the table: the tables of tests are not.
+/// Whether readers outside the process can find the table: those of tests stay hidden.
 struct Told(bool);
 
 impl Told {

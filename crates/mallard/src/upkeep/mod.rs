@@ -1,4 +1,4 @@
-//! Who returns what lies idle, and when: the program's threads in passing, or the background
+//! Which thread returns idle memory, and when: the program's threads in passing, or the background
 //! thread.
 //!
 //! - `tick` is what the program's threads do: at the end of a look at their cache, when they end,

@@ -127,7 +127,7 @@ fn grown(p: *mut u8, old: usize, new: usize, lifted: Option<prof::Lifted>, size:
     p
 }
 
-/// Tells the profiler of a large block that a request of `size` bytes changed.
+/// Reports to the profiler that a request of `size` bytes changed a large block.
 #[inline]
 pub(in crate::api) fn note_resized(
     p: *mut u8,

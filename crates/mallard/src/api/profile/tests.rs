@@ -153,7 +153,7 @@ fn sums_are_unbiased_on_every_way_to_a_block() {
     }
 }
 
-/// A program that repeats itself at the mean distance between samples is told as truly as any: of
+/// A program that repeats itself at the mean distance between samples is sampled fairly: of
 /// two blocks that take turns each has its share.
 #[test]
 fn a_period_of_the_mean_distance_does_not_show() {
@@ -204,7 +204,7 @@ fn samples_are_spread_as_by_chance() {
     let n = STRETCHES as f64;
     let mean = counts.iter().sum::<f64>() / n;
     let variance = counts.iter().map(|c| (c - mean).powi(2)).sum::<f64>() / n;
-    // Of 1024 blocks each with the chance p, told with the weight 1/p.
+    // Of 1024 blocks each with the chance p, counted with the weight 1/p.
     let p = -(-64.0 / f64::from(1 << LG)).exp_m1();
     let expected = 1024.0 * (1.0 - p) / p;
     assert!(
@@ -245,7 +245,7 @@ fn a_mix_of_sizes_in_one_stack_is_told_truly() {
     );
 }
 
-/// A thread whose samples are thinned out has fewer of them, and they tell as much.
+/// A thread whose samples are thinned out has fewer of them, and they stand for as much.
 #[test]
 fn thinned_samples_stand_for_what_was_allocated() {
     own_process!();

@@ -1,5 +1,5 @@
 //! Which arena a thread joins: one that threads are spread over (`table`), or its CPU's (`percpu`).
-//! A thread joins a manual arena only if told to.
+//! A thread joins a manual arena only if the program says so.
 
 use crate::arena::Arena;
 use crate::arena::choice::life::Life;

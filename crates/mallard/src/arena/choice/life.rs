@@ -40,7 +40,7 @@ impl Arena {
         self.life.store(life as u8, Ordering::Release);
     }
 
-    /// Whether the program made it; then only threads that were told to are in it.
+    /// Whether the program made it; then only threads that the program puts there are in it.
     pub fn is_manual(&self) -> bool {
         self.life() != Life::Automatic
     }

@@ -29,7 +29,7 @@ static OF_CPU: [AtomicU16; MOST_AUTOMATIC_ARENAS] =
     [const { AtomicU16::new(0) }; MOST_AUTOMATIC_ARENAS];
 
 /// Assigns arenas to CPUs or cores, or to neither; returns how many arenas that takes. `None` when
-/// the system cannot tell a thread's CPU.
+/// the system cannot say which CPU a thread is on.
 pub fn configure(each: Option<Each>) -> Option<usize> {
     let Some(each) = each else {
         ARENAS.store(0, Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! Returns blocks to their slabs and the page heap, past all transfer caches.
 //!
 //! Regions go to the bins of the arenas that own their slabs (`bin`, `slab`), many under one lock;
-//! blocks of whole pages go to the page heap (`large`). The page map alone tells the owner of a
+//! blocks of whole pages go to the page heap (`large`). The page map alone shows the owner of a
 //! region; the block itself is never read.
 
 use crate::arena::small::slab::Slab;

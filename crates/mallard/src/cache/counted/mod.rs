@@ -30,8 +30,8 @@ pub struct Counts {
     /// that reset.
     peak: Cell<i64>,
     base: Cell<i64>,
-    /// Bytes of frees and of allocations that the program's callbacks ([`events`]) have yet to be
-    /// told about, because one of them was running.
+    /// Bytes of frees and of allocations that are yet to be reported to the program's callbacks
+    /// ([`events`]), because one of them was running.
     untold: [Cell<u64>; 2],
     /// Whether a callback is running.
     in_event: Cell<bool>,

@@ -19,7 +19,7 @@ pub fn initialise(on_second: fn()) {
 }
 
 /// Like [`expect`], unless the calling thread made the first call. A thread that asks only
-/// for large blocks has no cache, so the number of caches does not tell.
+/// for large blocks has no cache, so the number of caches says nothing.
 pub fn expect_unless_first() {
     if FIRST_THREAD.load(Ordering::Relaxed) != tls::thread() {
         expect();

@@ -32,7 +32,7 @@ pub(in crate::ctl) fn names(see: See<'_>) {
     ]);
 }
 
-/// Makes a cache only if the caller can be told its number.
+/// Makes a cache only if the caller has room for its number.
 fn create(_: &At<'_>, request: &mut Request) -> Answer<()> {
     request.allow(Mode::ReadOnly)?;
     request.must_read::<u32>()?;

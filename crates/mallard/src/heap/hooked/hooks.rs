@@ -254,7 +254,7 @@ mod default {
         !done
     }
 
-    /// Keeps the mapping, and with it everything that the program has told the system about it.
+    /// Keeps the mapping, and with it everything that the program has asked of the system for it.
     pub unsafe extern "C" fn decommit(
         _: *mut ExtentHooks,
         addr: Address,

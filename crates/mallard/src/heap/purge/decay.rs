@@ -254,8 +254,8 @@ mod tests {
         assert_eq!(at(10_100), 0);
     }
 
-    /// Looks only when told to, starting when `pages` pages become unused; returns the times of the
-    /// looks, in milliseconds from then.
+    /// Looks only when a look is due, starting when `pages` pages become unused; returns the times
+    /// of the looks, in milliseconds from then.
     fn looks(
         decay: &mut Decay,
         pages: usize,

@@ -84,7 +84,7 @@ fn outlook_of(held: usize) -> Outlook {
 }
 
 impl State {
-    /// The state of a page heap that returns free pages at once until it is told otherwise. The
+    /// The state of a page heap that returns free pages at once until it is configured. The
     /// first heap's is all zeros, so it takes no room in the library's file.
     pub const fn new(id: HeapId) -> State {
         State {

@@ -128,7 +128,7 @@ impl Drop for File<'_> {
         // SAFETY: the descriptor is this file's, and the path is terminated; the buffer was taken
         // with this size.
         unsafe {
-            // Nobody is to take a part of a profile for one. A file that was there may be a device.
+            // A part of a profile must not pass for one. A file that was there may be a device.
             if !self.is_whole && self.is_new {
                 libc::syscall(libc::SYS_unlink, self.path.as_ptr());
             } else if !self.is_whole {

@@ -335,8 +335,8 @@ const NS_PER_MS: u64 = 1_000_000;
 /// Frames of the first set of addresses.
 const FIRST_ADDRESSES: usize = 4096;
 
-/// The mean bytes between samples, from which readers tell how far a profile may be off: more than
-/// asked for where samples of fast threads were thinned out.
+/// The mean bytes between samples, from which readers compute how far a profile may be off: more
+/// than asked for where samples of fast threads were thinned out.
 #[inline(never)]
 fn period(rows: &Rows, lg_sample: u32) -> u64 {
     let asked = 1u64 << lg_sample.min(62);
@@ -357,7 +357,7 @@ fn period(rows: &Rows, lg_sample: u32) -> u64 {
     }
 }
 
-/// The figures of a site, as far as they are not told by sample.
+/// The figures of a site, as far as they are not given by sample.
 fn values_of(figures: &Figures, by_sample: bool) -> Values {
     let waste = figures.live.bytes().saturating_sub(figures.requested);
     let (live, waste) = match by_sample {
@@ -393,7 +393,7 @@ pub fn write(
         rest: 0,
         named: Numbers::new(),
     };
-    // Without memory for rows, what is in use is told by call stack, too; so are changes.
+    // Without memory for rows, what is in use is given by call stack, too; so are changes.
     let rows = match since {
         None => samples::rows(samples::resets()),
         Some(_) => None,

@@ -1,4 +1,4 @@
-//! The figures of all sites at a moment, against which a later profile tells what has changed.
+//! The figures of all sites at a moment, against which a later profile shows what has changed.
 
 use crate::prof::samples;
 use crate::prof::sites::{self, Figures};

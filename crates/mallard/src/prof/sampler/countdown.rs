@@ -135,7 +135,7 @@ extern "C" fn due_from(
         }
     }
     if !is_thread_on() {
-        // Until it or all threads are told otherwise.
+        // Until sampling is switched on for it or for all threads.
         countdown.set(i64::MAX);
         return block;
     }

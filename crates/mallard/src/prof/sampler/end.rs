@@ -16,7 +16,7 @@ use crate::space::segment::{Beginning, PageRecord};
 use crate::sys::page::PAGE;
 use crate::upkeep::probes;
 
-/// Tells the program, if it asks, that a sampled block is about to be freed.
+/// Reports to the program, if it wants that, that a sampled block is about to be freed.
 pub fn will_free(p: usize, usable: impl FnOnce() -> usize) {
     hooks::will_free(p, usable);
 }
@@ -139,7 +139,7 @@ fn forget(sample: &Sample) {
 /// The sample of a large block whose length or place is about to change.
 pub struct Lifted(Sample, usize);
 
-/// Tells the profiler of a large block that grew by a request of `size` bytes, and had this sample
+/// Counts the growth of a large block by a request of `size` bytes. The block had this sample
 /// before.
 ///
 /// The request counts as one for a new block, and so it does for a block without a sample: a block

@@ -36,7 +36,7 @@ pub fn write_if_due() {
 }
 
 /// Whether the memory in use has grown enough since its last maximum to write a profile: by a
-/// tenth, a second ago or more. Tells one thread only.
+/// tenth, a second ago or more. Returns true to one thread only.
 #[cold]
 #[inline(never)]
 fn has_grown() -> bool {

@@ -80,7 +80,7 @@ fn stack_of(inside: &mut Option<inside::Inside>, from: &Registers) -> Option<cap
     Some(stack)
 }
 
-/// Like [`sample`], but for functions of the program: what those are told is left in `taken`.
+/// Like [`take`], but calls no function of the program: what those get is left in `taken`.
 #[inline(never)]
 fn take_inside(
     block: usize,

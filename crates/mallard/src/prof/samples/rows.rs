@@ -1,4 +1,4 @@
-//! A copy of the samples in use, for profiles that tell them one by one.
+//! A copy of the samples in use, for profiles that list them one by one.
 
 use super::{count, each};
 use crate::arena::inspect;

@@ -1,6 +1,6 @@
 //! Reads words of the stack that may not be there.
 //!
-//! The kernel is asked for a word on every page that is met ([`probe`](crate::sys::probe)).
+//! The kernel reads a word on every page that is met ([`probe`](crate::sys::probe)).
 
 use crate::sys::page::PAGE;
 pub use crate::sys::probe::is_readable;

@@ -371,7 +371,7 @@ impl<'a> Walker<'a> {
         None
     }
 
-    /// Whether the instruction before this address is a call, as far as its bytes tell.
+    /// Whether the instruction before this address is a call, as far as its bytes show.
     fn is_behind_call(&mut self, at: usize) -> bool {
         const CALL: u8 = 0xe8;
         const CALL_BY: u8 = 0xff;

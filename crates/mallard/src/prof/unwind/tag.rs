@@ -27,7 +27,7 @@ pub fn tag_of(module: &mut Module, cache: Option<&RowCache>) -> u64 {
         cache.put(module.unwind, place ^ CHECK, Row::CHECKED.bits());
     }
     module.is_checked = true;
-    // The kernel is asked about a module that may have been unloaded.
+    // Of a module that may have been unloaded, the kernel reads the words.
     let mut memory = Memory::unknown();
     let parts = match module.is_doubtful {
         true => [memory.bytes(module.unwind), memory.bytes(module.unwind + 8)]

@@ -273,7 +273,7 @@ impl Segment {
         (slice, bytes)
     }
 
-    /// Tells the fast path the committed length of the first segment, once that is published.
+    /// Gives the fast path the committed length of the first segment, once that is published.
     fn tell_fast_path(&self) {
         if COUNT.load(Ordering::Relaxed) > 0 {
             let base = self.base.load(Ordering::Relaxed);

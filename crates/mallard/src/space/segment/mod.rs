@@ -175,7 +175,7 @@ impl Segment {
 
     /// The index after the last committed chunk. The number alone lets no thread read a chunk's
     /// record: a thread reads that of a block which it got, of a chunk of the page heap whose lock
-    /// it holds, or of one that [`Segment::has_chunk`] told it of.
+    /// it holds, or of one that [`Segment::has_chunk`] found.
     #[inline]
     pub fn chunks(&self) -> usize {
         self.chunks.load(Ordering::Relaxed)

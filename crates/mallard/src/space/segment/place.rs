@@ -15,7 +15,7 @@ use crate::sys::atomic::Ordering;
 use crate::sys::mem;
 use crate::sys::spread::SPREAD_FACTOR;
 
-/// Places that are tried before the kernel is asked for one.
+/// Places to try before the kernel chooses one.
 pub(super) const ATTEMPTS: usize = 4;
 /// The planned size of a segment, if there are that many addresses.
 pub(super) const PREFERRED: usize = 1 << 40;

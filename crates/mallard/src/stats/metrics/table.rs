@@ -40,7 +40,7 @@ struct Row {
     of: Of,
 }
 
-/// The metrics that a process tells of itself.
+/// The metrics that a process reports about itself.
 pub fn families() -> impl Iterator<Item = Family> {
     let mut text = TEXT;
     ROWS.iter().map_while(move |row| {

@@ -1,7 +1,7 @@
 //! Descriptors of the allocator's own, which the program does not know.
 //!
 //! They have high numbers and are closed on `exec`. Programs count on the low numbers, and may
-//! close all of them; then a number may be another file's, which [`Descriptor::is_ours`] tells.
+//! close all of them; then a number may be another file's, which [`Descriptor::is_ours`] finds out.
 //!
 //! These are plain system calls: some of the C library's functions are newer than libraries that we
 //! run on, others are cancellation points, and each that is named costs every process an address to

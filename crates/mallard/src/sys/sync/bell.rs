@@ -1,7 +1,7 @@
 //! The bell of one sleeping thread.
 //!
 //! The sleeper first gets ready ([`Bell::get_ready`]), then checks whether there is anything to do,
-//! and then sleeps: it hears a ring that comes after it got ready, even before it sleeps. A thread
+//! and then sleeps: a ring after it got ready wakes it, even if it comes before the sleep. A thread
 //! that has work for the sleeper first makes it visible, under the lock under which the sleeper
 //! checks, and then rings. Therefore one relaxed load shows whether ringing needs a system call,
 //! and there is at most one such call for each sleep.
@@ -133,7 +133,7 @@ mod tests {
     /// Work that two threads bring and the sleeper takes away.
     struct Work {
         there: u32,
-        /// Whether the sleeper wants to be told of the next piece.
+        /// Whether the next piece is to ring the sleeper's bell.
         tell: bool,
     }
 

@@ -1,6 +1,6 @@
 //! What a thread has to do once it holds no lock and no operation is in progress.
 //!
-//! Whoever finds that something is due, deep inside an operation, leaves a note here ([`want`]). A
+//! Code that finds something due, deep inside an operation, leaves a note here ([`want`]). A
 //! thread that has just got its memory looks at one byte ([`are_any`]) and does what it claims.
 
 use crate::sys::atomic::{AtomicU8, Ordering};

@@ -271,7 +271,7 @@ mod tests {
                 }
                 !others
             });
-            // SAFETY: nobody is inside, which is what is tested.
+            // SAFETY: no thread is inside, which is what is tested.
             let seen = is_alone.then(|| self.state.with(|n| unsafe { *n }));
             if self.gate.open() {
                 self.drain();

@@ -56,7 +56,7 @@ impl Helper {
         self.state() == WANTED
     }
 
-    /// Whether it exists and nobody stops it.
+    /// Whether it exists and no thread stops it.
     pub fn is_there(&self) -> bool {
         self.state() == THERE
     }
@@ -73,8 +73,8 @@ impl Helper {
         self.change(NONE, WANTED);
     }
 
-    /// No longer wants one that nobody makes yet. Returns whether it exists; if a thread is making
-    /// it, that thread sees what the caller did before.
+    /// No longer wants one that no thread makes yet. Returns whether it exists; if a thread is
+    /// making it, that thread sees what the caller did before.
     pub fn withdraw(&self) -> bool {
         self.change(WANTED, NONE);
         fence(Ordering::SeqCst);

@@ -14,7 +14,7 @@ pub fn write<'w>(sequence: &AtomicU64, to: impl IntoIterator<Item = &'w AtomicU6
     // Odd even if an earlier writer never ended: a fork may have left its other threads behind.
     let odd = sequence.load(Ordering::Relaxed) | 1;
     sequence.store(odd, Ordering::Relaxed);
-    // Whoever reads one of the words also finds the odd number.
+    // A reader that finds one of the words also finds the odd number.
     fence(Ordering::Release);
     for (to, &word) in to.into_iter().zip(words) {
         to.store(word, Ordering::Relaxed);
@@ -34,7 +34,7 @@ pub fn read<'w>(
     for (into, from) in into.iter_mut().zip(from) {
         *into = from.load(Ordering::Relaxed);
     }
-    // Whoever has read a later word finds a later number.
+    // A reader that has found a later word finds a later number.
     fence(Ordering::Acquire);
     before.is_multiple_of(2) && sequence.load(Ordering::Relaxed) == before
 }

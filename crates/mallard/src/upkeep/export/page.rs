@@ -288,7 +288,7 @@ impl Page {
         taken.is_ok().then_some(request)
     }
 
-    /// Tells the reader that its request was carried out.
+    /// Reports to the reader that its request was carried out.
     pub fn answer(&self, request: u64, answer: Answer) {
         self.answer.store(answer as u64, Ordering::Relaxed);
         self.done.store(request, Ordering::Release);

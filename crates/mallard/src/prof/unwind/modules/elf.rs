@@ -90,7 +90,7 @@ impl Image {
     ///
     /// # Safety
     /// If there is a header, it is that of a module that was loaded at this place, and
-    /// [`Image::unread`] was told whether it may have been unloaded since.
+    /// the argument of [`Image::unread`] says whether it may have been unloaded since.
     #[cold]
     #[inline(never)]
     pub unsafe fn read(&mut self, header: usize) -> Option<()> {
@@ -151,7 +151,7 @@ impl Image {
                 && at.checked_sub(start).is_some_and(|behind| behind < of.size)
             {
                 // SAFETY: a segment that the loader mapped; where unwind tables are it is not
-                // written to. `Image::unread` was told whether it may be gone.
+                // written to. `is_doubtful` says whether it may be gone.
                 return Some(unsafe {
                     Bytes::mapped(start, start.saturating_add(of.size), self.is_doubtful)
                 });

@@ -267,7 +267,7 @@ fn ask_loader(find_object: FindObject, at: usize, module: &mut Module) {
     };
 }
 
-/// What the kernel told the process at its start; 0 if it did not.
+/// A value that the kernel passed to the process at its start; 0 if it did not.
 fn told(which: c_ulong) -> usize {
     // SAFETY: reads what the C library keeps, without a lock.
     unsafe { libc::getauxval(which) as usize }

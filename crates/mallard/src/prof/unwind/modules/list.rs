@@ -2,8 +2,8 @@
 //!
 //! A thread that is not within `malloc` makes the list, from `/proc/self/maps` and the headers of
 //! the modules in memory. Walks read it at any moment: a sequence number, odd while the list is
-//! being written, tells a reader that what it read does not belong together; it then knows of no
-//! module, and does not wait.
+//! being written, shows a reader that what it read does not belong together; the reader then finds
+//! no module, and does not wait.
 
 use crate::sys::atomic::{AtomicU32, AtomicUsize, Ordering};
 

@@ -276,7 +276,7 @@ impl Machine<'_, '_> {
         self.location.checked_add(by).map(Operation::Advance)
     }
 
-    /// A register's number; [`NONE`] stands for those of a higher number, which nobody asks for.
+    /// A register's number; [`NONE`] stands for those of a higher number, which no caller needs.
     #[inline(never)]
     fn register(&mut self) -> Option<u8> {
         Some(u8::try_from(self.read.uleb()?).unwrap_or(NONE))

@@ -36,7 +36,7 @@ extern "C" fn on_step(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_voi
     let theirs = &mut theirs[..count];
     // Ours tells an interrupted instruction from a return address.
     let Some(interrupted) = theirs.iter().position(|&at| at == registers.rip) else {
-        // The C library has no way out of here; nobody else knows the truth.
+        // The C library has no way out of here, and nothing else has the true stack.
         return;
     };
     theirs[interrupted] += 1;
