@@ -256,17 +256,18 @@ mod tests {
                 }],
             });
             list.write().unwrap().add(listed(100, 1));
-            let writer = {
+            let reader = {
                 let list = list.clone();
                 thread::spawn(move || {
-                    let mut writer = list.write().unwrap();
-                    assert!(writer.add(listed(104, 2)) && !writer.add(listed(200, 3)));
+                    let found = list.find(106);
+                    let whole = [None, Some(listed(100, 1)), Some(listed(104, 2))];
+                    assert!(whole.contains(&found), "{found:?}");
                 })
             };
-            let found = list.find(106);
-            let whole = [None, Some(listed(100, 1)), Some(listed(104, 2))];
-            assert!(whole.contains(&found), "{found:?}");
-            writer.join().unwrap();
+            let mut writer = list.write().unwrap();
+            assert!(writer.add(listed(104, 2)) && !writer.add(listed(200, 3)));
+            drop(writer);
+            reader.join().unwrap();
             assert_eq!(list.find(106), Some(listed(104, 2)));
         });
     }
