@@ -78,7 +78,7 @@ static void tell_versions(void) {
         printf("per_cpu=%d\n", (per_cpu() & 0xff) != 0);
 }
 
-/* Each byte is like the one before it. */
+/* Whether all bytes are `with`: the first one is, and each is like the one before it. */
 static int filled(const unsigned char *block, size_t size, unsigned char with) {
     return size == 0 || (block[0] == with && memcmp(block, block + 1, size - 1) == 0);
 }

@@ -8,11 +8,11 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use mallard_measure::Purpose;
+use mallard_observe::clock::cpu_time;
 use mallard_observe::proc;
 use mallard_report::model::{Cell, Run};
 use mallard_report::units;
 use mallard_service::tree;
-use rustix::time::{ClockId, clock_gettime};
 
 use crate::hooks::Prepare;
 use crate::race::{Beside, Failed};
@@ -124,12 +124,6 @@ fn look(pid: u32) -> Option<(Look, Duration)> {
         lazy: Some(lazy),
     };
     Some((look, cpu_time().saturating_sub(begun)))
-}
-
-/// The CPU time of this thread.
-fn cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// What was taken off, as a sentence; nothing if that is nothing.

@@ -13,6 +13,7 @@
 
 #[path = "../../probe/src/chunks.rs"]
 pub mod chunks;
+pub mod clock;
 #[path = "../../probe/src/layout.rs"]
 pub mod layout;
 

@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::clock::{cpu_time, monotonic_ns};
 use crate::findings::{Findings, Image, Memory, PARKED_SHARE};
 use crate::layout::{Cell, State};
 use crate::proc::{self, Doing, Wait};
@@ -51,7 +52,7 @@ impl Default for Settings {
 const SEGMENTS_EVERY: Duration = Duration::from_millis(10);
 const MEMORY_EVERY: Duration = Duration::from_millis(50);
 const LAZY_EVERY: Duration = Duration::from_secs(1);
-/// Reading the sum over all mappings longer than this disturbs the program.
+/// Reading the sum over all mappings disturbs the program if it takes more CPU time than this.
 const LAZY_TIME_MAX: Duration = Duration::from_millis(5);
 /// Calls that last longer are counted one by one.
 const LONG_CALL_TIME: Duration = Duration::from_millis(1);
@@ -232,13 +233,13 @@ impl<'a> Watch<'a> {
             *peak = rss.max(*peak);
         }
         if with_lazy {
-            let begun = Instant::now();
+            let begun = cpu_time();
             memory.lazy = self
                 .segments
                 .iter()
                 .map(|segment| proc::lazy_free(segment.pid))
                 .sum();
-            self.lazy_too_slow = begun.elapsed() > LAZY_TIME_MAX;
+            self.lazy_too_slow = cpu_time().saturating_sub(begun) > LAZY_TIME_MAX;
             if let Some(segment) = self.segments.last() {
                 self.found.mapped = proc::mapped_files(segment.pid);
             }
@@ -383,15 +384,9 @@ impl<'a> Watch<'a> {
 
 /// The rate of the time-stamp counter since a segment was made.
 fn ticks_per_second(tsc: u64, clock_ns: u64) -> f64 {
-    // SAFETY: reads the clock and the counter.
-    let (now_tsc, now_ns) = unsafe {
-        let mut now: libc::timespec = std::mem::zeroed();
-        libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now);
-        (
-            std::arch::x86_64::_rdtsc(),
-            now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64,
-        )
-    };
+    let now_ns = monotonic_ns();
+    // SAFETY: every x86-64 processor has the counter.
+    let now_tsc = unsafe { std::arch::x86_64::_rdtsc() };
     let seconds = now_ns.saturating_sub(clock_ns).max(1) as f64 / 1e9;
     now_tsc.saturating_sub(tsc).max(1) as f64 / seconds
 }

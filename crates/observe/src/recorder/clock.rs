@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use mallard_trace::event::UNIT_NS;
 
+use crate::clock::monotonic_ns;
+
 /// Turns stamps of the probe into units of a recording.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
@@ -28,13 +30,13 @@ impl Clock {
         if !by_tsc {
             return Clock {
                 monotonic: true,
-                zero: monotonic(),
+                zero: monotonic_ns(),
                 units: per_tick(1.0),
             };
         }
-        let (ticks, time) = (tsc(), monotonic());
+        let (ticks, time) = (tsc(), monotonic_ns());
         thread::sleep(RATE_TIME);
-        let (ticks, time) = (tsc() - ticks, monotonic() - time);
+        let (ticks, time) = (tsc() - ticks, monotonic_ns() - time);
         Clock {
             monotonic: false,
             zero: tsc(),
@@ -61,7 +63,11 @@ impl Clock {
     }
 
     pub fn now(self) -> u64 {
-        self.units(if self.monotonic { monotonic() } else { tsc() })
+        self.units(if self.monotonic {
+            monotonic_ns()
+        } else {
+            tsc()
+        })
     }
 }
 
@@ -72,16 +78,6 @@ fn per_tick(nanoseconds: f64) -> u64 {
 fn tsc() -> u64 {
     // SAFETY: every x86-64 processor has it.
     unsafe { core::arch::x86_64::_rdtsc() }
-}
-
-fn monotonic() -> u64 {
-    // SAFETY: fills a structure of ours in.
-    let now = unsafe {
-        let mut now: libc::timespec = std::mem::zeroed();
-        libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now);
-        now
-    };
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 #[cfg(test)]
