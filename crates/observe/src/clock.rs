@@ -1,5 +1,5 @@
-//! Clocks of the kernel that `std` does not offer: one whose readings two processes can compare, and
-//! the CPU time of a thread.
+//! Clocks of the kernel that `std` does not offer: one whose readings two processes can compare,
+//! and the CPU time of a thread.
 
 use std::time::Duration;
 
