@@ -3,7 +3,8 @@
 use super::samples::Sample;
 use crate::class::{CLASSES, Class};
 use crate::space::meta;
-use crate::sys::atomic::{AtomicPtr, AtomicU64, Ordering};
+use crate::sys::atomic::{AtomicU64, Ordering};
+use crate::sys::published::Published;
 
 /// Sums over samples of one class: requested bytes, and blocks.
 struct Sums {
@@ -14,21 +15,18 @@ struct Sums {
 /// The samples in use and those ever taken, by class.
 type Table = [[Sums; 2]; CLASSES + 1];
 
-/// In metadata memory; null if samples are not counted.
-static TABLE: AtomicPtr<Table> = AtomicPtr::new(core::ptr::null_mut());
-
-fn table() -> Option<&'static Table> {
-    // SAFETY: null, or a record that is never freed.
-    unsafe { TABLE.load(Ordering::Acquire).as_ref() }
-}
+/// In metadata memory; none if samples are not counted.
+static TABLE: Published<Table> = Published::none();
 
 /// Begins to count. For a thread that is inside.
 #[inline(never)]
 pub fn begin() {
-    if table().is_none()
+    if TABLE.get().is_none()
         && let Some(room) = meta::take_apart(size_of::<Table>())
     {
-        TABLE.store(room.as_ptr().cast(), Ordering::Release);
+        // SAFETY: the room is aligned, large enough and zero, which are valid atomics; it is never
+        // freed, and nothing else uses it.
+        TABLE.set(unsafe { room.cast().as_ref() });
     }
 }
 
@@ -36,7 +34,7 @@ pub fn begin() {
 #[inline(never)]
 pub fn count(sample: &Sample, is_new: bool) {
     let class = Class::of(sample.usable).index();
-    let Some([live, ever]) = table().and_then(|table| table.get(class)) else {
+    let Some([live, ever]) = TABLE.get().and_then(|table| table.get(class)) else {
         return;
     };
     let bytes = sample.requested as u64;
@@ -54,6 +52,6 @@ pub fn count(sample: &Sample, is_new: bool) {
 /// The requested bytes and the number of samples of a class: those in use, or with `ever` all.
 /// `None` if they are not counted.
 pub fn read(class: Class, ever: bool) -> Option<[u64; 2]> {
-    let sums = &table()?.get(class.index())?[usize::from(ever)];
+    let sums = &TABLE.get()?.get(class.index())?[usize::from(ever)];
     Some([&sums.bytes, &sums.blocks].map(|sum| sum.load(Ordering::Relaxed)))
 }

@@ -6,24 +6,22 @@ use super::memory::Memory;
 use super::modules::Modules;
 use super::registers::Registers;
 use super::step::Walker;
-use crate::sys::atomic::{AtomicPtr, Ordering};
-use core::ptr::null_mut;
+use crate::sys::published::Published;
 
 /// The process's cache and modules.
 struct Unwinder {
-    cache: AtomicPtr<RowCache>,
+    cache: Published<RowCache>,
     modules: Modules,
 }
 
 static UNWINDER: Unwinder = Unwinder {
-    cache: AtomicPtr::new(null_mut()),
+    cache: Published::none(),
     modules: Modules::new(),
 };
 
 /// Hands over the cache for the rows of all threads.
 pub fn set_cache(cache: &'static RowCache) {
-    let cache = core::ptr::from_ref(cache).cast_mut();
-    UNWINDER.cache.store(cache, Ordering::Release);
+    UNWINDER.cache.set(cache);
 }
 
 /// The process's modules, to hand over a list and to make it anew.
@@ -37,8 +35,7 @@ pub fn modules() -> &'static Modules {
 #[cold]
 #[inline(never)]
 pub fn capture(registers: &Registers, out: &mut [usize], pages: &mut [usize; 2]) -> Walk {
-    // SAFETY: null, or a cache that lives for ever.
-    let cache = unsafe { UNWINDER.cache.load(Ordering::Acquire).as_ref() };
+    let cache = UNWINDER.cache.get();
     let stack = Memory::known(*pages, registers.rsp);
     let mut walker = Walker::new(*registers, false, cache, &UNWINDER.modules, stack);
     let walk = run(&mut walker, out);

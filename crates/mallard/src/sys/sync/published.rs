@@ -49,8 +49,8 @@ impl<T: Sync + 'static> Published<T> {
         set.map(drop).map_err(|other| unsafe { &*other })
     }
 
-    /// Forgets the reference, so that a test can begin anew.
-    #[cfg(test)]
+    /// Forgets the reference. The calling thread is the only one that uses this place: in the child
+    /// of a fork, or in a test that begins anew.
     pub fn forget(&self) {
         self.0.store(ptr::null_mut(), Ordering::Relaxed);
     }

@@ -16,10 +16,9 @@ pub mod page;
 
 use super::keeper;
 use crate::arena;
-use crate::sys::atomic::{
-    AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering, settle,
-};
+use crate::sys::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering, settle};
 use crate::sys::errands::{self, Errand};
+use crate::sys::published::Published;
 use crate::sys::time;
 use page::Page;
 
@@ -44,8 +43,8 @@ pub enum Mode {
 static PAGE_FROM_BYTES: AtomicUsize = AtomicUsize::new(AUTO_FROM_BYTES);
 /// Whether others can open the page's memory.
 static IS_SHARED: AtomicBool = AtomicBool::new(false);
-/// The page; null before it exists.
-static PAGE: AtomicPtr<Page> = AtomicPtr::new(core::ptr::null_mut());
+/// The page; none before it exists.
+static PAGE: Published<Page> = Published::none();
 /// No publication before this time, unless memory in use has doubled or halved since the last one.
 static NEXT_MS: AtomicU64 = AtomicU64::new(0);
 /// Bytes of pages that held blocks at the last publication.
@@ -77,17 +76,17 @@ pub fn is_shared() -> bool {
 
 /// The page, if it exists.
 pub fn page() -> Option<&'static Page> {
-    // SAFETY: null, or what `set_page` stored: a reference that lives until another one is set,
-    // which only happens in a process with one thread.
-    unsafe { PAGE.load(Ordering::Acquire).as_ref() }
+    PAGE.get()
 }
 
 /// Replaces the page, or forgets it. The calling thread is alone, or there is none yet.
 pub fn set_page(page: Option<&'static Page>) {
     // Whatever the process holds from now on, its figures are to be true.
     PAGE_FROM_BYTES.store(0, Ordering::Relaxed);
-    let page = page.map_or(core::ptr::null(), core::ptr::from_ref);
-    PAGE.store(page.cast_mut(), Ordering::Release);
+    match page {
+        Some(page) => PAGE.set(page),
+        None => PAGE.forget(),
+    }
 }
 
 /// Notices what is due. For ticks.

@@ -3,9 +3,10 @@
 use super::elf::Image;
 use super::list::ModuleList;
 use crate::prof::unwind::table::Table;
-use crate::sys::atomic::{AtomicBool, AtomicPtr, Ordering};
+use crate::sys::atomic::{AtomicBool, Ordering};
+use crate::sys::published::Published;
 use core::ffi::{c_int, c_ulong};
-use core::ptr::{null, null_mut};
+use core::ptr::null;
 
 /// A module, as far as a walk asks about it.
 #[derive(Clone, Copy)]
@@ -79,8 +80,8 @@ impl Module {
 
 /// Where modules are looked up.
 pub struct Modules {
-    /// For glibc before 2.35; null until a list was handed over.
-    list: AtomicPtr<ModuleList>,
+    /// For glibc before 2.35; none until a list was handed over.
+    list: Published<ModuleList>,
     /// Whether code was met that no module contains, since the list was made.
     met_unknown: AtomicBool,
     /// Whether the program is static. The loader's part in it can be asked only once it has been
@@ -130,7 +131,7 @@ fn find_object() -> Option<FindObject> {
 impl Modules {
     pub const fn new() -> Modules {
         Modules {
-            list: AtomicPtr::new(null_mut()),
+            list: Published::none(),
             met_unknown: AtomicBool::new(false),
             is_static: AtomicBool::new(false),
             #[cfg(test)]
@@ -165,8 +166,7 @@ impl Modules {
 
     /// Hands over a list; it is empty until [`Modules::refresh`].
     pub fn set_list(&self, list: &'static ModuleList) {
-        let list = core::ptr::from_ref(list).cast_mut();
-        self.list.store(list, Ordering::Release);
+        self.list.set(list);
     }
 
     /// Whether the C library needs a list ([`Modules::set_list`]).
@@ -176,18 +176,13 @@ impl Modules {
 
     /// Whether the list should be made anew: a walk met code that no module contains.
     pub fn wants_refresh(&self) -> bool {
-        self.list().is_some() && self.met_unknown.load(Ordering::Relaxed)
+        self.list.get().is_some() && self.met_unknown.load(Ordering::Relaxed)
     }
 
     /// Makes the list anew. Not from within `malloc`: it reads a file. Returns whether it is whole.
     pub fn refresh(&self) -> bool {
         self.met_unknown.store(false, Ordering::Relaxed);
-        self.list().is_some_and(ModuleList::refresh)
-    }
-
-    fn list(&self) -> Option<&'static ModuleList> {
-        // SAFETY: null, or a list that lives for ever.
-        unsafe { self.list.load(Ordering::Acquire).as_ref() }
+        self.list.get().is_some_and(ModuleList::refresh)
     }
 
     /// The module that an address is in.
@@ -213,7 +208,7 @@ impl Modules {
     #[cold]
     #[inline(never)]
     fn find_without_loader(&self, at: usize, module: &mut Module) {
-        let found = match self.list() {
+        let found = match self.list.get() {
             Some(list) => self.find_in(list, at),
             None => find_in_static(at),
         };
