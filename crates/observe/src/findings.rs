@@ -31,10 +31,11 @@ pub struct Findings {
     /// for the others; they are not in `waiting_outside`.
     pub parked: BTreeMap<Wait, u64>,
     pub seconds: f64,
-    /// Calls of the allocator that waited longer than a millisecond, by what for.
+    /// Calls of the allocator that waited longer than a millisecond, by what for, without those in
+    /// `long_frees`.
     pub long_calls: BTreeMap<Wait, u64>,
     /// Calls that free or resize and computed longer than a millisecond, which is the kernel's work
-    /// on pages.
+    /// on pages, or waited that long in a system call that changes mappings.
     pub long_frees: u64,
     pub longest_call: Duration,
     /// Memory over time.

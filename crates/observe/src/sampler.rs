@@ -336,9 +336,13 @@ impl<'a> Watch<'a> {
         if lasted < LONG_CALL_TIME {
             return;
         }
+        let frees = matches!((word & 0xff) as u8, FREE | SIZED_FREE | REALLOC);
         let ended = match wait {
             Some(wait) => {
-                if !call.counted {
+                let gives_back = frees && wait == Wait::Mapping;
+                if !call.counted && gives_back {
+                    self.found.long_frees += 1;
+                } else if !call.counted {
                     *self.found.long_calls.entry(wait).or_default() += 1;
                 }
                 true
@@ -346,7 +350,6 @@ impl<'a> Watch<'a> {
             // A thread that waits for a CPU does not run: its own time tells.
             None => {
                 let computed = proc::computed(pid, thread).saturating_sub(call.computed);
-                let frees = matches!((word & 0xff) as u8, FREE | SIZED_FREE | REALLOC);
                 let really = frees && computed >= LONG_CALL_TIME;
                 if really && !call.counted {
                     self.found.long_frees += 1;

@@ -109,6 +109,15 @@ fn memory_that_comes_again_is_named_by_how_it_went() {
 }
 
 #[test]
+fn slow_frees_are_those_that_give_memory_back() {
+    for (kind, is_slow) in [("free", true), ("madvise", true), ("mmap", false)] {
+        let mut f = figures(0.01);
+        f.long_calls = vec![(kind.to_owned(), 5)];
+        assert_eq!(keys(&judged(&f)).contains(&"slow_purge"), is_slow, "{kind}");
+    }
+}
+
+#[test]
 fn a_trim_tells_held_back_from_pinned() {
     let mut f = figures(0.01);
     f.peak_live = Some(200 << 20);
