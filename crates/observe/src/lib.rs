@@ -11,10 +11,10 @@
 //! program runs and returns [`Findings`]. Nothing here judges: the lab's `diagnose` does. This
 //! crate knows allocators only by their names ([`family`]).
 
-#[path = "../../probe/src/chunks.rs"]
+#[path = "../../probe/src/shared/chunks.rs"]
 pub mod chunks;
 pub mod clock;
-#[path = "../../probe/src/layout.rs"]
+#[path = "../../probe/src/shared/layout.rs"]
 pub mod layout;
 
 pub mod family;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use crate::layout::{self, CLASSES, Header, KINDS, MATRIX, Slot};
+use crate::layout::{self, CLASSES, Header, KINDS, MATRIX_THREADS, Slot};
 
 /// One image of a process.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub struct Counts {
     pub sizes: Vec<u64>,
     /// Lifetimes of followed blocks by number of bits of their length in ticks.
     pub lifetimes: Vec<u64>,
-    pub matrix: [[u64; MATRIX]; MATRIX],
+    pub matrix: [[u64; MATRIX_THREADS]; MATRIX_THREADS],
 }
 
 /// The memory when the process ended, and after the allocator was asked for its free memory.
@@ -59,14 +59,14 @@ impl Segment {
     /// Maps the file. None if the probe is still making it.
     fn open(file: &Path) -> io::Result<Option<Segment>> {
         let opened = File::options().read(true).write(true).open(file)?;
-        if opened.metadata()?.len() < layout::LENGTH as u64 {
+        if opened.metadata()?.len() < layout::SEGMENT_BYTES as u64 {
             return Ok(None);
         }
         // SAFETY: a new mapping at an address that the kernel chooses.
         let mapped = unsafe {
             libc::mmap(
                 null_mut(),
-                layout::LENGTH,
+                layout::SEGMENT_BYTES,
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_SHARED,
                 opened.as_raw_fd(),
@@ -99,7 +99,7 @@ impl Segment {
         let header = self.header();
         let reserved = header.reserved.load(Ordering::Acquire) as usize;
         let used = header.used.load(Ordering::Acquire) as usize;
-        let count = used.min(reserved).min(layout::SLOTS);
+        let count = used.min(reserved).min(layout::SLOTS_MAX);
         // SAFETY: the slots lie there in every segment, and all their fields are atomic.
         unsafe {
             let first = self
@@ -222,7 +222,7 @@ impl Segment {
 impl Drop for Segment {
     fn drop(&mut self) {
         // SAFETY: our mapping, used by nothing else.
-        unsafe { libc::munmap(self.mapped.cast(), layout::LENGTH) };
+        unsafe { libc::munmap(self.mapped.cast(), layout::SEGMENT_BYTES) };
     }
 }
 

@@ -3,10 +3,14 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::clock::now;
-use crate::layout::{BIRTHS, FOLLOWED, MATRIX, Slot, State, TELL_BYTES, class_of};
-use crate::loader::Pointer;
+use crate::real::loader::Pointer;
+use crate::segment::{self, join, trim};
+use crate::shared::chunks;
+use crate::shared::layout::{
+    BIRTH_ENTRIES, BLOCKS_PER_FOLLOWED, LIVE_STEP_BYTES, MATRIX_THREADS, Slot, State, class_of,
+};
 use crate::tls::{Thread, thread};
-use crate::{chunks, join, real, record, segment, state, trim};
+use crate::{real, record, state};
 
 /// A call that is being counted.
 pub struct Call {
@@ -103,25 +107,28 @@ impl Call {
         self.add(&self.slot.cell.requested, size);
         self.add(&self.slot.sizes[class_of(size)], 1);
         self.add(&self.slot.cell.begun, usable as u64);
-        self.tell();
+        self.pass_on();
     }
 
     /// Passes the thread's live bytes on, once they have changed by enough.
     #[inline(always)]
-    fn tell(&self) {
+    fn pass_on(&self) {
         let cell = &self.slot.cell;
         let begun = cell.begun.load(Ordering::Relaxed);
         let live = begun.wrapping_sub(cell.ended.load(Ordering::Relaxed)) as i64;
-        let change = live.wrapping_sub(cell.told.load(Ordering::Relaxed) as i64);
-        if change.wrapping_abs() >= TELL_BYTES && !self.shared {
-            self.tell_now(live, change);
+        let change = live.wrapping_sub(cell.passed_on.load(Ordering::Relaxed) as i64);
+        if change.wrapping_abs() >= LIVE_STEP_BYTES && !self.shared {
+            self.add_to_live(live, change);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn tell_now(&self, live: i64, change: i64) {
-        self.slot.cell.told.store(live as u64, Ordering::Relaxed);
+    fn add_to_live(&self, live: i64, change: i64) {
+        self.slot
+            .cell
+            .passed_on
+            .store(live as u64, Ordering::Relaxed);
         let header = segment::header();
         let all = header.live.fetch_add(change, Ordering::Relaxed) + change;
         if change > 0 {
@@ -165,7 +172,7 @@ impl Call {
         }
         let usable = real::usable_size(block);
         self.add(&self.slot.cell.ended, usable as u64);
-        self.tell();
+        self.pass_on();
         if let Some(entry) = followed(block)
             && let Some(birth) = take(block, entry)
         {
@@ -258,7 +265,8 @@ impl Call {
             false => &header.freed_elsewhere,
         };
         count.fetch_add(1, Ordering::Relaxed);
-        header.matrix[birth.slot % MATRIX][me % MATRIX].fetch_add(1, Ordering::Relaxed);
+        header.matrix[birth.slot % MATRIX_THREADS][me % MATRIX_THREADS]
+            .fetch_add(1, Ordering::Relaxed);
         let life = now().saturating_sub(birth.when);
         header.lifetimes[class_of(life)].fetch_add(1, Ordering::Relaxed);
     }
@@ -300,9 +308,9 @@ struct Born {
 #[inline(always)]
 fn followed(block: Pointer) -> Option<usize> {
     const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
-    const SHIFT: u32 = 64 - FOLLOWED.trailing_zeros();
+    const SHIFT: u32 = 64 - BLOCKS_PER_FOLLOWED.trailing_zeros();
     let hash = (block.addr() as u64 >> 4).wrapping_mul(MULTIPLIER);
-    let entry = (hash >> (SHIFT - BIRTHS.trailing_zeros())) as usize % BIRTHS;
+    let entry = (hash >> (SHIFT - BIRTH_ENTRIES.trailing_zeros())) as usize % BIRTH_ENTRIES;
     (hash >> SHIFT == 0 && !block.is_null()).then_some(entry)
 }
 

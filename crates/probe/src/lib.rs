@@ -13,37 +13,29 @@
 //! 3. [`count`] adds the call, its bytes and the usable size of the block to the cell, and notes
 //!    the birth of one block in 64. Then it writes "outside" into the cell.
 //!
-//! The first call of a thread takes [`join`], which gives it a cell in the process's [`segment`]: a
-//! file of the folder that the variable `MALLARD_PROBE` names, mapped by the process and by the
-//! lab. The first call of a process makes the segment, and finds the real functions with
-//! [`loader`], which reads the loader's own list of objects. A forked child notices by [`state`]
-//! that it is one, and makes a segment of its own. If the lab wants a recording, [`record`] writes
-//! each call into [`chunks`] instead of counting it. [`exit`] looks at the memory when the program
-//! ends. [`layout`] is the one description of the shared memory; the lab includes the same file.
+//! The first call of a thread takes [`segment::join`], which gives it a cell in the process's
+//! [`segment`]: a file of the folder that the variable `MALLARD_PROBE` names, mapped by the process
+//! and by the lab. The first call of a process makes the segment, and finds the real functions with
+//! [`real::loader`], which reads the loader's own list of objects. A forked child notices by
+//! [`state`] that it is one, and makes a segment of its own. If the lab wants a recording,
+//! [`record`] writes each call into [`shared::chunks`] instead of counting it. `segment::exit`
+//! looks at the memory when the program ends. [`shared::layout`] is the one description of the
+//! shared memory; the lab includes the same file.
 //!
 //! What always holds: nothing here allocates, takes a lock or changes `errno`. Everything that two
 //! threads or the lab touch is atomic. The thread's variables take 48 bytes of static TLS.
 
 #![no_std]
 
-mod c;
-pub mod chunks;
 mod clock;
 mod count;
-mod cxx;
-mod exit;
-mod extended;
-mod file;
-mod join;
-pub mod layout;
-mod loader;
+mod interposers;
 mod real;
 mod record;
 mod segment;
+pub mod shared;
 mod state;
-mod tick;
 mod tls;
-mod trim;
 
 /// An internal check failed. The probe has no way to report it, and must not go on.
 #[panic_handler]

@@ -3,14 +3,14 @@
 
 use core::cell::Cell;
 
-use crate::chunks::Record;
-use crate::layout::Slot;
+use crate::shared::chunks::Record;
+use crate::shared::layout::Slot;
 
 /// What the probe knows of a thread.
 #[repr(C)]
 pub struct Thread {
     /// The thread's slot, slot 0, or null before the first call. It is only valid in the process
-    /// that set it: a forked child sets it anew ([`crate::join`]).
+    /// that set it: a forked child sets it anew ([`crate::segment::join`]).
     pub slot: Cell<*const Slot>,
     /// 1 inside a call, and while the probe itself works.
     pub busy: Cell<u32>,

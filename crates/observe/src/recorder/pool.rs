@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering;
 
-use crate::chunks::{self, CHUNK_BYTES, CHUNKS, CHUNKS_AT, Head, POOL_BYTES, RECORDS, Record};
+use crate::chunks::{
+    self, CHUNK_BYTES, CHUNK_RECORDS, CHUNKS_AT, CHUNKS_MAX, Head, POOL_BYTES, Record,
+};
 use crate::layout;
 
 #[derive(Debug)]
@@ -67,7 +69,7 @@ impl Pool {
         };
         let complete = pool.header().magic.load(Ordering::Acquire) == layout::MAGIC;
         // The process lowers this number when its file system is full, and keeps what it has then.
-        pool.chunks = (pool.header().count.load(Ordering::Relaxed) as usize).min(CHUNKS);
+        pool.chunks = (pool.header().count.load(Ordering::Relaxed) as usize).min(CHUNKS_MAX);
         Ok(complete.then_some(pool))
     }
 
@@ -85,7 +87,9 @@ impl Pool {
     fn records(&self, index: usize) -> &[Record] {
         // SAFETY: the records follow the head; all their fields are atomic. Only chunks whose
         // memory is reserved are read.
-        unsafe { std::slice::from_raw_parts(self.head(index).add(1).cast::<Record>(), RECORDS) }
+        unsafe {
+            std::slice::from_raw_parts(self.head(index).add(1).cast::<Record>(), CHUNK_RECORDS)
+        }
     }
 
     /// The numbers of the chunks in one of these states.
@@ -108,7 +112,7 @@ impl Pool {
     /// Reads a chunk up to its last record.
     pub fn read(&self, index: usize) -> Chunk {
         let (thread, serial, base) = self.place(index);
-        let mut records = Vec::with_capacity(RECORDS);
+        let mut records = Vec::with_capacity(CHUNK_RECORDS);
         for record in self.records(index) {
             let first = record.first.load(Ordering::Acquire);
             if first == 0 {

@@ -178,9 +178,9 @@ fn the_peak_of_a_heap_that_nobody_looked_at_is_counted() {
         assert!(output.status.success(), "{}: {output:?}", on.name);
         let peak = found(&folder)[0].peak_live() - start;
         // Twenty blocks of a million bytes; an allocator may round each up by an eighth.
-        let most = 20_000_000 / 8 * 9 + 4 * layout::TELL_BYTES;
+        let most = 20_000_000 / 8 * 9 + 4 * layout::LIVE_STEP_BYTES;
         assert!(
-            (20_000_000 - layout::TELL_BYTES..most).contains(&peak),
+            (20_000_000 - layout::LIVE_STEP_BYTES..most).contains(&peak),
             "{}: {peak}",
             on.name
         );

@@ -6,18 +6,18 @@ use core::ffi::{CStr, c_void};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicU8, Ordering};
 
-use crate::layout::PATH;
+use crate::shared::layout::PATH_BYTES;
 
 /// Text in a buffer with a zero at its end.
 pub struct Text {
-    pub bytes: [u8; PATH],
+    pub bytes: [u8; PATH_BYTES],
     length: usize,
 }
 
 impl Text {
     pub const fn new() -> Text {
         Text {
-            bytes: [0; PATH],
+            bytes: [0; PATH_BYTES],
             length: 0,
         }
     }
@@ -26,7 +26,7 @@ impl Text {
         let end = self.length + text.len();
         self.bytes.get_mut(self.length..end)?.copy_from_slice(text);
         self.length = end;
-        (end < PATH).then_some(())
+        (end < PATH_BYTES).then_some(())
     }
 
     pub fn push_number(&mut self, number: u32) -> Option<()> {
@@ -55,11 +55,11 @@ pub fn copy(from: &[u8], to: &[AtomicU8]) {
 }
 
 /// The path of a file that this process has made. A forked child sets it anew.
-pub struct Path([AtomicU8; PATH]);
+pub struct Path([AtomicU8; PATH_BYTES]);
 
 impl Path {
     pub const fn new() -> Path {
-        Path([const { AtomicU8::new(0) }; PATH])
+        Path([const { AtomicU8::new(0) }; PATH_BYTES])
     }
 
     pub fn clear(&self) {

@@ -6,8 +6,8 @@ use core::mem::zeroed;
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering;
 
-use crate::layout::Purge;
-use crate::loader::{Pointer, function};
+use crate::real::loader::{Pointer, function};
+use crate::shared::layout::Purge;
 use crate::{real, segment};
 
 /// Memory of the process in bytes.

@@ -1,7 +1,7 @@
 //! The memory in which the probe records, and which the lab empties. Both compile this file.
 //!
 //! Beside its segment `PID-N`, a process that is recorded has a pool `PID-N.chunks`: a [`Pool`] and
-//! [`CHUNKS`] chunks of 64 KiB, of which it uses as many as the control file permits. A thread
+//! [`CHUNKS_MAX`] chunks of 64 KiB, of which it uses as many as the control file permits. A thread
 //! takes a free chunk, writes [`Record`]s into it, marks it full and takes the next one. The lab
 //! reads full chunks, fills them with zeros, and marks them free. So a record whose first word is
 //! zero is one that was not written yet, and what a process that was killed has recorded is all
@@ -20,9 +20,9 @@ pub const SUFFIX: &str = ".chunks";
 
 pub const CHUNK_BYTES: usize = 64 << 10;
 /// The most chunks of a process.
-pub const CHUNKS: usize = 4096;
+pub const CHUNKS_MAX: usize = 4096;
 /// Records of a chunk.
-pub const RECORDS: usize = (CHUNK_BYTES - size_of::<Head>()) / size_of::<Record>();
+pub const CHUNK_RECORDS: usize = (CHUNK_BYTES - size_of::<Head>()) / size_of::<Record>();
 
 /// States of a chunk.
 pub const NONE: u32 = 0;
@@ -57,7 +57,7 @@ pub struct Pool {
     /// How often and how long (in ticks) threads have waited.
     pub stalls: AtomicU64,
     pub stalled: AtomicU64,
-    pub states: [AtomicU32; CHUNKS],
+    pub states: [AtomicU32; CHUNKS_MAX],
 }
 
 /// The beginning of a chunk.
@@ -117,7 +117,7 @@ pub const THREAD: u64 = 18;
 
 /// Where the chunks begin, and the length of the file.
 pub const CHUNKS_AT: usize = size_of::<Pool>();
-pub const POOL_BYTES: usize = CHUNKS_AT + CHUNKS * CHUNK_BYTES;
+pub const POOL_BYTES: usize = CHUNKS_AT + CHUNKS_MAX * CHUNK_BYTES;
 
 const _: () = assert!(size_of::<Head>() == 64 && size_of::<Record>() == 16);
-const _: () = assert!(RECORDS == 4092 && CHUNKS_AT.is_multiple_of(4096));
+const _: () = assert!(CHUNK_RECORDS == 4092 && CHUNKS_AT.is_multiple_of(4096));

@@ -9,9 +9,11 @@ use core::mem::transmute;
 use core::ptr::{null, null_mut};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::layout::TRIM_AT_EXIT;
+use crate::real::loader;
+use crate::segment::{self, trim};
+use crate::shared::layout::TRIM_AT_EXIT;
+use crate::state;
 use crate::tls::thread;
-use crate::{loader, segment, state, trim};
 
 type Main = unsafe extern "C" fn(c_int, *mut *mut c_char, *mut *mut c_char) -> c_int;
 type Start = unsafe extern "C" fn(

@@ -8,10 +8,10 @@
 use core::arch::naked_asm;
 use core::ffi::c_void;
 
-use crate::c::{begun, ended};
-use crate::layout::State;
-use crate::loader::Pointer;
+use super::c::{begun, ended};
+use crate::real::loader::Pointer;
 use crate::real::{self, Function, Operators, address, call};
+use crate::shared::layout::State;
 
 /// Any object serves as `std::nothrow`: only its type matters.
 static NOTHROW: u8 = 0;

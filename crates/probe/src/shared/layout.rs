@@ -6,7 +6,7 @@
 //!
 //! A segment is a [`Header`], the table of [`Birth`]s, and the [`Slot`]s: one for each thread that
 //! lives, used again by a later thread once its thread has ended. The file has the length of all
-//! slots from the start; its blocks are reserved [`BATCH`] slots at a time, so that a full file
+//! slots from the start; its blocks are reserved [`BATCH_SLOTS`] at a time, so that a full file
 //! system is an error code and not a signal. Slot 0 belongs to no thread: threads that have ended
 //! their own slot, or found none, share it and add atomically.
 //!
@@ -22,17 +22,17 @@ pub const VARIABLE: &str = "MALLARD_PROBE";
 pub const MAGIC: u64 = u64::from_le_bytes(*b"mlrdprb1");
 
 /// The most threads that have slots at the same time.
-pub const SLOTS: usize = 16_384;
+pub const SLOTS_MAX: usize = 16_384;
 /// The slots whose memory is reserved together.
-pub const BATCH: usize = 16;
+pub const BATCH_SLOTS: usize = 16;
 /// The entries of the table of births.
-pub const BIRTHS: usize = 4096;
+pub const BIRTH_ENTRIES: usize = 4096;
 /// One block in this many is followed from its birth to its end.
-pub const FOLLOWED: u64 = 64;
+pub const BLOCKS_PER_FOLLOWED: u64 = 64;
 /// Classes of sizes and of lifetimes: class N holds the values of N bits.
 pub const CLASSES: usize = 48;
 /// Threads in the matrix of frees; further threads share its rows.
-pub const MATRIX: usize = 16;
+pub const MATRIX_THREADS: usize = 16;
 
 /// What the lab asks of every process, at the start of the file `control`.
 #[repr(C)]
@@ -51,7 +51,7 @@ pub struct Control {
 
 /// Ask the allocator to give memory back when the program ends, and look what that changes.
 pub const TRIM_AT_EXIT: u32 = 1;
-/// Record every call ([`crate::chunks`]).
+/// Record every call ([`super::chunks`]).
 pub const RECORD: u32 = 2;
 /// Drop records instead of waiting for the lab.
 pub const LOSSY: u32 = 4;
@@ -100,7 +100,7 @@ pub struct Cell {
     /// Calls that returned no memory.
     pub failed: AtomicU64,
     /// The part of `begun - ended` that [`Header::live`] has.
-    pub told: AtomicU64,
+    pub passed_on: AtomicU64,
 }
 
 /// A cell and the requests of its thread by size.
@@ -183,7 +183,7 @@ pub struct Header {
     /// Live bytes that a forked process began with.
     pub inherited: AtomicI64,
     /// Live bytes of all slots but slot 0, and the most that they have been. Each thread adds its
-    /// bytes in steps of [`TELL_BYTES`], so that both may be wrong by as much for each.
+    /// bytes in steps of [`LIVE_STEP_BYTES`], so that both may be wrong by as much for each.
     pub live: AtomicI64,
     pub peak: AtomicI64,
     /// Followed blocks that ended in the thread that began them, and in another.
@@ -195,27 +195,28 @@ pub struct Header {
     /// Lifetimes of followed blocks by the number of bits of their length in ticks.
     pub lifetimes: [AtomicU64; CLASSES],
     /// Followed blocks by the thread that began them (row) and ended them (column).
-    pub matrix: [[AtomicU32; MATRIX]; MATRIX],
+    pub matrix: [[AtomicU32; MATRIX_THREADS]; MATRIX_THREADS],
     /// The program's file and the object that serves malloc, each ending with a zero.
-    pub program: [core::sync::atomic::AtomicU8; PATH],
-    pub allocator: [core::sync::atomic::AtomicU8; PATH],
+    pub program: [core::sync::atomic::AtomicU8; PATH_BYTES],
+    pub allocator: [core::sync::atomic::AtomicU8; PATH_BYTES],
 }
 
-/// Bytes by which a thread's live bytes change before it tells.
-pub const TELL_BYTES: i64 = 64 << 10;
+/// Bytes by which a thread's live bytes change before it passes them on.
+pub const LIVE_STEP_BYTES: i64 = 64 << 10;
 
 /// The room for a path.
-pub const PATH: usize = 512;
+pub const PATH_BYTES: usize = 512;
 
 /// Where the parts of a segment begin, and its length.
 pub const BIRTHS_AT: usize = size_of::<Header>();
-pub const SLOTS_AT: usize = BIRTHS_AT + BIRTHS * size_of::<Birth>();
-pub const LENGTH: usize = SLOTS_AT + SLOTS * size_of::<Slot>();
+pub const SLOTS_AT: usize = BIRTHS_AT + BIRTH_ENTRIES * size_of::<Birth>();
+pub const SEGMENT_BYTES: usize = SLOTS_AT + SLOTS_MAX * size_of::<Slot>();
 
 const _: () = assert!(size_of::<Header>() == 4096 && size_of::<Cell>() == 128);
 const _: () = assert!(size_of::<Slot>() == 512 && size_of::<Control>() == 64);
-const _: () =
-    assert!((BATCH * size_of::<Slot>()).is_multiple_of(4096) && SLOTS.is_multiple_of(BATCH));
+const _: () = assert!(
+    (BATCH_SLOTS * size_of::<Slot>()).is_multiple_of(4096) && SLOTS_MAX.is_multiple_of(BATCH_SLOTS)
+);
 
 /// The class of a size or a lifetime: its number of bits.
 #[inline]

@@ -2,10 +2,11 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use crate::layout::{SLOTS, Slot};
-use crate::loader::Pointer;
+use crate::real::loader::Pointer;
+use crate::segment::{self, tick};
+use crate::shared::layout::{SLOTS_MAX, Slot};
 use crate::tls::{Thread, thread};
-use crate::{real, record, segment, state, tick};
+use crate::{real, record, state};
 
 /// The key whose destructor runs when a thread ends; `NO_KEY` before it is made.
 static KEY: AtomicU32 = AtomicU32::new(NO_KEY);
@@ -45,7 +46,7 @@ fn take_slot() -> Option<*const Slot> {
     let header = segment::header();
     // SAFETY: asks for an id.
     let me = unsafe { libc::gettid() } as u32;
-    let used = (header.used.load(Ordering::Acquire) as usize).min(SLOTS);
+    let used = (header.used.load(Ordering::Acquire) as usize).min(SLOTS_MAX);
     let try_take = |index: usize| {
         let slot = segment::slot(index);
         // SAFETY: the slot is reserved.
@@ -69,7 +70,7 @@ fn take_slot() -> Option<*const Slot> {
     }
     loop {
         let index = header.used.load(Ordering::Relaxed);
-        if index as usize >= SLOTS || !segment::reserve_slot(index as usize) {
+        if index as usize >= SLOTS_MAX || !segment::reserve_slot(index as usize) {
             header.without_slot.fetch_add(1, Ordering::Relaxed);
             return None;
         }

@@ -1,13 +1,20 @@
-//! The process's segment: makes the file and maps it.
+//! The process's segment: makes the file and maps it. The modules below write what no counted call
+//! writes: the owner of a slot ([`join`]), ticks of CPU time ([`tick`]), and the memory of the
+//! process ([`trim`]), also at its end ([`exit`]).
 //!
 //! [`state`] tells whether this process has one.
+
+mod exit;
+pub mod join;
+mod tick;
+pub mod trim;
 
 use core::ffi::{CStr, c_char};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, Ordering};
 
-use crate::file::{self, Failed, Text, copy};
-use crate::layout::{self, Birth, Control, Header, Slot};
+use crate::shared::file::{self, Failed, Text, copy};
+use crate::shared::layout::{self, Birth, Control, Header, Slot};
 use crate::tls::thread;
 use crate::{clock, real, record, state};
 
@@ -30,14 +37,14 @@ pub fn header() -> &'static Header {
 /// The births' table entry with this number.
 #[inline(always)]
 pub fn birth(index: usize) -> &'static Birth {
-    debug_assert!(index < layout::BIRTHS);
+    debug_assert!(index < layout::BIRTH_ENTRIES);
     // SAFETY: the table lies there in every segment.
-    unsafe { &*at::<Birth>(layout::BIRTHS_AT).add(index % layout::BIRTHS) }
+    unsafe { &*at::<Birth>(layout::BIRTHS_AT).add(index % layout::BIRTH_ENTRIES) }
 }
 
 /// The slot with this number.
 pub fn slot(index: usize) -> *const Slot {
-    debug_assert!(index < layout::SLOTS);
+    debug_assert!(index < layout::SLOTS_MAX);
     at::<Slot>(layout::SLOTS_AT).wrapping_add(index)
 }
 
@@ -67,7 +74,7 @@ pub fn timer_hz() -> u32 {
 /// Live bytes as the slots know them.
 pub fn live() -> i64 {
     let header = header();
-    let used = (header.used.load(Ordering::Relaxed) as usize).min(layout::SLOTS);
+    let used = (header.used.load(Ordering::Relaxed) as usize).min(layout::SLOTS_MAX);
     (0..used)
         .map(|index| {
             // SAFETY: slots below `used` are reserved.
@@ -98,7 +105,7 @@ pub fn make() {
     describe(parents);
     if !parents.is_null() {
         // SAFETY: this child no longer uses its parent's segment. The parent does.
-        unsafe { libc::munmap(parents.cast(), layout::LENGTH) };
+        unsafe { libc::munmap(parents.cast(), layout::SEGMENT_BYTES) };
     }
     state::finish();
 }
@@ -143,7 +150,7 @@ fn describe(parents: *mut Header) {
                 .inherited
                 .store(LIVE_AT_FORK.load(Ordering::Relaxed), Ordering::Relaxed);
         }
-        let mut text = [0_u8; layout::PATH];
+        let mut text = [0_u8; layout::PATH_BYTES];
         let room = text.len() - 1;
         let program = c"/proc/self/exe".as_ptr();
         libc::readlink(program, text.as_mut_ptr().cast(), room);
@@ -200,8 +207,8 @@ fn in_folder() -> Option<*mut Header> {
         path.push_number(process)?;
         path.push(b"-")?;
         path.push_number(image)?;
-        let first = layout::SLOTS_AT + layout::BATCH * size_of::<Slot>();
-        let mapped = match FILE.make(&path, layout::LENGTH, first) {
+        let first = layout::SLOTS_AT + layout::BATCH_SLOTS * size_of::<Slot>();
+        let mapped = match FILE.make(&path, layout::SEGMENT_BYTES, first) {
             Ok(mapped) => mapped.cast::<Header>(),
             Err(Failed::Exists) => continue,
             Err(Failed::Refused) => return None,
@@ -210,7 +217,7 @@ fn in_folder() -> Option<*mut Header> {
         unsafe {
             (*mapped)
                 .reserved
-                .store(layout::BATCH as u32, Ordering::Relaxed)
+                .store(layout::BATCH_SLOTS as u32, Ordering::Relaxed)
         };
         record::make(&control, path);
         return Some(mapped);
@@ -244,7 +251,7 @@ fn private() -> *mut Header {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a new mapping at an address that the kernel chooses.
-    let mapped = unsafe { libc::mmap(null_mut(), layout::LENGTH, protection, flags, -1, 0) };
+    let mapped = unsafe { libc::mmap(null_mut(), layout::SEGMENT_BYTES, protection, flags, -1, 0) };
     if mapped == libc::MAP_FAILED {
         // SAFETY: without memory there is nothing to go on with.
         unsafe { libc::abort() }
@@ -255,7 +262,7 @@ fn private() -> *mut Header {
     unsafe {
         (*header)
             .reserved
-            .store(layout::SLOTS as u32, Ordering::Relaxed)
+            .store(layout::SLOTS_MAX as u32, Ordering::Relaxed)
     };
     header
 }
@@ -267,7 +274,7 @@ pub fn reserve_slot(index: usize) -> bool {
     if index < reserved {
         return true;
     }
-    let end = (index / layout::BATCH + 1) * layout::BATCH;
+    let end = (index / layout::BATCH_SLOTS + 1) * layout::BATCH_SLOTS;
     let bytes = |slots: usize| layout::SLOTS_AT + slots * size_of::<Slot>();
     let done = FILE.reserve(bytes(reserved), bytes(end) - bytes(reserved));
     if done {

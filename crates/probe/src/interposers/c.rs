@@ -3,12 +3,12 @@
 use core::ffi::c_int;
 use core::ptr::null_mut;
 
-use crate::chunks;
 use crate::count::{end_kind, enter, enter_in, plain_kind};
-use crate::layout::State;
-use crate::loader::Pointer;
+use crate::real::loader::Pointer;
 use crate::real::{self, call};
 use crate::record;
+use crate::shared::chunks;
+use crate::shared::layout::State;
 use crate::tls::{Thread, thread};
 
 const PAGE_BYTES: usize = 4096;

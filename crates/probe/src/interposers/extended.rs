@@ -3,11 +3,11 @@
 
 use core::ffi::c_int;
 
-use crate::c::{begun, ended, resized};
+use super::c::{begun, ended, resized};
 use crate::count::enter;
-use crate::layout::State;
-use crate::loader::Pointer;
+use crate::real::loader::Pointer;
 use crate::real::{self, call};
+use crate::shared::layout::State;
 
 /// The flag that asks for zeros; the lowest six bits are the logarithm of the alignment.
 const ZERO: c_int = 0x40;
@@ -72,7 +72,7 @@ pub unsafe extern "C" fn sallocx(block: Pointer, flags: c_int) -> usize {
         return ask();
     };
     let usable = ask();
-    call.did(crate::chunks::QUERY, block);
+    call.did(crate::shared::chunks::QUERY, block);
     call.leave();
     usable
 }

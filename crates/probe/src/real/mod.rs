@@ -9,11 +9,13 @@
 //! same with fewer steps. Operators of any other object (a program's pool) are left alone: their
 //! calls of malloc are counted, they themselves are not.
 
+pub mod loader;
+
 use core::ffi::CStr;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::loader::{self, Object, Pointer};
+use loader::{Object, Pointer};
 
 macro_rules! functions {
     ($($id:ident $name:literal)*) => {
@@ -166,7 +168,7 @@ macro_rules! call {
             // SAFETY: the functions with these names have these types; the arguments are the
             // caller's.
             unsafe {
-                $crate::loader::function::<unsafe extern "C" fn($($type),*) $(-> $result)?>(address)(
+                $crate::real::loader::function::<unsafe extern "C" fn($($type),*) $(-> $result)?>(address)(
                     $($argument),*
                 )
             }
