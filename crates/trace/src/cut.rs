@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use std::io::{Read, Seek, Write};
 
 use crate::Result;
-use crate::description::{End, Process, Sample};
 use crate::event::{Event, Kind, UNIT_NS};
+use crate::format::description::{End, Process, Sample};
+use crate::format::{CHUNK_EVENTS, Writer};
 use crate::life::Lives;
 use crate::plan::inherited;
 use crate::recording::Recording;
-use crate::writer::Writer;
 
 /// What to keep: times in units, both ends included; all processes, or some.
 #[derive(Debug, Clone, Default)]
@@ -21,9 +21,6 @@ pub struct Part {
     pub to: Option<u64>,
     pub processes: Vec<u32>,
 }
-
-/// Events of a thread in one chunk.
-const CHUNK_EVENTS: usize = 4096;
 
 /// Writes a part of a recording. Returns the number of calls in it.
 pub fn cut<R: Read + Seek>(
@@ -47,18 +44,18 @@ pub fn cut<R: Read + Seek>(
     numbers.dedup();
     numbers.retain(|number| part.processes.is_empty() || part.processes.contains(number));
     for &number in &numbers {
-        let told = recording.processes.get(&number).cloned();
-        let told = told.unwrap_or_else(|| Process {
+        let process = recording.processes.get(&number).cloned();
+        let process = process.unwrap_or_else(|| Process {
             number,
             ..Process::default()
         });
-        let parent = told.forked_from;
+        let parent = process.forked_from;
         // A child whose fork is in the part begins with its parent's blocks at that time.
         let whole =
-            told.since >= part.from && parent.is_none_or(|parent| numbers.contains(&parent));
+            process.since >= part.from && parent.is_none_or(|parent| numbers.contains(&parent));
         writer.process(&Process {
             forked_from: parent.filter(|_| whole),
-            ..told
+            ..process
         })?;
         let inherited = match whole {
             true => Vec::new(),

@@ -17,26 +17,20 @@
 //! This crate knows no allocator and runs nothing. Every length, count and offset of a file is
 //! checked before it is used: a file may come from anywhere.
 
-pub mod chunk;
-pub mod columns;
 pub mod cut;
-pub mod description;
 pub mod event;
+mod format;
 mod hash;
 pub mod import;
 pub mod life;
-pub mod packed;
 pub mod plan;
-mod reader;
 mod recording;
 pub mod summary;
-pub mod varint;
-mod writer;
 
 pub use event::{Event, Kind};
-pub use reader::{Item, Reader, State};
+pub use format::{Item, Reader, State, Writer};
+pub use format::{chunk, columns, description, packed, varint};
 pub use recording::{Merged, Recording, Thread};
-pub use writer::Writer;
 
 use std::io;
 

@@ -7,10 +7,10 @@ use std::fs::File;
 use std::io::{Read, Seek};
 use std::path::Path;
 
-use crate::chunk::{self, Frame};
-use crate::description::{End, Process, Sample, Start};
 use crate::event::Event;
-use crate::reader::{Item, Reader, State};
+use crate::format::chunk::{self, Frame};
+use crate::format::description::{End, Process, Sample, Start};
+use crate::format::{Item, Reader, State};
 use crate::{Error, Result};
 
 /// The events of one thread.
@@ -88,12 +88,12 @@ impl<R: Read + Seek> Recording<R> {
                 continue;
             }
             match reader.item(frame, at) {
-                Ok(Some(Item::Start(told))) => start = told,
-                Ok(Some(Item::Process(told))) => {
-                    processes.insert(told.number, told);
+                Ok(Some(Item::Start(found))) => start = found,
+                Ok(Some(Item::Process(found))) => {
+                    processes.insert(found.number, found);
                 }
-                Ok(Some(Item::Memory(told))) => memory.extend(told),
-                Ok(Some(Item::End(told))) => end = Some(told),
+                Ok(Some(Item::Memory(found))) => memory.extend(found),
+                Ok(Some(Item::End(found))) => end = Some(found),
                 Ok(_) => {}
                 Err(Error::Io(error)) => return Err(error.into()),
                 Err(_) => reader.note_damage(),
@@ -145,16 +145,16 @@ impl<R: Read + Seek> Recording<R> {
         let mut lanes = Vec::new();
         let mut next = BinaryHeap::new();
         for &process in processes {
-            for (thread, told) in self.threads_of(process) {
-                if told.chunks.is_empty() {
+            for (number, thread) in self.threads_of(process) {
+                if thread.chunks.is_empty() {
                     continue;
                 }
-                next.push(Reverse((told.first, lanes.len())));
+                next.push(Reverse((thread.first, lanes.len())));
                 lanes.push(Lane {
                     process,
-                    thread,
+                    thread: number,
                     events: VecDeque::new(),
-                    chunks: told.chunks.iter().copied().collect(),
+                    chunks: thread.chunks.iter().copied().collect(),
                     reached: 0,
                 });
             }

@@ -10,7 +10,7 @@ use crate::life::{Counts, Lives};
 use crate::recording::Recording;
 
 /// Points of a curve over the time of a recording.
-pub const POINTS: usize = 100;
+pub const CURVE_POINTS: usize = 100;
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Summary {
@@ -112,7 +112,7 @@ fn process<R: Read + Seek>(
         }
         let p = &mut life.process;
         let span = (last - first).max(1);
-        while p.curve.len() < POINTS && event.when - first >= point(span, p.curve.len()) {
+        while p.curve.len() < CURVE_POINTS && event.when - first >= point(span, p.curve.len()) {
             p.curve.push(p.live_bytes);
         }
         life.event(thread, &event);
@@ -192,7 +192,7 @@ impl Life {
 
     fn finish(mut self) -> Process {
         let mut p = self.process;
-        p.curve.resize(POINTS, p.live_bytes);
+        p.curve.resize(CURVE_POINTS, p.live_bytes);
         p.live_blocks = self.blocks.len() as u64;
         p.lives = self.blocks.finish();
         p
@@ -200,17 +200,17 @@ impl Life {
 }
 
 /// The most blocks that children inherit together; more than any machine has had.
-const MOST_INHERITED: usize = 1 << 26;
+const INHERITED_BLOCKS_MAX: usize = 1 << 26;
 
 /// A child begins with these blocks, unless the recording makes up too many.
 fn bequeath(inherited: &mut BTreeMap<u32, Blocks>, child: u32, blocks: &Blocks) {
     let all: usize = inherited.values().map(Blocks::len).sum();
-    if all + blocks.len() <= MOST_INHERITED {
+    if all + blocks.len() <= INHERITED_BLOCKS_MAX {
         inherited.insert(child, blocks.clone());
     }
 }
 
 /// The time of a point of a curve, after the first event.
 pub fn point(span: u64, index: usize) -> u64 {
-    (u128::from(span) * (index as u128 + 1) / POINTS as u128) as u64
+    (u128::from(span) * (index as u128 + 1) / CURVE_POINTS as u128) as u64
 }

@@ -7,7 +7,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::io::Cursor;
 
 use mallard_trace::description::{End, Process, Start};
-use mallard_trace::plan::{self, CURVE_AT, Control, HEAD_WORDS, NUMBER_AT, Op, TURN_AT, WAITS};
+use mallard_trace::plan::{
+    self, CURVE_AT_WORD, Control, HEAD_WORDS, NUMBER_AT_BIT, Op, TURN_AT_BIT, WAITS_BIT,
+};
 use mallard_trace::{Event, Kind, Reader, Recording, Writer};
 use proptest::prelude::*;
 
@@ -121,13 +123,13 @@ fn program(seed: u64, steps: usize) -> (Vec<u8>, Vec<u64>) {
     }
     let mut writer = Writer::new(Vec::new(), &Start::default()).unwrap();
     for ((forked_from, since), number) in forks.iter().zip(1..) {
-        let told = Process {
+        let described = Process {
             number,
             forked_from: *forked_from,
             since: *since,
             ..Process::default()
         };
-        writer.process(&told).unwrap();
+        writer.process(&described).unwrap();
     }
     for ((process, thread), events) in &events {
         writer.events_of(*process, *thread, events).unwrap();
@@ -182,16 +184,16 @@ impl Model {
             .chunks_exact(8)
             .map(|word| u64::from_le_bytes(word.try_into().unwrap()))
             .collect();
-        assert!(words.len() >= HEAD_WORDS && words[CURVE_AT] < u64::MAX);
+        assert!(words.len() >= HEAD_WORDS && words[CURVE_AT_WORD] < u64::MAX);
         let (threads, lanes, tick_us, table) = (words[1], words[2], words[6], words[7] as usize);
         let table = words[table / 8..][..threads as usize * 5].chunks_exact(5);
-        let threads = table.map(|told| Thread {
-            words: words[told[0] as usize / 8..][..told[1] as usize].to_vec(),
+        let threads = table.map(|entry| Thread {
+            words: words[entry[0] as usize / 8..][..entry[1] as usize].to_vec(),
             at: 0,
-            lane: told[2] as usize & 0xffff_ffff,
-            turn: told[2] >> TURN_AT,
-            first_us: told[3],
-            process: told[4] as usize,
+            lane: entry[2] as usize & 0xffff_ffff,
+            turn: entry[2] >> TURN_AT_BIT,
+            first_us: entry[3],
+            process: entry[4] as usize,
             runs: false,
             paused: false,
         });
@@ -278,8 +280,8 @@ impl Model {
             return true;
         };
         let (flag, slot, argument) = (word >> 3 & 1 != 0, word >> 4 & 0xfff_ffff, word >> 32);
-        let block = argument >> NUMBER_AT & 0x7fff;
-        let waits = argument & WAITS != 0;
+        let block = argument >> NUMBER_AT_BIT & 0x7fff;
+        let waits = argument & WAITS_BIT != 0;
         let is = |op: Op| word & 7 == op as u64;
         let (done, length) = if is(Op::Control) {
             let value = slot | (argument >> 4) << 28;
@@ -291,7 +293,7 @@ impl Model {
             (self.put(process, slot, block, rest[1], waits), 2)
         } else if is(Op::Realloc) {
             let (second, numbers) = (rest[1], rest[2]);
-            let (old, new) = (numbers & 0x7fff, numbers >> NUMBER_AT & 0x7fff);
+            let (old, new) = (numbers & 0x7fff, numbers >> NUMBER_AT_BIT & 0x7fff);
             let size = argument | (second >> 32 & 0xffff) << 32;
             let to = second >> 4 & 0xfff_ffff;
             let done = self.is_here(process, slot, old, flag)
@@ -398,7 +400,7 @@ impl Model {
                 }
             }
             passed |= std::mem::take(&mut self.risen);
-            assert!(passed, "all threads wait: {}", self.told());
+            assert!(passed, "all threads wait: {}", self.description());
         }
         for (number, thread) in self.threads.iter().enumerate() {
             assert_eq!(thread.at, thread.words.len(), "thread {number} never ran");
@@ -406,7 +408,7 @@ impl Model {
     }
 
     /// What the threads that run are about to do.
-    fn told(&self) -> String {
+    fn description(&self) -> String {
         let running = self
             .threads
             .iter()
@@ -455,21 +457,21 @@ fn run(seed: u64, steps: usize, serial: bool) {
         std::io::Read::read_to_end(&mut file, &mut content).unwrap();
         let mut model = Model::new(&content);
         model.run(&mut Random(seed ^ 1));
-        let told: Vec<u64> = family
+        let expected: Vec<u64> = family
             .processes
             .iter()
             .map(|number| left[*number as usize - 1])
             .collect();
-        assert_eq!(model.live(), told);
+        assert_eq!(model.live(), expected);
         // The last points may come after all events.
         let met = model.points.len();
         if plan.span_us < 1000 {
             // Several points lie in a microsecond, which is as exact as a plan's times are.
             continue;
         }
-        for (index, (found, told)) in model.points.iter().zip(&plan.curve).enumerate() {
+        for (index, (found, expected)) in model.points.iter().zip(&plan.curve).enumerate() {
             assert_eq!(
-                found, told,
+                found, expected,
                 "point {index} of {met} at {} us",
                 plan.curve_us[index]
             );

@@ -24,23 +24,23 @@ use crate::{Error, Result};
 pub const FRAME_BYTES: usize = 56;
 const MAGIC: [u8; 4] = *b"MTCH";
 /// The most bytes of a chunk, in the file and decompressed.
-pub const MOST_BYTES: usize = 16 << 20;
+pub const CHUNK_BYTES_MAX: usize = 16 << 20;
 /// No time is as late as this: thirty years.
-pub const END_OF_TIME: u64 = 1 << 56;
+pub const END_OF_TIME_UNITS: u64 = 1 << 56;
 /// zstd's level: higher ones take more time than the drain has, for a twentieth less.
-const LEVEL: i32 = 3;
+const ZSTD_LEVEL: i32 = 3;
 
 /// The kinds of content that this version writes. [`PACKED`] is new in version 2.
 pub const EVENTS: u8 = 1;
-/// A [`crate::description::Start`] as JSON.
+/// A [`super::description::Start`] as JSON.
 pub const START: u8 = 2;
-/// A [`crate::description::Process`] as JSON.
+/// A [`super::description::Process`] as JSON.
 pub const PROCESS: u8 = 3;
-/// [`crate::description::Sample`]s as JSON.
+/// [`super::description::Sample`]s as JSON.
 pub const MEMORY: u8 = 4;
-/// A [`crate::description::End`] as JSON; the last chunk of a recording that was finished.
+/// A [`super::description::End`] as JSON; the last chunk of a recording that was finished.
 pub const END: u8 = 5;
-/// Events of several threads ([`crate::packed`]); the head has no thread.
+/// Events of several threads ([`super::packed`]); the head has no thread.
 pub const PACKED: u8 = 6;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -89,9 +89,9 @@ impl Frame {
             last: eight(40),
             events: four(48),
         };
-        let most = MOST_BYTES as u32;
-        let times = frame.first <= frame.last && frame.last < END_OF_TIME;
-        let events = frame.events as usize <= crate::columns::MOST_EVENTS;
+        let most = CHUNK_BYTES_MAX as u32;
+        let times = frame.first <= frame.last && frame.last < END_OF_TIME_UNITS;
+        let events = frame.events as usize <= super::columns::EVENTS_MAX;
         if frame.packed > most || frame.unpacked > most || !times || !events {
             return Err(Error::Damaged("a chunk's head holds impossible numbers"));
         }
@@ -122,7 +122,7 @@ impl Frame {
 
 /// What compresses chunks: its memory is used again for the next one.
 pub fn compressor() -> std::io::Result<zstd::bulk::Compressor<'static>> {
-    zstd::bulk::Compressor::new(LEVEL)
+    zstd::bulk::Compressor::new(ZSTD_LEVEL)
 }
 
 /// The bytes of a chunk. `frame` tells what it is; lengths and the sum are filled in.
@@ -131,7 +131,7 @@ pub fn pack(
     content: &[u8],
     compressor: &mut zstd::bulk::Compressor<'static>,
 ) -> Result<Vec<u8>> {
-    if content.len() > MOST_BYTES {
+    if content.len() > CHUNK_BYTES_MAX {
         return Err(Error::Damaged("a chunk is too long to write"));
     }
     let packed = compressor.compress(content)?;

@@ -7,17 +7,17 @@
 //! small, because programs free young blocks and allocators hand out the memory that was freed
 //! last. Any other address is a difference to the last such address of the same kind.
 
+use super::varint;
 use crate::event::{Event, Kind};
 use crate::hash::Addresses;
-use crate::varint;
 use crate::{Error, Result};
 
 /// The most events in one chunk.
-pub const MOST_EVENTS: usize = 1 << 20;
+pub const EVENTS_MAX: usize = 1 << 20;
 /// Columns: kinds, times, sizes, alignments, codes of addresses, new addresses.
-const COLUMNS: usize = 6;
+const COLUMN_COUNT: usize = 6;
 /// Addresses are at most this far shifted: blocks lie at multiples of 16, or of 8.
-const MOST_SHIFT: u32 = 4;
+const SHIFT_BITS_MAX: u32 = 4;
 
 /// The columns of events whose times begin at `first`.
 pub fn encode(events: &[Event], first: u64) -> Vec<u8> {
@@ -27,7 +27,7 @@ pub fn encode(events: &[Event], first: u64) -> Vec<u8> {
 /// Makes columns, in memory that it keeps from chunk to chunk.
 #[derive(Default)]
 pub struct Encoder {
-    columns: [Vec<u8>; COLUMNS],
+    columns: [Vec<u8>; COLUMN_COUNT],
     known: Known,
 }
 
@@ -58,7 +58,7 @@ impl Encoder {
             fill(&mut self.columns, &mut self.known, events, first, shift);
         }
         let bytes = self.columns.iter().map(Vec::len).sum::<usize>();
-        let mut all = Vec::with_capacity(bytes + (COLUMNS + 2) * varint::BYTES_MAX);
+        let mut all = Vec::with_capacity(bytes + (COLUMN_COUNT + 2) * varint::BYTES_MAX);
         varint::write(count as u64, &mut all);
         all.push(shift as u8);
         for column in &self.columns {
@@ -79,7 +79,7 @@ impl std::fmt::Debug for Encoder {
 
 /// Fills the columns. Addresses are shifted.
 fn fill(
-    columns: &mut [Vec<u8>; COLUMNS],
+    columns: &mut [Vec<u8>; COLUMN_COUNT],
     known: &mut Known,
     events: &[Event],
     first: u64,
@@ -107,7 +107,7 @@ fn fill(
 fn shift<'a>(events: impl Iterator<Item = &'a Event>) -> u32 {
     let addresses = events.filter(|event| event.kind.has_address());
     let all = addresses.fold(0, |all, event| all | event.address);
-    all.trailing_zeros().min(MOST_SHIFT)
+    all.trailing_zeros().min(SHIFT_BITS_MAX)
 }
 
 /// Reads events whose times begin at `first`.
@@ -118,32 +118,10 @@ pub fn decode(bytes: &[u8], first: u64) -> Result<Vec<Event>> {
 /// Reads the events of several parts, of which the lengths and the first times are known. The last
 /// one may be shorter.
 pub fn decode_parts(
-    mut bytes: &[u8],
+    bytes: &[u8],
     mut parts: impl Iterator<Item = (usize, u64)>,
 ) -> Result<Vec<Event>> {
-    let count = varint::read(&mut bytes)?;
-    let count = usize::try_from(count).ok().filter(|n| *n <= MOST_EVENTS);
-    let count = count.ok_or(Error::Damaged("a chunk has too many events"))?;
-    let (&shift, rest) = bytes
-        .split_first()
-        .ok_or(Error::Damaged("a chunk ends early"))?;
-    let shift = u32::from(shift);
-    if shift > MOST_SHIFT {
-        return Err(Error::Damaged("addresses are shifted too far"));
-    }
-    bytes = rest;
-    let mut lengths = [0; COLUMNS];
-    for length in &mut lengths {
-        *length = varint::read(&mut bytes)?;
-    }
-    let mut columns = [&[][..]; COLUMNS];
-    for (column, length) in columns.iter_mut().zip(lengths) {
-        let length = usize::try_from(length)
-            .ok()
-            .filter(|length| *length <= bytes.len());
-        let length = length.ok_or(Error::Damaged("a column is longer than its chunk"))?;
-        (*column, bytes) = bytes.split_at(length);
-    }
+    let (count, shift, columns) = split(bytes)?;
     let [
         kinds,
         mut times,
@@ -152,9 +130,6 @@ pub fn decode_parts(
         mut codes,
         mut addresses,
     ] = columns;
-    if kinds.len() != count || !bytes.is_empty() {
-        return Err(Error::Damaged("a column has another length than its chunk"));
-    }
     let mut events = Vec::with_capacity(count);
     let (mut left, mut when) = (0, 0);
     let mut known = Known::default();
@@ -192,6 +167,38 @@ pub fn decode_parts(
         return Err(Error::Damaged("a column is longer than its events"));
     }
     Ok(events)
+}
+
+/// How many events a chunk has, how far their addresses are shifted, and its columns.
+fn split(mut bytes: &[u8]) -> Result<(usize, u32, [&[u8]; COLUMN_COUNT])> {
+    let count = varint::read(&mut bytes)?;
+    let count = usize::try_from(count).ok().filter(|n| *n <= EVENTS_MAX);
+    let count = count.ok_or(Error::Damaged("a chunk has too many events"))?;
+    let (&shift, rest) = bytes
+        .split_first()
+        .ok_or(Error::Damaged("a chunk ends early"))?;
+    let shift = u32::from(shift);
+    if shift > SHIFT_BITS_MAX {
+        return Err(Error::Damaged("addresses are shifted too far"));
+    }
+    bytes = rest;
+    let mut lengths = [0; COLUMN_COUNT];
+    for length in &mut lengths {
+        *length = varint::read(&mut bytes)?;
+    }
+    let mut columns = [&[][..]; COLUMN_COUNT];
+    for (column, length) in columns.iter_mut().zip(lengths) {
+        let length = usize::try_from(length)
+            .ok()
+            .filter(|length| *length <= bytes.len());
+        let length = length.ok_or(Error::Damaged("a column is longer than its chunk"))?;
+        (*column, bytes) = bytes.split_at(length);
+    }
+    let [kinds, ..] = columns;
+    if kinds.len() != count || !bytes.is_empty() {
+        return Err(Error::Damaged("a column has another length than its chunk"));
+    }
+    Ok((count, shift, columns))
 }
 
 /// The addresses of blocks that began and ended in this chunk so far.

@@ -11,26 +11,26 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use crate::chunk::END_OF_TIME;
-use crate::columns::{self, Encoder, MOST_EVENTS};
+use super::chunk::END_OF_TIME_UNITS;
+use super::columns::{self, EVENTS_MAX, Encoder};
+use super::varint;
 use crate::event::Event;
-use crate::varint;
 use crate::{Error, Result};
 
 /// Parts of up to this many events are small: the head of a chunk of their own would be more than
 /// a tenth of it.
 pub const SMALL_EVENTS_MAX: usize = 256;
 /// Events that wait for others at most: as many as fill a chunk of the recorder, 64 KiB.
-pub const MOST_WAITING: usize = 4096;
+pub const WAITING_EVENTS_MAX: usize = 4096;
 
 /// The most parts of a chunk, which is what the writer makes at most, and for each byte of its
 /// content in the file. Without such limits a small file could make a reader need all memory.
-const MOST_PARTS: usize = MOST_WAITING + SMALL_EVENTS_MAX;
+const PARTS_MAX: usize = WAITING_EVENTS_MAX + SMALL_EVENTS_MAX;
 const PARTS_PER_BYTE: usize = 8;
 
 /// Whether a content of this many bytes in the file may have so many parts.
 pub fn may_have(parts: usize, bytes: usize) -> bool {
-    parts <= MOST_PARTS && parts / PARTS_PER_BYTE <= bytes
+    parts <= PARTS_MAX && parts / PARTS_PER_BYTE <= bytes
 }
 
 /// The events of a thread in such a chunk, as the table tells them.
@@ -57,7 +57,7 @@ impl Pack {
     }
 
     pub fn is_full(&self) -> bool {
-        self.events >= MOST_WAITING
+        self.events >= WAITING_EVENTS_MAX
     }
 
     /// The events of a thread, which are later than those that it has already.
@@ -112,7 +112,7 @@ pub fn encode(parts: &[(u32, Vec<Event>)], first: u64, encoder: &mut Encoder) ->
 pub fn table(bytes: &mut &[u8], first: u64) -> Result<Vec<Part>> {
     let damaged = || Error::Damaged("a table of threads holds impossible numbers");
     let count = varint::read(bytes)?;
-    if count > MOST_PARTS as u64 {
+    if count > PARTS_MAX as u64 {
         return Err(damaged());
     }
     let mut parts = Vec::new();
@@ -127,9 +127,9 @@ pub fn table(bytes: &mut &[u8], first: u64) -> Result<Vec<Part>> {
         all = all.checked_add(events).ok_or_else(damaged)?;
         let number = u32::try_from(thread).map_err(|_| damaged())?;
         let sound = events > 0
-            && all <= MOST_EVENTS as u64
+            && all <= EVENTS_MAX as u64
             && time >= first
-            && last < END_OF_TIME
+            && last < END_OF_TIME_UNITS
             && threads.insert(number);
         if !sound {
             return Err(damaged());
@@ -196,16 +196,16 @@ mod tests {
         let (first, last) = span(&parts);
         let bytes = encode(&parts, first, &mut Encoder::default());
         assert_eq!(decode(&bytes, first).unwrap(), parts);
-        let told = table(&mut &bytes[..], first).unwrap();
-        assert_eq!((told.len(), told[2].events), (100, 21));
-        assert_eq!(told.iter().map(|part| part.last).max(), Some(last));
+        let parts = table(&mut &bytes[..], first).unwrap();
+        assert_eq!((parts.len(), parts[2].events), (100, 21));
+        assert_eq!(parts.iter().map(|part| part.last).max(), Some(last));
         // Kind, time, address, half a size, and a part's share of the table.
         assert!(bytes.len() < 2001 * 5, "{}", bytes.len());
     }
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_or_refused(bytes: Vec<u8>, first in 0..END_OF_TIME) {
+        fn any_bytes_are_read_or_refused(bytes: Vec<u8>, first in 0..END_OF_TIME_UNITS) {
             if let Ok(parts) = decode(&bytes, first)
                 && !parts.is_empty()
             {

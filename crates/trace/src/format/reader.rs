@@ -4,11 +4,11 @@ use std::io::{ErrorKind, Read, Seek, SeekFrom};
 
 use serde::de::DeserializeOwned;
 
-use crate::chunk::{self, FRAME_BYTES, Frame};
-use crate::columns;
-use crate::description::{End, Process, Sample, Start};
+use super::chunk::{self, FRAME_BYTES, Frame};
+use super::columns;
+use super::description::{End, Process, Sample, Start};
+use super::packed;
 use crate::event::Event;
-use crate::packed;
 use crate::{Error, HEAD_BYTES, MAGIC, Result, VERSION};
 
 /// The content of a chunk.
@@ -147,8 +147,8 @@ impl<R: Read + Seek> Reader<R> {
                 let threads = packed::decode(&content, frame.first)?;
                 let lengths = threads.iter().map(|(_, events)| events.len());
                 let (first, last) = packed::span(&threads);
-                let told = (frame.events as usize, frame.first, frame.last);
-                if (lengths.sum(), first, last) != told {
+                let framed = (frame.events as usize, frame.first, frame.last);
+                if (lengths.sum(), first, last) != framed {
                     return Err(Error::Damaged("a chunk's head tells of other events"));
                 }
                 Item::Packed {

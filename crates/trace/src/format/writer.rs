@@ -5,11 +5,11 @@ use std::io::Write;
 
 use serde::Serialize;
 
-use crate::chunk::{self, Frame};
-use crate::columns::{self, Encoder};
-use crate::description::{End, Process, Sample, Start};
+use super::chunk::{self, Frame};
+use super::columns::{self, Encoder};
+use super::description::{End, Process, Sample, Start};
+use super::packed::{self, Pack};
 use crate::event::Event;
-use crate::packed::{self, Pack};
 use crate::{HEAD_BYTES, MAGIC, Result, VERSION};
 
 /// Each chunk is written by one call, so that a file that is cut lacks its end and nothing else.
@@ -116,7 +116,7 @@ impl<W: Write> Writer<W> {
     }
 
     fn write_events(&mut self, process: u32, thread: u32, events: &[Event]) -> Result<()> {
-        for part in events.chunks(columns::MOST_EVENTS / 16) {
+        for part in events.chunks(columns::EVENTS_MAX / 16) {
             let (first, last) = (part[0].when, part[part.len() - 1].when);
             let frame = Frame {
                 kind: chunk::EVENTS,

@@ -46,7 +46,7 @@ pub fn read<W: Write>(from: impl BufRead, sink: &mut Sink<W>) -> Result<()> {
             "free" | "thread_done" => 1,
             _ => return Err(wrong(at, format!("unknown call `{what}`"))),
         };
-        let (told, times) = numbers.split_at_checked(count).ok_or_else(bad)?;
+        let (arguments, times) = numbers.split_at_checked(count).ok_or_else(bad)?;
         // The end of an allocation orders it, and the start of a free.
         match (what, times) {
             ("free", [start, _]) => sink.at(*start),
@@ -54,22 +54,28 @@ pub fn read<W: Write>(from: impl BufRead, sink: &mut Sink<W>) -> Result<()> {
             (_, []) => {}
         }
         match what {
-            "malloc" => sink.push(thread, Kind::Malloc, told[0], told[1]),
+            "malloc" => sink.push(thread, Kind::Malloc, arguments[0], arguments[1]),
             "calloc" => sink.push(
                 thread,
                 Kind::Calloc,
-                told[0],
-                told[1].saturating_mul(told[2]),
+                arguments[0],
+                arguments[1].saturating_mul(arguments[2]),
             ),
-            "memalign" => sink.push_aligned(thread, Kind::Aligned, told[0], told[2], log2(told[1])),
+            "memalign" => sink.push_aligned(
+                thread,
+                Kind::Aligned,
+                arguments[0],
+                arguments[2],
+                log2(arguments[1]),
+            ),
             "realloc" => {
-                sink.push(thread, Kind::ReallocBegin, told[1], 0)?;
-                sink.push(thread, Kind::ReallocEnd, told[0], told[2])
+                sink.push(thread, Kind::ReallocBegin, arguments[1], 0)?;
+                sink.push(thread, Kind::ReallocEnd, arguments[0], arguments[2])
             }
             "thread_done" => sink.end(thread),
             // A free of nothing is none.
-            _ if told[0] == 0 => Ok(()),
-            _ => sink.push(thread, Kind::Free, told[0], 0),
+            _ if arguments[0] == 0 => Ok(()),
+            _ => sink.push(thread, Kind::Free, arguments[0], 0),
         }
     })
 }

@@ -4,16 +4,14 @@
 
 use std::io::{BufRead, Write};
 
-use super::{Sink, lines, wrong};
+use super::{SPACING_BYTES, Sink, lines, wrong};
 use crate::Result;
 use crate::event::Kind;
 
-/// Blocks get addresses of their own, which are used again.
-const SPACING_BYTES: u64 = 4096;
 /// All events are of one thread.
 const THREAD: u64 = 0;
 /// The most kinds of allocations that a file may tell.
-const MOST_KINDS: usize = 1 << 26;
+const KINDS_MAX: usize = 1 << 26;
 
 pub fn read<W: Write>(from: impl BufRead, sink: &mut Sink<W>) -> Result<()> {
     let mut sizes: Vec<u64> = Vec::new();
@@ -33,7 +31,7 @@ pub fn read<W: Write>(from: impl BufRead, sink: &mut Sink<W>) -> Result<()> {
             first.ok_or_else(|| wrong(at, format!("expected a hexadecimal number: {line}")))?;
         match what {
             "a" => {
-                if sizes.len() >= MOST_KINDS {
+                if sizes.len() >= KINDS_MAX {
                     return Err(wrong(at, "too many kinds of allocations"));
                 }
                 sizes.push(first);

@@ -9,34 +9,17 @@ use crate::Result;
 use crate::event::Kind;
 
 pub fn read<W: Write>(from: impl BufRead, sink: &mut Sink<W>) -> Result<()> {
-    // The arguments of calls that have not returned, by thread.
     let mut open: HashMap<u64, String> = HashMap::new();
     let mut found = 0_u64;
     lines(from, |at, line| {
         let (thread, line) = thread_of(line);
-        let call = if let Some((begun, _)) = line.split_once("<unfinished") {
-            // A free is ordered by its begin, an allocation by its end.
-            open.insert(thread, begun.trim_end().to_owned());
-            match begun.trim_start().starts_with("free(") {
-                true => format!("{begun}) = <void>"),
-                false => return Ok(()),
-            }
-        } else if line.contains(" resumed>") {
-            let Some(begun) = open.remove(&thread) else {
-                return Ok(());
-            };
-            if begun.starts_with("free(") {
-                return Ok(());
-            }
-            let rest = line.split_once(" resumed>").map_or("", |(_, rest)| rest);
-            format!("{begun}{rest}")
-        } else {
-            line.to_owned()
+        let Some(call) = whole(thread, line, &mut open) else {
+            return Ok(());
         };
         let Some((name, arguments, result)) = parts(&call) else {
             return Ok(());
         };
-        let told: Option<Vec<u64>> = arguments.iter().map(|word| number(word)).collect();
+        let arguments: Option<Vec<u64>> = arguments.iter().map(|word| number(word)).collect();
         let result = match result {
             "nil" | "<void>" => Some(0),
             other => number(other),
@@ -54,11 +37,11 @@ pub fn read<W: Write>(from: impl BufRead, sink: &mut Sink<W>) -> Result<()> {
         if !known.contains(&name) {
             return Ok(());
         }
-        let (Some(told), Some(result)) = (told, result) else {
+        let (Some(arguments), Some(result)) = (arguments, result) else {
             return Err(wrong(at, format!("cannot read the call: {line}")));
         };
         found += 1;
-        match (name, &told[..]) {
+        match (name, &arguments[..]) {
             ("malloc", [size]) if result != 0 => sink.push(thread, Kind::Malloc, result, *size),
             ("calloc", [count, size]) if result != 0 => {
                 sink.push(thread, Kind::Calloc, result, count.saturating_mul(*size))
@@ -82,6 +65,25 @@ pub fn read<W: Write>(from: impl BufRead, sink: &mut Sink<W>) -> Result<()> {
         return Err(wrong(1, "no call of malloc in the file"));
     }
     Ok(())
+}
+
+/// The call that a line ends, or begins if it is a free: a free is ordered by its begin, an
+/// allocation by its end. `open` has the arguments of calls that have not returned, by thread.
+fn whole(thread: u64, line: &str, open: &mut HashMap<u64, String>) -> Option<String> {
+    if let Some((begun, _)) = line.split_once("<unfinished") {
+        open.insert(thread, begun.trim_end().to_owned());
+        let is_free = begun.trim_start().starts_with("free(");
+        return is_free.then(|| format!("{begun}) = <void>"));
+    }
+    if !line.contains(" resumed>") {
+        return Some(line.to_owned());
+    }
+    let begun = open.remove(&thread)?;
+    if begun.starts_with("free(") {
+        return None;
+    }
+    let rest = line.split_once(" resumed>").map_or("", |(_, rest)| rest);
+    Some(format!("{begun}{rest}"))
 }
 
 /// The thread before a line, and the rest.

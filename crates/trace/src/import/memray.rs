@@ -16,7 +16,7 @@ use crate::{Error, Result};
 
 pub const MAGIC: [u8; 7] = *b"memray\0";
 /// The first bytes of a frame of LZ4.
-pub const LZ4: [u8; 4] = [0x04, 0x22, 0x4d, 0x18];
+pub const LZ4_MAGIC: [u8; 4] = [0x04, 0x22, 0x4d, 0x18];
 const VERSION: u32 = 13;
 /// The most bytes of a name, and of anything else that is passed over.
 const ITEM_BYTES_MAX: u64 = 1 << 24;

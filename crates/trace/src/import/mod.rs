@@ -13,9 +13,9 @@ mod webkit;
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
 
-use crate::description::{End, Process, Start};
 use crate::event::{Event, Kind, UNIT_NS};
-use crate::writer::Writer;
+use crate::format::description::{End, Process, Start};
+use crate::format::{CHUNK_EVENTS, Writer};
 use crate::{Error, Result};
 
 /// Whose file it is.
@@ -42,8 +42,8 @@ pub const FORMATS: [(&str, Format); 5] = [
 ];
 
 /// The first bytes of frames of zstd, and of files of gzip.
-const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
-const GZIP: [u8; 2] = [0x1f, 0x8b];
+const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
 /// Guesses a file's format by its name and its first bytes.
 pub fn guess(name: &str, head: &[u8]) -> Option<Format> {
@@ -52,9 +52,12 @@ pub fn guess(name: &str, head: &[u8]) -> Option<Format> {
     let first = first.unwrap_or("");
     if name.ends_with(".ops") {
         Some(Format::Ops)
-    } else if head.starts_with(&memray::MAGIC) || head.starts_with(&memray::LZ4) {
+    } else if head.starts_with(&memray::MAGIC) || head.starts_with(&memray::LZ4_MAGIC) {
         Some(Format::Memray)
-    } else if head.starts_with(&ZSTD) || head.starts_with(&GZIP) || name.contains("heaptrack") {
+    } else if head.starts_with(&ZSTD_MAGIC)
+        || head.starts_with(&GZIP_MAGIC)
+        || name.contains("heaptrack")
+    {
         Some(Format::Heaptrack)
     } else if android::is_line(first) {
         Some(Format::Android)
@@ -103,7 +106,7 @@ pub fn import(
         Format::Android => android::read(from, &mut sink)?,
         Format::Ops => webkit::read(from, &mut sink)?,
         Format::Ltrace => ltrace::read(from, &mut sink)?,
-        Format::Memray => match from.fill_buf()?.starts_with(&memray::LZ4) {
+        Format::Memray => match from.fill_buf()?.starts_with(&memray::LZ4_MAGIC) {
             true => {
                 let unpacked = lz4_flex::frame::FrameDecoder::new(from);
                 memray::read(std::io::BufReader::new(unpacked), &mut sink)?;
@@ -112,7 +115,7 @@ pub fn import(
         },
         Format::Heaptrack => {
             let head = from.fill_buf()?;
-            let (zstd, gzip) = (head.starts_with(&ZSTD), head.starts_with(&GZIP));
+            let (zstd, gzip) = (head.starts_with(&ZSTD_MAGIC), head.starts_with(&GZIP_MAGIC));
             if gzip {
                 let unpacked = flate2::bufread::MultiGzDecoder::new(from);
                 heaptrack::read(std::io::BufReader::new(unpacked), &mut sink)?;
@@ -127,8 +130,8 @@ pub fn import(
     sink.finish()
 }
 
-/// Events of one thread in one chunk.
-const CHUNK_EVENTS: usize = 4096;
+/// Blocks that a file names by other numbers get addresses so far apart that they never overlap.
+const SPACING_BYTES: u64 = 4096;
 /// From one event to the next where a file has no times: a microsecond.
 const STEP_UNITS: u64 = 1000 / UNIT_NS;
 
@@ -161,7 +164,7 @@ impl<W: Write> Sink<W> {
     fn at(&mut self, nanoseconds: u64) {
         self.now = self
             .now
-            .max((nanoseconds / UNIT_NS).min(crate::chunk::END_OF_TIME / 2));
+            .max((nanoseconds / UNIT_NS).min(crate::format::chunk::END_OF_TIME_UNITS / 2));
     }
 
     fn push(&mut self, thread: u64, kind: Kind, address: u64, size: u64) -> Result<()> {
@@ -219,14 +222,14 @@ impl<W: Write> Sink<W> {
 }
 
 /// The most bytes of a line: nothing that is imported has longer ones.
-const LONGEST_LINE: u64 = 1 << 20;
+const LINE_BYTES_MAX: u64 = 1 << 20;
 
 /// Calls `each` with the lines of a text and their numbers.
 fn lines(mut from: impl BufRead, mut each: impl FnMut(u64, &str) -> Result<()>) -> Result<()> {
     let mut bytes = Vec::new();
     for number in 1.. {
         bytes.clear();
-        let read = std::io::Read::take(&mut from, LONGEST_LINE).read_until(b'\n', &mut bytes)?;
+        let read = std::io::Read::take(&mut from, LINE_BYTES_MAX).read_until(b'\n', &mut bytes)?;
         if read == 0 {
             break;
         }

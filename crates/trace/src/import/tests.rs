@@ -40,7 +40,7 @@ fn android_s_text_with_and_without_times() {
         ("what\n", 1),
     ] {
         match imported(Format::Android, text.as_bytes()) {
-            Err(Error::Line { line: told, .. }) => assert_eq!(told, line, "{text}"),
+            Err(Error::Line { line: found, .. }) => assert_eq!(found, line, "{text}"),
             other => panic!("{text}: {other:?}"),
         }
     }

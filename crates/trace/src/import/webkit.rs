@@ -4,13 +4,11 @@
 use std::collections::HashMap;
 use std::io::{BufRead, ErrorKind, Write};
 
-use super::Sink;
+use super::{SPACING_BYTES, Sink};
 use crate::event::Kind;
 use crate::{Error, Result};
 
 const OP_BYTES: usize = 24;
-/// Slots become addresses: one a page, so that blocks never overlap.
-const SPACING_BYTES: u64 = 4096;
 
 pub fn read<W: Write>(mut from: impl BufRead, sink: &mut Sink<W>) -> Result<()> {
     let mut op = [0; OP_BYTES];
@@ -30,6 +28,7 @@ pub fn read<W: Write>(mut from: impl BufRead, sink: &mut Sink<W>) -> Result<()> 
                 "an operation has an impossible slot or size",
             ));
         }
+        // Slots become addresses.
         let address = (slot + 1) * SPACING_BYTES;
         match code {
             0 => {

@@ -15,11 +15,14 @@ use serde::{Deserialize, Serialize};
 use super::family::Family;
 use super::inherited::inherited;
 use super::writer::Regions;
-use super::{CURVE_AT, Control, HEAD_WORDS, MAGIC, MOST_TICK_US, Op, TICKS, TIMES_AT, TURN_AT};
+use super::{
+    CURVE_AT_WORD, Control, HEAD_WORDS, MAGIC, Op, TICK_US_MAX, TICKS_MIN, TIMES_AT_WORD,
+    TURN_AT_BIT,
+};
 use crate::event::{Event, Kind, UNIT_NS};
 use crate::life::Counts;
 use crate::recording::Recording;
-use crate::summary::{POINTS, point};
+use crate::summary::{CURVE_POINTS, point};
 use crate::{Error, Result};
 use layout::{Layout, Thread};
 use process::Process;
@@ -55,9 +58,9 @@ pub struct Plan {
 }
 
 /// In one tick at most this part of the peak begins to live: four ticks are 2 %.
-const PEAK_SHARE: u64 = 200;
+const PEAK_PARTS: u64 = 200;
 /// Shorter ticks would have the replay do little but wait.
-const LEAST_TICK_US: u64 = 12;
+const TICK_US_MIN: u64 = 12;
 
 struct Compiler {
     regions: Regions,
@@ -137,7 +140,7 @@ fn control(what: Control, value: u64) -> u64 {
 impl Compiler {
     fn new(layout: Layout, file: &File) -> Result<Compiler> {
         let span_us = (layout.last - layout.first) * UNIT_NS / 1000;
-        let most_tick_us = (span_us / TICKS).clamp(1, MOST_TICK_US);
+        let most_tick_us = (span_us / TICKS_MIN).clamp(1, TICK_US_MAX);
         Ok(Compiler {
             regions: Regions::new(file, layout.threads.iter().map(|thread| thread.room))?,
             threads: layout.threads,
@@ -170,13 +173,13 @@ impl Compiler {
         }
         let passed = u128::from(us.max(1));
         let fitting = u128::from(self.plan.peak_bytes) * passed
-            / (u128::from(self.begun) * u128::from(PEAK_SHARE));
+            / (u128::from(self.begun) * u128::from(PEAK_PARTS));
         let fitting = u64::try_from(fitting).unwrap_or(u64::MAX);
-        fitting.clamp(LEAST_TICK_US.min(self.most_tick_us), self.most_tick_us)
+        fitting.clamp(TICK_US_MIN.min(self.most_tick_us), self.most_tick_us)
     }
 
     fn curve(&mut self, passed: u64, span: u64) {
-        while self.plan.curve.len() < POINTS {
+        while self.plan.curve.len() < CURVE_POINTS {
             let at = point(span.max(1), self.plan.curve.len());
             if passed < at {
                 break;
@@ -370,9 +373,9 @@ impl Compiler {
         for process in &mut self.processes {
             process.forget(&mut plan);
         }
-        plan.curve.resize(POINTS, self.live);
+        plan.curve.resize(CURVE_POINTS, self.live);
         let end = (self.before.saturating_sub(self.first + self.stalled)) * UNIT_NS / 1000;
-        self.points_us.resize(POINTS, end);
+        self.points_us.resize(CURVE_POINTS, end);
         plan.curve_us.clone_from(&self.points_us);
         plan.stalled_us = self.stalled * UNIT_NS / 1000;
         let last = self.before.saturating_sub(self.first + self.stalled);
@@ -380,13 +383,13 @@ impl Compiler {
         let threads = self.threads.iter();
         let table: Vec<[u64; 3]> = threads
             .map(|thread| {
-                let lane = thread.lane | thread.turn << TURN_AT;
+                let lane = thread.lane | thread.turn << TURN_AT_BIT;
                 [lane, thread.first_us, thread.process as u64]
             })
             .collect();
         let head = |table_at: u64| {
             let mut head = vec![0; HEAD_WORDS];
-            let told = [
+            let figures = [
                 MAGIC,
                 plan.threads,
                 plan.lanes,
@@ -398,9 +401,9 @@ impl Compiler {
                 plan.peak_bytes,
                 plan.processes,
             ];
-            head[..told.len()].copy_from_slice(&told);
-            head[CURVE_AT..CURVE_AT + POINTS].copy_from_slice(&plan.curve);
-            head[TIMES_AT..TIMES_AT + POINTS].copy_from_slice(&self.points_us);
+            head[..figures.len()].copy_from_slice(&figures);
+            head[CURVE_AT_WORD..CURVE_AT_WORD + CURVE_POINTS].copy_from_slice(&plan.curve);
+            head[TIMES_AT_WORD..TIMES_AT_WORD + CURVE_POINTS].copy_from_slice(&self.points_us);
             head
         };
         plan.bytes = self.regions.finish(&table, head)?;

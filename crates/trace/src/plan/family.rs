@@ -47,7 +47,7 @@ impl Family {
 
 /// The child takes the time right after the parent's event; a machine that is busy may stop the
 /// thread in between.
-const MOST_DELAY: u64 = 1_000_000_000 / UNIT_NS;
+const FORK_DELAY_UNITS_MAX: u64 = 1_000_000_000 / UNIT_NS;
 
 /// The families of a recording, in the order of their first processes. All events of processes that
 /// forked are read once.
@@ -55,18 +55,18 @@ pub fn families<R: Read + Seek>(recording: &mut Recording<R>) -> Result<Vec<Fami
     let numbers: BTreeSet<u32> = recording.threads.keys().map(|key| key.0).collect();
     let mut apart: BTreeMap<u32, &'static str> = BTreeMap::new();
     let mut children: BTreeMap<u32, Vec<(u64, u32)>> = BTreeMap::new();
-    for told in recording.processes.values() {
-        let (number, Some(parent)) = (told.number, told.forked_from) else {
+    for process in recording.processes.values() {
+        let (number, Some(parent)) = (process.number, process.forked_from) else {
             continue;
         };
         let mut threads = recording.threads_of(number);
         if parent >= number || !numbers.contains(&parent) {
             apart.insert(number, "its parent was not recorded");
-        } else if threads.any(|(_, thread)| thread.first < told.since) {
+        } else if threads.any(|(_, thread)| thread.first < process.since) {
             apart.insert(number, "it has events from before its fork");
         } else {
             let all = children.entry(parent).or_default();
-            all.push((told.since, number));
+            all.push((process.since, number));
         }
     }
     let mut forks: BTreeMap<u32, Fork> = BTreeMap::new();
@@ -133,7 +133,7 @@ fn pairs<R: Read + Seek>(
         while let Some(fork) = found.next_if(|fork| fork.0 <= since) {
             left.push(fork);
         }
-        let fork = left.pop_if(|fork| since - fork.0 <= MOST_DELAY);
+        let fork = left.pop_if(|fork| since - fork.0 <= FORK_DELAY_UNITS_MAX);
         let fork = fork.map(|(_, thread)| Fork {
             parent,
             thread,
@@ -150,7 +150,7 @@ mod tests {
     use std::io::Cursor;
 
     use super::*;
-    use crate::description::{End, Process, Start};
+    use crate::format::description::{End, Process, Start};
     use crate::{Event, Reader, Writer};
 
     /// A recording of processes (parent, time of the fork) and of events (process, thread, time,
@@ -161,13 +161,13 @@ mod tests {
     ) -> Recording<Cursor<Vec<u8>>> {
         let mut writer = Writer::new(Vec::new(), &Start::default()).unwrap();
         for ((forked_from, since), number) in processes.iter().zip(1..) {
-            let told = Process {
+            let described = Process {
                 number,
                 forked_from: *forked_from,
                 since: *since,
                 ..Process::default()
             };
-            writer.process(&told).unwrap();
+            writer.process(&described).unwrap();
         }
         for (process, thread, when, kind) in events {
             let event = Event::new(*when, *kind, 0, 0);
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_child_whose_fork_is_missing_is_apart_with_the_reason() {
-        let late = MOST_DELAY + 200;
+        let late = FORK_DELAY_UNITS_MAX + 200;
         let processes = [(None, 0), (Some(1), late), (Some(9), 5), (Some(1), 400)];
         let mut recording = made(
             &processes,
@@ -235,9 +235,9 @@ mod tests {
             ],
         );
         let found = families(&mut recording).unwrap();
-        let told: Vec<_> = found.iter().map(|family| family.apart).collect();
+        let apart: Vec<_> = found.iter().map(|family| family.apart).collect();
         assert_eq!(
-            told,
+            apart,
             [
                 None,
                 Some("its fork is not in the recording"),

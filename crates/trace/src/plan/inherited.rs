@@ -13,27 +13,27 @@ pub(crate) fn inherited<R: Read + Seek>(
     recording: &mut Recording<R>,
     process: u32,
 ) -> Result<Vec<(u64, u64)>> {
-    inherited_of(recording, process, MOST_GENERATIONS)
+    inherited_of(recording, process, GENERATIONS_MAX)
 }
 
 /// Forks of forks that are followed; more than any program has had.
-const MOST_GENERATIONS: u32 = 256;
+const GENERATIONS_MAX: u32 = 256;
 
 fn inherited_of<R: Read + Seek>(
     recording: &mut Recording<R>,
     process: u32,
     generations: u32,
 ) -> Result<Vec<(u64, u64)>> {
-    let Some(told) = recording.processes.get(&process) else {
+    let Some(child) = recording.processes.get(&process) else {
         return Ok(Vec::new());
     };
-    let Some(parent) = told
+    let Some(parent) = child
         .forked_from
         .filter(|parent| *parent < process && generations > 0)
     else {
         return Ok(Vec::new());
     };
-    let since = told.since;
+    let since = child.since;
     let mut blocks: Lives<u64, ()> = Lives::default();
     for (address, size) in inherited_of(recording, parent, generations - 1)? {
         blocks.begin(address, 0, size);

@@ -6,16 +6,16 @@
 //! between two ticks, where the table of threads begins (a byte offset), the peak of live bytes,
 //! and the number of processes; from word 16 on, live bytes at a hundred points of the recorded
 //! time, and from word 128 on, the microseconds of these points. The table has five words for each
-//! thread: where its operations begin, how many words they are, its lane ([`TURN_AT`]), the time of
-//! its first event, and its process, from 0.
+//! thread: where its operations begin, how many words they are, its lane ([`TURN_AT_BIT`]), the
+//! time of its first event, and its process, from 0.
 //!
 //! An operation is a word: three bits for the kind ([`Op`]), one flag, 28 bits for the slot, 32
 //! bits for an argument. Some have further words.
 //!
 //! - A **slot** holds the address of a block from its allocation to its free. The thread that freed
-//!   its last block uses it again, or another one, which then waits until it is empty ([`WAITS`]).
-//!   The blocks of a slot are numbered from 1, modulo 2^15 ([`NUMBER_AT`]): that is whose end an
-//!   allocation waits for.
+//!   its last block uses it again, or another one, which then waits until it is empty
+//!   ([`WAITS_BIT`]). The blocks of a slot are numbered from 1, modulo 2^15 ([`NUMBER_AT_BIT`]):
+//!   that is whose end an allocation waits for.
 //! - The **flag** of an operation that takes a block says that another thread allocated it: the
 //!   replay waits until the slot is filled by the block of that number. The
 //!   flag of an allocation says that another thread waits. Those are the only edges between
@@ -46,21 +46,21 @@ pub const HEAD_WORDS: usize = 512;
 /// The first word.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"\0mplan\0\x03");
 /// Where the curve begins, in words.
-pub const CURVE_AT: usize = 16;
+pub const CURVE_AT_WORD: usize = 16;
 /// Where the times of its points begin.
-pub const TIMES_AT: usize = 128;
+pub const TIMES_AT_WORD: usize = 128;
 /// The most microseconds between two ticks of a thread that is busy.
-pub const MOST_TICK_US: u64 = 250;
+pub const TICK_US_MAX: u64 = 250;
 /// A recording has at least this many ticks, however short it is.
-pub const TICKS: u64 = 2000;
+pub const TICKS_MIN: u64 = 2000;
 /// The most slots: 28 bits.
-pub const MOST_SLOTS: u32 = 1 << 28;
+pub const SLOTS_MAX: u32 = 1 << 28;
 /// Where the lane of a thread has the number of threads that had it before.
-pub const TURN_AT: u32 = 32;
+pub const TURN_AT_BIT: u32 = 32;
 /// Where the argument of an operation has the number of the block in its slot: 15 bits.
-pub const NUMBER_AT: u32 = 16;
+pub const NUMBER_AT_BIT: u32 = 16;
 /// In the argument of an allocation: it waits until the block before it has left the slot.
-pub const WAITS: u64 = 1 << 31;
+pub const WAITS_BIT: u64 = 1 << 31;
 
 /// The kinds of operations, and what their argument and further words are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,7 +68,7 @@ pub const WAITS: u64 = 1 << 31;
 pub enum Op {
     /// The argument's lowest four bits are a [`Control`].
     Control = 0,
-    /// The size, below 64 KiB; the number; [`WAITS`].
+    /// The size, below 64 KiB; the number; [`WAITS_BIT`].
     Malloc = 1,
     Calloc = 2,
     /// The size's lower half. Second word: whether it waits (bit 0), flag (bit 3), new slot, upper
@@ -79,7 +79,7 @@ pub enum Op {
     Free = 4,
     SizedFree = 5,
     /// 0 malloc, 1 calloc, 2 aligned; from bit 2 the logarithm of the alignment, from bit 8 the
-    /// touched share in 255ths; the number; [`WAITS`]. Second word: the size.
+    /// touched share in 255ths; the number; [`WAITS_BIT`]. Second word: the size.
     Long = 6,
     /// The usable size is asked for. The number.
     Query = 7,
@@ -105,7 +105,7 @@ pub enum Control {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::summary::POINTS;
+    use crate::summary::CURVE_POINTS;
 
     /// The replayer is written in C and states the layout once more.
     #[test]
@@ -116,10 +116,10 @@ mod tests {
         );
         for line in [
             format!(
-                "enum {{ HEAD_WORDS = {HEAD_WORDS}, CURVE_AT = {CURVE_AT}, TIMES_AT = {TIMES_AT} \
+                "enum {{ HEAD_WORDS = {HEAD_WORDS}, CURVE_AT_WORD = {CURVE_AT_WORD}, TIMES_AT_WORD = {TIMES_AT_WORD} \
                  }};"
             ),
-            format!("enum {{ POINTS = {POINTS} }};"),
+            format!("enum {{ CURVE_POINTS = {CURVE_POINTS} }};"),
             format!("#define PLAN_MAGIC UINT64_C({MAGIC:#018x})"),
             "enum { CONTROL, MALLOC, CALLOC, REALLOC, FREE, SIZED_FREE, LONG, QUERY };".to_owned(),
             "enum { NOTHING, TICK, SPAWN, END, TRIM, FORK, PAUSE, POINT };".to_owned(),

@@ -17,11 +17,11 @@ use crate::life::TOLERANCE_UNITS;
 const KEPT_SLOTS_MAX: usize = 16;
 /// A slot is for all threads when so many others were freed after it: this many, or a share of all
 /// blocks that live. The replay may run ahead by as many blocks.
-const BEHIND_MIN: u64 = 16;
+const BLOCKS_BEHIND_MIN: u64 = 16;
 const LIVE_PER_BEHIND: u64 = 64;
 
 /// Numbers go round: no thread of a replay is so many blocks of one slot ahead of another.
-const MOST_NUMBER: u16 = 0x7fff;
+const BLOCK_NUMBER_MAX: u16 = 0x7fff;
 
 /// Where a block lies.
 #[derive(Debug, Clone, Copy)]
@@ -74,7 +74,7 @@ impl Slots {
         };
         self.live += 1;
         let number = &mut self.numbers[slot as usize];
-        *number = (*number + 1) & MOST_NUMBER;
+        *number = (*number + 1) & BLOCK_NUMBER_MAX;
         Some(Place {
             slot,
             number: *number,
@@ -109,7 +109,7 @@ impl Slots {
     /// Slots that are old enough are for all threads. Events that are the wrong way round may move
     /// by the tolerance: a slot that waited for an end within it might wait for itself.
     fn age(&mut self, when: u64) {
-        let behind = (self.live / LIVE_PER_BEHIND).max(BEHIND_MIN);
+        let behind = (self.live / LIVE_PER_BEHIND).max(BLOCKS_BEHIND_MIN);
         while let Some(&(slot, freed, then)) = self.young.front() {
             if self.freed - freed < behind || when.saturating_sub(then) <= 2 * TOLERANCE_UNITS {
                 break;

@@ -80,20 +80,20 @@ impl Regions {
         *word = change(u64::from_le_bytes(*word)).to_le_bytes();
     }
 
-    /// Writes the head and moves the regions together, followed by the table. `told` has the lane,
-    /// the first time and the process of each thread. Returns the length of the file in bytes.
+    /// Writes the head and moves the regions together, followed by the table. `threads` has the
+    /// lane, the first time and the process of each. Returns the length of the file in bytes.
     pub fn finish(
         mut self,
-        told: &[[u64; 3]],
+        threads: &[[u64; 3]],
         head: impl FnOnce(u64) -> Vec<u64>,
     ) -> io::Result<u64> {
         let mut at = HEAD_WORDS;
         let mut table = Vec::new();
-        for (region, told) in self.regions.iter().zip(told) {
+        for (region, thread) in self.regions.iter().zip(threads) {
             let from = region.begin * 8;
             self.map.copy_within(from..from + region.used * 8, at * 8);
             table.extend([(at * 8) as u64, region.used as u64]);
-            table.extend(told);
+            table.extend(thread);
             at += region.used;
         }
         let head = head((at * 8) as u64);

@@ -4,29 +4,29 @@ use super::process::{Block, End, Form, INHERITED, Process};
 use super::{Compiler, control, word};
 use crate::event::{Event, Kind};
 use crate::plan::slots::Place;
-use crate::plan::{Control, MOST_SLOTS, NUMBER_AT, Op, WAITS};
+use crate::plan::{Control, NUMBER_AT_BIT, Op, SLOTS_MAX, WAITS_BIT};
 use crate::{Error, Result};
 
 /// Blocks from this size on have the long form, which knows how much of them was touched.
-const LARGE_BLOCK: u64 = 64 << 10;
+const LARGE_BLOCK_BYTES: u64 = 64 << 10;
 pub const ALL_TOUCHED: u64 = 255;
 
 /// A block's number as an argument has it.
 fn number_bits(block: &Block) -> u64 {
-    u64::from(block.number) << NUMBER_AT
+    u64::from(block.number) << NUMBER_AT_BIT
 }
 
 /// The bits of an allocation's place.
 fn place_bits(place: Place) -> u64 {
-    let waits = if place.waits { WAITS } else { 0 };
-    u64::from(place.number) << NUMBER_AT | waits
+    let waits = if place.waits { WAITS_BIT } else { 0 };
+    u64::from(place.number) << NUMBER_AT_BIT | waits
 }
 
 impl Compiler {
     fn new_slot(&mut self, number: usize) -> Result<Place> {
         let thread = &mut self.threads[number];
         let slots = &mut self.processes[thread.process].slots;
-        let place = slots.take(&mut thread.free_slots, self.before, MOST_SLOTS);
+        let place = slots.take(&mut thread.free_slots, self.before, SLOTS_MAX);
         place.ok_or(Error::Damaged(
             "more blocks live at once than a plan can hold",
         ))
@@ -53,7 +53,7 @@ impl Compiler {
     pub fn allocate(&mut self, number: usize, event: Event) -> Result<()> {
         let place = self.new_slot(number)?;
         let (slot, bits) = (place.slot, place_bits(place));
-        let long = event.size >= LARGE_BLOCK || event.kind == Kind::Aligned;
+        let long = event.size >= LARGE_BLOCK_BYTES || event.kind == Kind::Aligned;
         let (form, at) = if long {
             let what = match event.kind {
                 Kind::Calloc => 1,
@@ -242,7 +242,7 @@ impl Compiler {
         let second =
             u64::from(place.waits) | u64::from(place.slot) << 4 | high << 32 | ALL_TOUCHED << 48;
         let at = self.regions.push(number, second);
-        let numbers = u64::from(old.number) | u64::from(place.number) << NUMBER_AT;
+        let numbers = u64::from(old.number) | u64::from(place.number) << NUMBER_AT_BIT;
         self.regions.push(number, numbers);
         self.give_back(number, old.slot, elsewhere);
         self.shrink(number, old.size);

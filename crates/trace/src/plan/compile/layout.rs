@@ -7,7 +7,7 @@ use super::Options;
 use super::process::{Block, Process};
 use crate::plan::Family;
 use crate::recording::Recording;
-use crate::summary::POINTS;
+use crate::summary::CURVE_POINTS;
 use crate::{Error, Result};
 
 /// A thread of the plan.
@@ -122,7 +122,7 @@ impl Layout {
         for thread in &mut self.threads {
             thread.room = thread.left + self.processes[thread.process].forks_in_all;
             if self.processes.len() > 1 {
-                thread.room += POINTS as u64;
+                thread.room += CURVE_POINTS as u64;
             }
         }
         Ok(())
