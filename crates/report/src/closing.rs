@@ -5,8 +5,8 @@
 
 use mallard_statistics::{ALPHA, Comparison, LEAST_BLOCKS, Verdict, holm, paired};
 
+use crate::arithmetic::stats::{self, BASELINE, Figures, seconds};
 use crate::model::{Cell, Experiment, Kind, Results, Row};
-use crate::stats::{self, BASELINE, Figures, seconds};
 use crate::units;
 
 /// Runs below this time mostly measure how a process starts.
@@ -28,8 +28,9 @@ pub fn headline(r: &Results) -> Option<String> {
             .map(|closing| closing.sentence.trim_end_matches(':').to_owned());
     }
     if r.kind == Kind::Suite {
-        let means = crate::suite::means(r);
-        let own = |mean: &crate::suite::Mean| Some((mean.allocator.clone(), mean.time?));
+        let means = crate::arithmetic::suite::means(r);
+        let own =
+            |mean: &crate::arithmetic::suite::Mean| Some((mean.allocator.clone(), mean.time?));
         let mut all: Vec<(String, f64)> = means.iter().filter_map(own).collect();
         all.sort_by(|a, b| a.1.total_cmp(&b.1));
         let ((first, time), second) = (all.first()?, all.get(1)?);

@@ -2,14 +2,14 @@
 //!
 //! The CSV is for spreadsheets and plotting scripts and has a line per row and allocator. The JSON
 //! has every run in the structure of [`crate::model`], so it can be parsed again, and what the
-//! figures say ([`crate::analysis`]).
+//! figures say ([`crate::arithmetic::analysis`]).
 
 use std::io::{self, Read, Write};
 
-use crate::analysis::{self, Analysed};
+use crate::arithmetic::analysis::{self, Analysed};
+use crate::arithmetic::stats::{self, Figures};
+use crate::arithmetic::suite::{self, Figure};
 use crate::model::{Cell, Exit, Experiment, Failure, Results, Row, SCHEMA};
-use crate::stats::{self, Figures};
-use crate::suite::{self, Figure};
 use crate::units;
 use serde::Serialize;
 

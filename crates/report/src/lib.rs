@@ -5,26 +5,22 @@
 //! [`suite`] has the arithmetic for rows of different work, [`metrics`] that for the figures of
 //! services, and [`closing`] the sentences about the allocator that is ahead. [`diagnosis`],
 //! [`tuning`] and [`history`] are the results of the commands of their names, [`sites`] a heap
-//! profile's, and [`beside`] puts several results of one kind side by side. [`terminal`] prints the
-//! end of a session, [`write_csv`] is for spreadsheets, and [`html`] is one self-contained file
+//! profile's, and [`collation`] puts several results of one kind side by side. [`terminal`] prints
+//! the end of a session, [`write_csv`] is for spreadsheets, and [`html`] is one self-contained file
 //! that needs no network; all pages share a [`Frame`]. Nothing here measures or touches the file
 //! system: the caller opens the outputs.
-mod analysis;
-pub mod beside;
+mod arithmetic;
 mod closing;
-pub mod diagnosis;
 mod export;
-pub mod history;
 mod html;
 mod markdown;
-pub mod metrics;
 pub mod model;
-pub mod sites;
-pub mod stats;
-pub mod suite;
+mod outcomes;
 mod terminal;
-pub mod tuning;
 pub mod units;
+
+pub use arithmetic::{metrics, stats, suite};
+pub use outcomes::{collation, diagnosis, history, sites, tuning};
 
 pub use closing::{Closing, closing, headline, notes};
 pub use export::{read_json, write_csv, write_json};

@@ -4,10 +4,10 @@ use std::io::{self, Write};
 
 use mallard_statistics::Comparison;
 
+use crate::arithmetic::metrics;
+use crate::arithmetic::stats::{self, BASELINE, Output, Standing};
 use crate::closing::{closing, notes};
-use crate::metrics;
 use crate::model::{Experiment, Kind, Results, Row};
-use crate::stats::{self, BASELINE, Output, Standing};
 use crate::terminal::machine_line;
 use crate::units;
 

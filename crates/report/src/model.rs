@@ -207,7 +207,7 @@ pub struct Run {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub huge_bytes: Option<u64>,
     /// System calls of all its threads and children, counted in a separate, untimed run.
-    /// [`crate::suite::EXACT_SYSCALLS_BELOW`] means that many or more.
+    /// [`crate::arithmetic::suite::EXACT_SYSCALLS_BELOW`] means that many or more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub syscalls: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -7,7 +7,7 @@
 mod browser;
 mod common;
 
-use mallard_report::beside;
+use mallard_report::collation;
 use mallard_report::diagnosis::{self, Answer, Bound, Calls, Diagnosis, Moment, Next, Trouble};
 use mallard_report::history::{self, History, Save, Series};
 use mallard_report::model::Metric;
@@ -139,7 +139,7 @@ fn every_page_is_legible_without_an_error_and_its_markdown_is_copied() {
         ("diagnose", diagnosis::page(&diagnosed())),
         ("tune", tuning::page(&tuned())),
         ("baseline", history::page(&kept())),
-        ("beside", beside::page(&beside::results(&results))),
+        ("beside", collation::page(&collation::results(&results))),
     ];
     let folder = tempfile::tempdir().unwrap();
     for (name, page) in pages {

@@ -2,10 +2,9 @@
 
 mod common;
 
+use common::MIB;
 use mallard_report::model::{About, Cell, Exit, Failure, Kind, Latency, Metric, Results, Row, Run};
 use mallard_report::{TerminalOptions, suite};
-
-const MIB: u64 = 1 << 20;
 
 fn cell(allocator: &str, seconds: f64, mib: u64) -> Cell {
     let run = |seconds| Run {
@@ -380,6 +379,6 @@ fn pages_on_another_node_are_told_by_every_output() {
     );
     assert!(markdown.contains("| mixed | glibc |"), "{markdown}");
 
-    let told = mallard_report::terminal(&self::results(), TerminalOptions::default());
-    assert!(!told.contains("NUMA"), "{told}");
+    let text = mallard_report::terminal(&self::results(), TerminalOptions::default());
+    assert!(!text.contains("NUMA"), "{text}");
 }

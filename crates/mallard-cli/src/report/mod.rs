@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result};
-use mallard_report::{TerminalOptions, beside, diagnosis, history, tuning};
+use mallard_report::{TerminalOptions, collation as beside, diagnosis, history, tuning};
 
 use crate::exit::usage;
 use crate::folder;

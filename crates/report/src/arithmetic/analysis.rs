@@ -4,8 +4,8 @@
 use mallard_statistics::{Comparison, Verdict, holm};
 use serde::Serialize;
 
+use super::stats::{self, BASELINE};
 use crate::model::Results;
-use crate::stats::{self, BASELINE};
 
 /// A comparison in fields.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]

@@ -2,8 +2,8 @@
 
 use mallard_statistics::Comparison;
 
+use super::stats::{self, Spread};
 use crate::model::{Cell, Experiment, Metric, Row};
-use crate::stats::{self, Spread};
 use crate::units;
 
 /// One allocator's figures for one metric.

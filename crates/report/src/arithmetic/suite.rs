@@ -1,7 +1,7 @@
 //! The arithmetic of the full suite, whose rows are all different work.
 //!
 //! Each row compares an allocator with the best of the others. The *peers* are all allocators
-//! except the subject, including glibc. The rules, in addition to those of [`crate::stats`]:
+//! except the subject, including glibc. The rules, in addition to those of [`super::stats`]:
 //!
 //! * Times of two allocators are compared by their medians over the rounds in which both ran: a
 //!   slow allocator has fewer runs, and a slow minute of the machine then counts for both or for
@@ -17,12 +17,12 @@
 
 use mallard_statistics::Comparison;
 
+use super::stats::{self, SUBJECT, Spread};
 use crate::model::{Cell, Experiment, Results, Row, Run};
-use crate::stats::{self, SUBJECT, Spread};
 
 /// Rows above these multiples of the best peer are listed as needing work.
-pub const TIME_LIMIT: f64 = 1.05;
-pub const RSS_LIMIT: f64 = 1.15;
+pub const TIME_RATIO_LIMIT: f64 = 1.05;
+pub const RSS_RATIO_LIMIT: f64 = 1.15;
 
 /// One figure of a run, if the run has it.
 #[derive(Debug, Clone, Copy)]
@@ -251,8 +251,8 @@ pub fn lags(r: &Results) -> Vec<Lag> {
     let mut lags: Vec<Lag> = rows
         .map(|row| Lag {
             row: row.label.clone(),
-            time: above(row, TIME, TIME_LIMIT),
-            rss: above(row, PEAK_RSS, RSS_LIMIT),
+            time: above(row, TIME, TIME_RATIO_LIMIT),
+            rss: above(row, PEAK_RSS, RSS_RATIO_LIMIT),
         })
         .filter(|lag| lag.time.is_some() || lag.rss.is_some())
         .collect();
@@ -276,11 +276,11 @@ pub fn lag_line(lag: &Lag) -> String {
 }
 
 /// Whether any run of the experiment has the figure.
-pub fn is_told(e: &Experiment, figure: Figure) -> bool {
-    e.rows.iter().any(|row| is_told_in(row, figure))
+pub fn is_known(e: &Experiment, figure: Figure) -> bool {
+    e.rows.iter().any(|row| is_known_in(row, figure))
 }
 
-pub fn is_told_in(row: &Row, figure: Figure) -> bool {
+pub fn is_known_in(row: &Row, figure: Figure) -> bool {
     row.cells.iter().any(|cell| spread(cell, figure).is_some())
 }
 

@@ -4,12 +4,12 @@ use maud::{Markup, PreEscaped, html};
 
 const SCRIPT: &str = include_str!("copy.js");
 /// A page grows by at most this much.
-const MOST_BYTES: usize = 200_000;
+const COPY_BYTES_MAX: usize = 200_000;
 
 /// The text with a button that copies it, collapsed. Without scripts it can be selected.
 pub fn copy(markdown: &str) -> Markup {
     html! {
-        @if markdown.len() <= MOST_BYTES {
+        @if markdown.len() <= COPY_BYTES_MAX {
             details class="copy" {
                 summary { "As Markdown" }
                 button type="button" data-copy="" { "Copy" }

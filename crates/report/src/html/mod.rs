@@ -1,44 +1,38 @@
 //! The report: one self-contained HTML file that needs no network.
 //!
 //! From top to bottom it shows what was measured and where, the ranking, each experiment with its
-//! plots, table and runs, and what is needed to repeat the session. [`chart`] decides what the
-//! plots show. [`lines`] and [`bars`] draw them as SVG with classes, which the style sheet colours
-//! for light pages, dark pages and paper. This crate writes the markup itself because the pictures
-//! of a plotting library have fixed colours and text, with no themes, no tooltips and nothing for
-//! the script to highlight. The page is complete without the script.
+//! plots, table and runs, and what is needed to repeat the session. [`plot`] draws the plots as SVG
+//! with classes, which the style sheet colours for light pages, dark pages and paper. This crate
+//! writes the markup itself because the pictures of a plotting library have fixed colours and text,
+//! with no themes, no tooltips and nothing for the script to highlight. The page is complete
+//! without the script.
 //!
 //! A content security policy forbids every request, so no mistake can make the page use the
 //! network.
 
-mod bars;
-mod chart;
 mod copy;
 mod frame;
-mod lines;
-mod marks;
-mod over_time;
-mod palette;
-mod scale;
+mod plot;
 mod suite;
 mod tables;
-mod thin;
 
 use std::io::{self, Write};
 
 use mallard_statistics::Comparison;
 use maud::{Markup, PreEscaped, html};
 
+use crate::arithmetic::stats::{self, Overall, Ranking, SUBJECT};
 use crate::closing::{self, Closing};
 use crate::model::{Experiment, Kind, Results};
-use crate::stats::{self, Overall, Ranking, SUBJECT};
 use crate::terminal::{columns, machine_line};
 use crate::units;
-use palette::Palette;
+use plot::palette::Palette;
+use plot::{bars, chart, lines, over_time};
 
 pub(crate) use copy::{cell, copy};
 pub use frame::{Frame, STYLE};
-pub(crate) use marks::dots;
-pub(crate) use thin::MOST_POINTS;
+pub(crate) use plot::marks::dots;
+pub(crate) use plot::thin::SERIES_POINTS_MAX;
 
 const SCRIPT: &str = include_str!("script.js");
 

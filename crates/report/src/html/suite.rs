@@ -4,12 +4,13 @@
 use mallard_statistics::Verdict;
 use maud::{Markup, html};
 
-use super::palette::Palette;
-use super::{over_time, tables};
+use super::plot::over_time;
+use super::plot::palette::Palette;
+use super::tables;
+use crate::arithmetic::stats::SUBJECT;
+use crate::arithmetic::suite::{self, Place, Plain, Ratios};
 use crate::export::failure_line;
 use crate::model::{Experiment, Results, Row};
-use crate::stats::SUBJECT;
-use crate::suite::{self, Place, Plain, Ratios};
 use crate::units;
 
 /// What the curves of the suite show.
@@ -44,7 +45,7 @@ pub fn summary(r: &Results, palette: &Palette) -> Markup {
                 }
             }
             div class="card k-subject lags" {
-                h3 { "Where " (SUBJECT) " is above " (units::ratio(suite::TIME_LIMIT)) " in time or " (units::ratio(suite::RSS_LIMIT)) " in peak RSS" }
+                h3 { "Where " (SUBJECT) " is above " (units::ratio(suite::TIME_RATIO_LIMIT)) " in time or " (units::ratio(suite::RSS_RATIO_LIMIT)) " in peak RSS" }
                 @if lags.is_empty() { p { "Nowhere." } }
                 ul { @for lag in &lags { li { b { (lag.row) } ": " (suite::lag_line(lag)) } } }
             }
@@ -56,12 +57,12 @@ pub fn summary(r: &Results, palette: &Palette) -> Markup {
 pub fn experiment(e: &Experiment, names: &[&str], palette: &Palette) -> Markup {
     html! {
         @for row in e.rows.iter().filter(|row| over_time::is_known(row)) { (over_time::draw(row, names, palette, NOTE)) }
-        @for table in suite::RATIOS.iter().filter(|table| suite::is_told(e, table.figure)) {
+        @for table in suite::RATIOS.iter().filter(|table| suite::is_known(e, table.figure)) {
             h3 { (table.title) ", as a multiple of the best peer’s" }
             (ratios(e, names, table, palette))
         }
         @for table in &suite::PLAIN {
-            @if table.lines.iter().any(|(_, figure, _)| suite::is_told(e, *figure)) {
+            @if table.lines.iter().any(|(_, figure, _)| suite::is_known(e, *figure)) {
                 h3 { (table.title) }
                 (plain(e, names, table, palette))
             }
@@ -149,7 +150,7 @@ fn plain(e: &Experiment, names: &[&str], table: &Plain, palette: &Palette) -> Ma
                 thead { tr { th { "row" } th {} @for n in names { th data-a=(n) { (tables::name(palette, n)) } } } }
                 tbody {
                     @for row in &e.rows {
-                        @for (what, figure, shown) in table.lines.iter().filter(|line| suite::is_told_in(row, line.1)) {
+                        @for (what, figure, shown) in table.lines.iter().filter(|line| suite::is_known_in(row, line.1)) {
                             @let places = suite::places(row, *figure);
                             tr {
                                 th { (row.label) }

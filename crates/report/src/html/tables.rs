@@ -5,11 +5,11 @@
 use mallard_statistics::{Comparison, Verdict};
 use maud::{Markup, html};
 
-use super::palette::Palette;
+use super::plot::palette::Palette;
+use crate::arithmetic::metrics;
+use crate::arithmetic::stats::{self, Output, Overall, Ranking, Standing};
 use crate::export::failure_line;
-use crate::metrics;
 use crate::model::{Cell, Experiment, Kind, Results, Row};
-use crate::stats::{self, Output, Overall, Ranking, Standing};
 use crate::units::{self, TimeUnit};
 
 /// An allocator's name with its colour.
@@ -17,7 +17,7 @@ pub fn name(palette: &Palette, allocator: &str) -> Markup {
     let look = palette.look(allocator);
     html! {
         span class={"tag " (look.class)} {
-            svg class="swatch" viewBox="-5 -5 10 10" aria-hidden="true" { path d=(super::marks::shape(look.shape)) {} }
+            svg class="swatch" viewBox="-5 -5 10 10" aria-hidden="true" { path d=(super::plot::marks::shape(look.shape)) {} }
             (allocator)
         }
     }

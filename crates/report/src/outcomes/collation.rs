@@ -8,19 +8,19 @@ use std::fmt::Write as _;
 use mallard_statistics::Comparison;
 use maud::html;
 
-use crate::diagnosis::{self, Diagnosis};
-use crate::history::{Checked, History};
+use super::diagnosis::{self, Diagnosis};
+use super::history::{Checked, History};
+use super::sites::Sites;
+use super::tuning::Tuning;
+use crate::arithmetic::metrics;
+use crate::arithmetic::stats;
 use crate::html::{Frame, STYLE, cell, copy};
-use crate::metrics;
 use crate::model::Results;
-use crate::sites::Sites;
-use crate::stats;
-use crate::tuning::Tuning;
 use crate::units;
 
 /// The results and their figures.
 #[derive(Debug, Clone, Default)]
-pub struct Beside {
+pub struct Collation {
     /// The command that wrote them: `compare`, `diagnose`.
     pub kind: String,
     /// The name of each file, with its sentence.
@@ -32,14 +32,14 @@ pub struct Beside {
 }
 
 /// The figure of a file that has none of that line.
-const NONE: &str = "–";
+const NO_FIGURE: &str = "–";
 
-impl Beside {
-    fn new(kind: &str, files: Vec<(String, String)>) -> Beside {
-        Beside {
+impl Collation {
+    fn new(kind: &str, files: Vec<(String, String)>) -> Collation {
+        Collation {
             kind: kind.to_owned(),
             files,
-            ..Beside::default()
+            ..Collation::default()
         }
     }
 
@@ -54,7 +54,7 @@ impl Beside {
         match found {
             Some((_, figures)) => figures[file] = figure,
             None => {
-                let mut figures = vec![NONE.to_owned(); count];
+                let mut figures = vec![NO_FIGURE.to_owned(); count];
                 figures[file] = figure;
                 self.lines.push((line, figures));
             }
@@ -63,10 +63,10 @@ impl Beside {
 }
 
 /// Results of bench or compare: medians, and each allocator's ratio to glibc in its own sitting.
-pub fn results(all: &[(String, Results)]) -> Beside {
+pub fn results(all: &[(String, Results)]) -> Collation {
     let headline = |r: &Results| crate::headline(r).unwrap_or_else(|| r.title.clone());
     let files = all.iter().map(|(name, r)| (name.clone(), headline(r)));
-    let mut beside = Beside::new("bench or compare", files.collect());
+    let mut collation = Collation::new("bench or compare", files.collect());
     for (file, (_, r)) in all.iter().enumerate() {
         for e in &r.experiments {
             for row in &e.rows {
@@ -79,37 +79,37 @@ pub fn results(all: &[(String, Results)]) -> Beside {
                         format!(" ({} × glibc)", units::compared(&c))
                     });
                     let time = format!("{}{ratio}", units::seconds(s.figures.seconds.median));
-                    beside.put(file, format!("{place}, {}: time", s.allocator), time);
+                    collation.put(file, format!("{place}, {}: time", s.allocator), time);
                     let memory = units::bytes(s.figures.rss.median);
-                    beside.put(file, format!("{place}, {}: peak RSS", s.allocator), memory);
+                    collation.put(file, format!("{place}, {}: peak RSS", s.allocator), memory);
                 }
                 for metric in &row.metrics {
                     for line in metrics::lines(e, row, metric) {
                         if let Some(median) = line.median {
                             let name = format!("{place}, {}: {}", line.allocator, metric.name);
-                            beside.put(file, name, metrics::figure(metric, median));
+                            collation.put(file, name, metrics::figure(metric, median));
                         }
                     }
                 }
             }
         }
     }
-    beside.note =
+    collation.note =
         "Sittings differ by more than allocators do: `mallard diff BEFORE AFTER` says what \
                    changed, by ratios to glibc in the same round."
             .to_owned();
-    beside
+    collation
 }
 
 /// Diagnoses: the lines of each.
-pub fn diagnoses(all: &[(String, Diagnosis)]) -> Beside {
+pub fn diagnoses(all: &[(String, Diagnosis)]) -> Collation {
     let files = all
         .iter()
         .map(|(name, d)| (name.clone(), d.sentence.clone()));
-    let mut beside = Beside::new("diagnose", files.collect());
+    let mut collation = Collation::new("diagnose", files.collect());
     for (file, (_, d)) in all.iter().enumerate() {
         for (label, line) in diagnosis::lines(&d.figures) {
-            beside.put(file, label.to_owned(), line);
+            collation.put(file, label.to_owned(), line);
         }
         let found: Vec<String> = d
             .troubles
@@ -117,79 +117,80 @@ pub fn diagnoses(all: &[(String, Diagnosis)]) -> Beside {
             .chain(&d.takes)
             .map(|t| t.what.clone())
             .collect();
-        beside.put(file, "because".to_owned(), found.join("; "));
+        collation.put(file, "because".to_owned(), found.join("; "));
     }
-    beside
+    collation
 }
 
 /// Sessions of tune: the lines of each.
-pub fn tunings(all: &[(String, Tuning)]) -> Beside {
+pub fn tunings(all: &[(String, Tuning)]) -> Collation {
     let files = all
         .iter()
         .map(|(name, t)| (name.clone(), t.sentence.clone()));
-    let mut beside = Beside::new("tune", files.collect());
+    let mut collation = Collation::new("tune", files.collect());
     for (file, (_, t)) in all.iter().enumerate() {
-        beside.put(file, "subject".to_owned(), t.title.clone());
-        beside.put(
+        collation.put(file, "subject".to_owned(), t.title.clone());
+        collation.put(
             file,
             "recommended".to_owned(),
             t.typed.clone().unwrap_or_default(),
         );
         for (label, line) in t.lines.iter().filter(|(label, _)| !label.is_empty()) {
-            beside.put(file, label.clone(), line.clone());
+            collation.put(file, label.clone(), line.clone());
         }
     }
-    beside
+    collation
 }
 
 /// Baselines: the last save of each.
-pub fn histories(all: &[(String, History)]) -> Beside {
+pub fn histories(all: &[(String, History)]) -> Collation {
     let files = all.iter().map(|(name, h)| (name.clone(), h.sentence()));
-    let mut beside = Beside::new("baseline", files.collect());
+    let mut collation = Collation::new("baseline", files.collect());
     for (file, (_, h)) in all.iter().enumerate() {
         for [metric, median, _, ratio, interval, _] in h.lines() {
             let ratio = match ratio.is_empty() {
                 true => String::new(),
                 false => format!(" (ratio {ratio}, {interval})"),
             };
-            beside.put(file, metric, format!("{median}{ratio}"));
+            collation.put(file, metric, format!("{median}{ratio}"));
         }
     }
-    beside.note = "`mallard baseline check NAME` compares by blocks beside the anchor.".to_owned();
-    beside
+    collation.note =
+        "`mallard baseline check NAME` compares by blocks beside the anchor.".to_owned();
+    collation
 }
 
 /// Checks of baselines: each limit with its verdict.
-pub fn checks(all: &[(String, Checked)]) -> Beside {
+pub fn checks(all: &[(String, Checked)]) -> Collation {
     let files = all
         .iter()
         .map(|(name, c)| (name.clone(), c.sentence.clone()));
-    let mut beside = Beside::new("baseline check", files.collect());
+    let mut collation = Collation::new("baseline check", files.collect());
     for (file, (_, c)) in all.iter().enumerate() {
         for [metric, figures, change, interval, limit, verdict] in &c.lines {
             let line = format!("{figures}, {change} {interval}, {limit}: {verdict}");
-            beside.put(file, metric.clone(), line);
+            collation.put(file, metric.clone(), line);
         }
     }
-    beside
+    collation
 }
 
 /// Heap profiles: the bytes of each site.
-pub fn profiles(all: &[(String, Sites)]) -> Beside {
+pub fn profiles(all: &[(String, Sites)]) -> Collation {
     let files = all.iter().map(|(name, s)| (name.clone(), s.sentence()));
-    let mut beside = Beside::new("profile", files.collect());
+    let mut collation = Collation::new("profile", files.collect());
     for (file, (_, s)) in all.iter().enumerate() {
         for row in &s.rows {
-            beside.put(file, row.key.clone(), s.figure(row.value));
+            collation.put(file, row.key.clone(), s.figure(row.value));
         }
     }
-    beside.note =
+    collation.note =
         "`mallard profile BEFORE AFTER` compares two profiles by all their stacks.".to_owned();
-    beside
+    collation
 }
 
 /// As text: one block for each line, because figures are long.
-pub fn text(b: &Beside) -> String {
+pub fn text(b: &Collation) -> String {
     let mut text = String::new();
     let wide = b
         .files
@@ -213,7 +214,7 @@ pub fn text(b: &Beside) -> String {
 }
 
 /// As Markdown.
-pub fn markdown(b: &Beside) -> String {
+pub fn markdown(b: &Collation) -> String {
     let mut text = String::new();
     for (name, sentence) in &b.files {
         let _ = writeln!(text, "- `{name}`: {sentence}");
@@ -233,19 +234,19 @@ pub fn markdown(b: &Beside) -> String {
 }
 
 /// Lines that a page shows; all are in the files.
-const MOST_LINES: usize = 1500;
+const SHOWN_LINES_MAX: usize = 1500;
 
 /// As a page.
-pub fn page(b: &Beside) -> String {
+pub fn page(b: &Collation) -> String {
     let main = html! {
         section {
             div class="scroll" { table class="allocators" {
                 thead { tr { th {} @for (name, _) in &b.files { th { (name) } } } }
-                tbody { @for (line, figures) in b.lines.iter().take(MOST_LINES) {
+                tbody { @for (line, figures) in b.lines.iter().take(SHOWN_LINES_MAX) {
                     tr { th { (line) } @for figure in figures { td class="left" { (figure) } } }
                 } }
             } }
-            @if b.lines.len() > MOST_LINES { p class="about" { (b.lines.len() - MOST_LINES) " more lines are in the files." } }
+            @if b.lines.len() > SHOWN_LINES_MAX { p class="about" { (b.lines.len() - SHOWN_LINES_MAX) " more lines are in the files." } }
         }
         section { (copy(&markdown(b))) }
     };
@@ -280,9 +281,9 @@ mod tests {
             ("one".to_owned(), of(Some("X=1"), "left out")),
             ("two".to_owned(), of(None, "failed")),
         ];
-        let beside = tunings(&all);
+        let collation = tunings(&all);
         let line = |name: &str| {
-            beside
+            collation
                 .lines
                 .iter()
                 .find(|(line, _)| line == name)
@@ -290,14 +291,18 @@ mod tests {
                 .1
                 .clone()
         };
-        assert_eq!(line("left out"), ["a | b", NONE]);
-        assert_eq!(line("failed"), [NONE, "a | b"]);
-        assert!(text(&beside).contains("  one  a | b"), "{}", text(&beside));
+        assert_eq!(line("left out"), ["a | b", NO_FIGURE]);
+        assert_eq!(line("failed"), [NO_FIGURE, "a | b"]);
         assert!(
-            markdown(&beside).contains("| left out | a \\| b | – |"),
+            text(&collation).contains("  one  a | b"),
             "{}",
-            markdown(&beside)
+            text(&collation)
         );
-        assert!(page(&beside).contains("<code>two</code>"));
+        assert!(
+            markdown(&collation).contains("| left out | a \\| b | – |"),
+            "{}",
+            markdown(&collation)
+        );
+        assert!(page(&collation).contains("<code>two</code>"));
     }
 }

@@ -10,8 +10,8 @@ use super::sheet::{Field, Sheet, Tone};
 use super::{ABSENT, Page, clipped, columns, compared, interval, no_figure, time_unit, tone};
 use mallard_statistics::Comparison;
 
+use crate::arithmetic::stats::{self, SUBJECT, Standing};
 use crate::model::{Experiment, Results, Row};
-use crate::stats::{self, SUBJECT, Standing};
 use crate::units;
 
 impl Page {
@@ -100,13 +100,6 @@ fn row_lines(
         ));
         rows.push(fields);
     };
-    let spread = |s: &Standing| {
-        if s.figures.runs > 1 {
-            units::plus_minus(s.figures.seconds.relative())
-        } else {
-            String::new()
-        }
-    };
     let time = |s: &Standing| {
         let mut text = unit.number(s.figures.seconds.median);
         if ends == Ends::Inline && s.figures.runs > 1 {
@@ -154,6 +147,15 @@ fn row_lines(
         false,
     );
     rows
+}
+
+/// The spread of the time, if there is more than one run.
+fn spread(s: &Standing) -> String {
+    if s.figures.runs > 1 {
+        units::plus_minus(s.figures.seconds.relative())
+    } else {
+        String::new()
+    }
 }
 
 fn bench_sheet(e: &Experiment, names: &[&str], widest_label: usize, ends: Ends) -> Sheet {

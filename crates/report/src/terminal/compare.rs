@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use super::sheet::{Field, Sheet, Tone};
 use super::{ABSENT, FAILED, Page, compared, interval, tone};
-use crate::metrics;
+use crate::arithmetic::metrics;
+use crate::arithmetic::stats::{self, Output, Standing};
 use crate::model::{Cell, Experiment, Row};
-use crate::stats::{self, Output, Standing};
 use crate::units;
 
 impl Page {

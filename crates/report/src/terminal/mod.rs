@@ -12,10 +12,10 @@ mod suite;
 use mallard_statistics::{Comparison, Verdict};
 
 use crate::TerminalOptions;
+use crate::arithmetic::stats::{self, Standing};
 use crate::closing::closing;
 use crate::export::failure_line;
 use crate::model::{Experiment, Kind, Results, Row};
-use crate::stats::{self, Standing};
 use crate::units::{self, TimeUnit};
 use sheet::{Field, Sheet, Tone};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
@@ -24,15 +24,15 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 const ABSENT: &str = "–";
 const FAILED: &str = "failed";
 /// How many lines of a failed process's output a note repeats.
-const NOTE_LINES: usize = 4;
+const NOTE_LINES_MAX: usize = 4;
 /// No table is readable below this width, so narrower terminals get it too.
-const NARROWEST: usize = 40;
+const WIDTH_COLUMNS_MIN: usize = 40;
 
 /// The tables and the summary for the end of a run in a terminal.
 pub fn terminal(r: &Results, options: TerminalOptions) -> String {
     let page = Page {
         options: TerminalOptions {
-            width: options.width.max(NARROWEST),
+            width: options.width.max(WIDTH_COLUMNS_MIN),
             ..options
         },
     };
@@ -127,7 +127,7 @@ impl Page {
                 failure_line(failure)
             );
             text.push_str(&self.paragraph(&note, 2));
-            let from = failure.last_lines.len().saturating_sub(NOTE_LINES);
+            let from = failure.last_lines.len().saturating_sub(NOTE_LINES_MAX);
             for line in &failure.last_lines[from..] {
                 text.push_str(&self.paragraph(&format!("| {line}"), 4));
             }

@@ -60,7 +60,7 @@ pub struct Sheet {
 }
 
 /// The blanks of a column besides its widest field: one before it and one between columns.
-const GAP: usize = 2;
+const GAP_COLUMNS: usize = 2;
 
 const RULED: TableStyle =
     TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
@@ -77,7 +77,7 @@ impl Sheet {
         let fields = std::iter::once(&self.header)
             .chain(&self.rows)
             .filter_map(|row| row.get(column));
-        fields.map(Field::width).max().unwrap_or(0) + GAP
+        fields.map(Field::width).max().unwrap_or(0) + GAP_COLUMNS
     }
 
     /// The sheet's lines in blocks of at most `width` columns, with a blank line between blocks. A

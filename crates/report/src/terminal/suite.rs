@@ -5,16 +5,19 @@ use super::sheet::{Field, Sheet, Tone};
 use super::{ABSENT, Page, columns, no_figure};
 use mallard_statistics::{Comparison, Verdict};
 
+use crate::arithmetic::stats::SUBJECT;
+use crate::arithmetic::suite::{self, Mean, Place, Plain, Ratios};
 use crate::model::{Experiment, Results, Row};
-use crate::stats::SUBJECT;
-use crate::suite::{self, Mean, Place, Plain, Ratios};
 use crate::units;
 
 pub fn suite(page: &Page, r: &Results) -> String {
     let mut text = String::new();
     for e in &r.experiments {
         let names = columns(r, e);
-        for ratios in suite::RATIOS.iter().filter(|t| suite::is_told(e, t.figure)) {
+        for ratios in suite::RATIOS
+            .iter()
+            .filter(|t| suite::is_known(e, t.figure))
+        {
             let about = format!("{}, as a multiple of the best peer's", ratios.title);
             text.push_str(&page.strong(&about));
             text.push('\n');
@@ -89,7 +92,7 @@ fn shown_ratio(place: &Place, ratio: f64) -> Field {
 
 /// Whether a table shows the row. The first one, of times, has all rows, even if all cells failed.
 fn shown(row: &Row, ratios: &Ratios) -> bool {
-    ratios.figure.is_time || suite::is_told_in(row, ratios.figure)
+    ratios.figure.is_time || suite::is_known_in(row, ratios.figure)
 }
 
 fn plain_sheet(e: &Experiment, names: &[&str], plain: &Plain) -> Sheet {
@@ -99,7 +102,7 @@ fn plain_sheet(e: &Experiment, names: &[&str], plain: &Plain) -> Sheet {
     for row in &e.rows {
         let mut label = Field::new(super::clipped(&row.label, 24), Tone::Strong);
         for (what, figure, shown) in plain.lines {
-            if !suite::is_told_in(row, *figure) {
+            if !suite::is_known_in(row, *figure) {
                 continue;
             }
             let places = suite::places(row, *figure);
@@ -164,8 +167,8 @@ fn lags(page: &Page, r: &Results) -> String {
     let lags = suite::lags(r);
     let limits = format!(
         "above {} in time or {} in peak RSS",
-        units::ratio(suite::TIME_LIMIT),
-        units::ratio(suite::RSS_LIMIT)
+        units::ratio(suite::TIME_RATIO_LIMIT),
+        units::ratio(suite::RSS_RATIO_LIMIT)
     );
     if lags.is_empty() {
         return page.paragraph(&format!("{SUBJECT} is not {limits} in any row."), 2);

@@ -8,46 +8,47 @@
 use maud::{Markup, html};
 
 use super::chart::{Chart, Point, Series};
-use super::marks::{self, WIDTH, clip, dots, num};
+use super::marks::{self, PLOT_WIDTH_PX, clip, dots, num};
 use crate::units;
 
-const LEFT: f64 = 92.0;
-const RIGHT: f64 = 50.0;
-const TOP: f64 = 6.0;
-const BOTTOM: f64 = 24.0;
+const MARGIN_LEFT_PX: f64 = 92.0;
+const MARGIN_RIGHT_PX: f64 = 50.0;
+const MARGIN_TOP_PX: f64 = 6.0;
+const MARGIN_BOTTOM_PX: f64 = 24.0;
 /// The distance from one bar to the next.
-const PITCH: f64 = 17.0;
-const THICK: f64 = 11.0;
+const BAR_PITCH_PX: f64 = 17.0;
+/// The height of the mark at the median.
+const MEDIAN_HEIGHT_PX: f64 = 11.0;
 /// The height of a group's heading.
-const HEAD: f64 = 20.0;
-const NAME_LENGTH: usize = 14;
-const HEAD_LENGTH: usize = 62;
+const HEAD_HEIGHT_PX: f64 = 20.0;
+const NAME_CHARS_MAX: usize = 14;
+const HEAD_CHARS_MAX: usize = 62;
 
 /// Draws the chart.
 pub fn draw(chart: &Chart) -> Markup {
     let groups = groups(chart);
     let headed = groups.len() > 1;
-    let head = if headed { HEAD } else { 0.0 };
+    let head = if headed { HEAD_HEIGHT_PX } else { 0.0 };
     let bars: usize = groups.iter().map(|(_, bars)| bars.len()).sum();
-    let base = TOP + groups.len() as f64 * head + bars as f64 * PITCH;
-    let mut next = TOP;
+    let base = MARGIN_TOP_PX + groups.len() as f64 * head + bars as f64 * BAR_PITCH_PX;
+    let mut next = MARGIN_TOP_PX;
     let mut placed = Vec::new();
     for (label, bars) in &groups {
         let first = next + head;
         let bars: Vec<_> = bars
             .iter()
             .enumerate()
-            .map(|(i, bar)| (first + i as f64 * PITCH, bar))
+            .map(|(i, bar)| (first + i as f64 * BAR_PITCH_PX, bar))
             .collect();
         placed.push((next, *label, bars));
-        next = first + groups[placed.len() - 1].1.len() as f64 * PITCH;
+        next = first + groups[placed.len() - 1].1.len() as f64 * BAR_PITCH_PX;
     }
     html! {
-        svg class="plot" viewBox=(format!("0 0 {WIDTH} {}", num(base + BOTTOM))) role="img" aria-label=(marks::label(chart)) {
+        svg class="plot" viewBox=(format!("0 0 {PLOT_WIDTH_PX} {}", num(base + MARGIN_BOTTOM_PX))) role="img" aria-label=(marks::label(chart)) {
             (grid(chart, base))
             @for (top, label, bars) in &placed {
                 @if headed {
-                    text class="head" x="2" y=(num(top + 14.0)) { (clip(label, HEAD_LENGTH)) }
+                    text class="head" x="2" y=(num(top + 14.0)) { (clip(label, HEAD_CHARS_MAX)) }
                 }
                 @for (y, (series, point)) in bars { (bar(chart, series, point, *y)) }
             }
@@ -71,11 +72,11 @@ fn groups<'a>(chart: &'a Chart) -> Vec<(&'a str, Vec<Bar<'a>>)> {
 }
 
 fn x(chart: &Chart, value: f64) -> f64 {
-    LEFT + chart.scale.place(value) * (WIDTH - RIGHT - LEFT)
+    MARGIN_LEFT_PX + chart.scale.place(value) * (PLOT_WIDTH_PX - MARGIN_RIGHT_PX - MARGIN_LEFT_PX)
 }
 
 fn grid(chart: &Chart, base: f64) -> Markup {
-    let (top, bottom) = (num(TOP), num(base));
+    let (top, bottom) = (num(MARGIN_TOP_PX), num(base));
     html! {
         g class="grid" {
             @for tick in chart.scale.ticks(4) {
@@ -92,21 +93,21 @@ fn grid(chart: &Chart, base: f64) -> Markup {
 }
 
 fn bar(chart: &Chart, series: &Series, point: &Point, top: f64) -> Markup {
-    let middle = top + PITCH / 2.0;
+    let middle = top + BAR_PITCH_PX / 2.0;
     let end = x(chart, point.value);
     let (low, high) = (x(chart, point.low), x(chart, point.high));
     let furthest = point.runs.last().map_or(high, |run| x(chart, *run));
     html! {
         g class={"series bar " (series.look.class)} data-a=(series.look.name) {
             title { (point.tip) }
-            rect class="field" x="0" y=(num(top)) width=(num(WIDTH)) height=(num(PITCH)) {}
-            text class="name" x=(num(LEFT - 6.0)) y=(num(middle + 3.5)) text-anchor="end" { (clip(&series.look.name, NAME_LENGTH)) }
+            rect class="field" x="0" y=(num(top)) width=(num(PLOT_WIDTH_PX)) height=(num(BAR_PITCH_PX)) {}
+            text class="name" x=(num(MARGIN_LEFT_PX - 6.0)) y=(num(middle + 3.5)) text-anchor="end" { (clip(&series.look.name, NAME_CHARS_MAX)) }
             @if point.runs.is_empty() {
                 line class="stem" x1=(num(stem(chart))) x2=(num(end)) y1=(num(middle)) y2=(num(middle)) {}
                 path class="mark" transform=(format!("translate({} {})", num(end), num(middle))) d=(marks::shape(series.look.shape)) {}
             } @else {
                 path class="dots" d=(dots(point.runs.iter().map(|run| (x(chart, *run), middle)))) {}
-                rect class="mark" x=(num(end - 1.2)) y=(num(middle - THICK / 2.0)) width="2.4" height=(num(THICK)) rx="1" {}
+                rect class="mark" x=(num(end - 1.2)) y=(num(middle - MEDIAN_HEIGHT_PX / 2.0)) width="2.4" height=(num(MEDIAN_HEIGHT_PX)) rx="1" {}
             }
             @if high - low > 1.0 {
                 line class="whisker" x1=(num(low)) x2=(num(high)) y1=(num(middle)) y2=(num(middle)) {}
@@ -120,6 +121,6 @@ fn bar(chart: &Chart, series: &Series, point: &Point, top: f64) -> Markup {
 fn stem(chart: &Chart) -> f64 {
     match chart.reference {
         Some(reference) if chart.scale.is_log() => x(chart, reference),
-        _ => LEFT,
+        _ => MARGIN_LEFT_PX,
     }
 }

@@ -6,9 +6,9 @@
 
 use super::palette::{Look, Palette};
 use super::scale::Scale;
-use super::thin::MOST_POINTS;
+use super::thin::SERIES_POINTS_MAX;
+use crate::arithmetic::stats::{self, Spread, Standing};
 use crate::model::{Experiment, Kind, Row, Run};
-use crate::stats::{self, Spread, Standing};
 use crate::units::{self, TimeUnit};
 
 /// More runs of a row than this are not told apart in a picture: quantiles stand for them.
@@ -155,7 +155,9 @@ impl Measure {
     ) -> Option<Chart<'a>> {
         let standings: Vec<Vec<Standing>> =
             e.rows.iter().map(|row| stats::standings(e, row)).collect();
-        let most = DRAWN_RUNS_MAX.min(MOST_POINTS / e.rows.len().max(1)).max(2);
+        let most = DRAWN_RUNS_MAX
+            .min(SERIES_POINTS_MAX / e.rows.len().max(1))
+            .max(2);
         let points = |name: &str| -> Vec<Point> {
             let mine = standings.iter().enumerate().filter_map(|(row, all)| {
                 let standing = all.iter().find(|s| s.allocator == name)?;

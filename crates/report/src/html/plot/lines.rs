@@ -9,26 +9,26 @@
 use maud::{Markup, html};
 
 use super::chart::{Chart, Point, Series};
-use super::marks::{self, WIDTH, clip, num, points};
+use super::marks::{self, PLOT_WIDTH_PX, clip, num, points};
 use crate::units;
 
-const HEIGHT: f64 = 292.0;
-const LEFT: f64 = 46.0;
-const RIGHT: f64 = 98.0;
-const TOP: f64 = 10.0;
-const BOTTOM: f64 = 42.0;
+const PLOT_HEIGHT_PX: f64 = 292.0;
+const MARGIN_LEFT_PX: f64 = 46.0;
+const MARGIN_RIGHT_PX: f64 = 98.0;
+const MARGIN_TOP_PX: f64 = 10.0;
+const MARGIN_BOTTOM_PX: f64 = 42.0;
 /// The width of the strip for the row that is not on the axis.
-const STRIP: f64 = 44.0;
+const STRIP_WIDTH_PX: f64 = 44.0;
 /// The minimum distance between two names on the right.
-const NAME_PITCH: f64 = 13.0;
+const NAME_PITCH_PX: f64 = 13.0;
 /// How many characters of a name fit on the right.
-const NAME_LENGTH: usize = 12;
+const NAME_CHARS_MAX: usize = 12;
 
 /// Draws the chart.
 pub fn draw(chart: &Chart) -> Markup {
     let frame = Frame::new(chart);
     html! {
-        svg class="plot" viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) role="img" aria-label=(marks::label(chart)) {
+        svg class="plot" viewBox=(format!("0 0 {PLOT_WIDTH_PX} {PLOT_HEIGHT_PX}")) role="img" aria-label=(marks::label(chart)) {
             (frame.grid(chart))
             @for s in &chart.series { (frame.band(chart, s)) }
             @for s in &chart.series { (frame.line(chart, s)) }
@@ -49,13 +49,17 @@ struct Frame {
 impl Frame {
     fn new(chart: &Chart) -> Frame {
         let aside = chart.aside();
-        let start = if aside.is_some() { LEFT + STRIP } else { LEFT };
+        let start = if aside.is_some() {
+            MARGIN_LEFT_PX + STRIP_WIDTH_PX
+        } else {
+            MARGIN_LEFT_PX
+        };
         // A margin keeps points off the frame.
-        let (from, to) = (start + 10.0, WIDTH - RIGHT - 8.0);
+        let (from, to) = (start + 10.0, PLOT_WIDTH_PX - MARGIN_RIGHT_PX - 8.0);
         let place = placement(chart);
         let x = chart.rows.iter().map(|row| match row.x {
             Some(x) => from + place(x) * (to - from),
-            None => LEFT + STRIP / 2.0,
+            None => MARGIN_LEFT_PX + STRIP_WIDTH_PX / 2.0,
         });
         Frame {
             x: x.collect(),
@@ -65,27 +69,33 @@ impl Frame {
     }
 
     fn y(&self, chart: &Chart, value: f64) -> f64 {
-        HEIGHT - BOTTOM - chart.scale.place(value) * (HEIGHT - BOTTOM - TOP)
+        PLOT_HEIGHT_PX
+            - MARGIN_BOTTOM_PX
+            - chart.scale.place(value) * (PLOT_HEIGHT_PX - MARGIN_BOTTOM_PX - MARGIN_TOP_PX)
     }
 
     fn grid(&self, chart: &Chart) -> Markup {
-        let (left, right, base) = (num(LEFT), num(WIDTH - RIGHT), HEIGHT - BOTTOM);
+        let (left, right, base) = (
+            num(MARGIN_LEFT_PX),
+            num(PLOT_WIDTH_PX - MARGIN_RIGHT_PX),
+            PLOT_HEIGHT_PX - MARGIN_BOTTOM_PX,
+        );
         html! {
             g class="grid" {
                 @for tick in chart.scale.ticks(5) {
                     @let y = self.y(chart, tick);
                     line x1=(left) x2=(right) y1=(num(y)) y2=(num(y)) {}
-                    text class="tick" x=(num(LEFT - 6.0)) y=(num(y + 3.5)) text-anchor="end" { (units::tick(tick)) }
+                    text class="tick" x=(num(MARGIN_LEFT_PX - 6.0)) y=(num(y + 3.5)) text-anchor="end" { (units::tick(tick)) }
                 }
                 line class="base" x1=(left) x2=(right) y1=(num(base)) y2=(num(base)) {}
                 @if self.aside.is_some() {
-                    line class="fence" x1=(num(self.start)) x2=(num(self.start)) y1=(num(TOP)) y2=(num(base)) {}
+                    line class="fence" x1=(num(self.start)) x2=(num(self.start)) y1=(num(MARGIN_TOP_PX)) y2=(num(base)) {}
                 }
                 @for (x, label) in self.labels(chart) {
                     line class="base" x1=(num(x)) x2=(num(x)) y1=(num(base)) y2=(num(base + 4.0)) {}
                     text class="tick" x=(num(x)) y=(num(base + 16.0)) text-anchor="middle" { (clip(label, 9)) }
                 }
-                text class="axis" x=(num((self.start + WIDTH - RIGHT) / 2.0)) y=(num(HEIGHT - 8.0)) text-anchor="middle" {
+                text class="axis" x=(num((self.start + PLOT_WIDTH_PX - MARGIN_RIGHT_PX) / 2.0)) y=(num(PLOT_HEIGHT_PX - 8.0)) text-anchor="middle" {
                     (chart.axis)
                 }
                 @if let Some(value) = chart.reference {
@@ -148,7 +158,7 @@ impl Frame {
             g class={"series " (series.look.class)} data-a=(series.look.name) {
                 @if let Some(point) = level {
                     @let y = num(self.y(chart, point.value));
-                    line class="level" x1=(num(self.x[point.row])) x2=(num(WIDTH - RIGHT)) y1=(y) y2=(y) {}
+                    line class="level" x1=(num(self.x[point.row])) x2=(num(PLOT_WIDTH_PX - MARGIN_RIGHT_PX)) y1=(y) y2=(y) {}
                 } @else {
                     polyline points=(points(trace)) {}
                 }
@@ -166,15 +176,20 @@ impl Frame {
     fn names(&self, chart: &Chart) -> Markup {
         let ends: Vec<(f64, f64)> = chart.series.iter().map(|s| self.end(chart, s)).collect();
         let wanted: Vec<f64> = ends.iter().map(|(_, y)| *y).collect();
-        let placed = spread_out(&wanted, NAME_PITCH, TOP + 4.0, HEIGHT - BOTTOM);
-        let x = WIDTH - RIGHT + 14.0;
+        let placed = spread_out(
+            &wanted,
+            NAME_PITCH_PX,
+            MARGIN_TOP_PX + 4.0,
+            PLOT_HEIGHT_PX - MARGIN_BOTTOM_PX,
+        );
+        let x = PLOT_WIDTH_PX - MARGIN_RIGHT_PX + 14.0;
         html! {
             g class="names" {
                 @for ((series, end), y) in chart.series.iter().zip(&ends).zip(placed) {
                     g class=(series.look.class) data-a=(series.look.name) {
-                        polyline class="leader" points=(points([(end.0 + 5.0, end.1), (WIDTH - RIGHT + 2.0, end.1), (x - 2.0, y)])) {}
+                        polyline class="leader" points=(points([(end.0 + 5.0, end.1), (PLOT_WIDTH_PX - MARGIN_RIGHT_PX + 2.0, end.1), (x - 2.0, y)])) {}
                         text x=(num(x)) y=(num(y + 3.5)) {
-                            (clip(&series.look.name, NAME_LENGTH))
+                            (clip(&series.look.name, NAME_CHARS_MAX))
                         }
                     }
                 }
@@ -184,7 +199,7 @@ impl Frame {
 
     /// The right end of a line.
     fn end(&self, chart: &Chart, series: &Series) -> (f64, f64) {
-        let level = || (WIDTH - RIGHT, series.points.first());
+        let level = || (PLOT_WIDTH_PX - MARGIN_RIGHT_PX, series.points.first());
         let (x, point) = self
             .along(series)
             .last()
@@ -202,7 +217,7 @@ fn placement(chart: &Chart) -> Box<dyn Fn(f64) -> f64> {
     let (Some(&min), Some(&max)) = (xs.first(), xs.last()) else {
         return Box::new(|_| 0.5);
     };
-    if chart.axis == super::scale::SECONDS {
+    if chart.axis == super::scale::SECONDS_TITLE {
         // Time passes evenly.
         let length = (max - min).max(f64::MIN_POSITIVE);
         return Box::new(move |x| (x - min) / length);

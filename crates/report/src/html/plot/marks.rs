@@ -8,7 +8,7 @@ use super::chart::Chart;
 use super::palette::{Look, Shape};
 
 /// The width of every plot in its own units, which are about pixels when three plots share a row.
-pub const WIDTH: f64 = 440.0;
+pub const PLOT_WIDTH_PX: f64 = 440.0;
 
 /// A coordinate with no more digits than are visible.
 pub fn num(value: f64) -> String {

@@ -7,17 +7,17 @@ use maud::{Markup, html};
 
 use super::chart::{Chart, Point, Series};
 use super::palette::{self, Look, Palette};
-use super::scale::{SECONDS, Scale};
+use super::scale::{SECONDS_TITLE, Scale};
 use super::{lines, thin};
 use crate::model::{Kind, Row};
 use crate::units;
 
-/// Points a second of time, of which a short curve has at least [`LEAST_POINTS`] in all.
+/// Points a second of time, of which a short curve has at least [`LINE_POINTS_MIN`] in all.
 const POINTS_PER_SECOND: f64 = 10.0;
-const LEAST_POINTS: f64 = 200.0;
+const LINE_POINTS_MIN: f64 = 200.0;
 /// The most points of a line: each has a mark of its own.
-const MOST_POINTS: usize = 200;
-const _: () = assert!(MOST_POINTS <= thin::MOST_POINTS);
+const LINE_POINTS_MAX: usize = 200;
+const _: () = assert!(LINE_POINTS_MAX <= thin::SERIES_POINTS_MAX);
 
 /// Whether a run of the row tells its RSS over time.
 pub fn is_known(row: &Row) -> bool {
@@ -50,7 +50,7 @@ fn median_curves<'a>(row: &Row, names: &[&'a str]) -> Vec<(&'a str, Vec<(f64, u6
             .collect();
         runs.sort_by_key(|run| run.curve.last().map(|point| point.1));
         let run = runs.get(runs.len() / 2)?;
-        Some((name, thin::largest_triangles(&run.curve, MOST_POINTS)))
+        Some((name, thin::largest_triangles(&run.curve, LINE_POINTS_MAX)))
     };
     names.iter().filter_map(|name| median(name)).collect()
 }
@@ -65,7 +65,7 @@ struct Moments {
 impl Moments {
     fn of<'a>(points: impl Iterator<Item = &'a (f64, u64)> + Clone) -> Moments {
         let last = points.clone().map(|point| point.0).fold(0.0, f64::max);
-        let per_second = POINTS_PER_SECOND.max(LEAST_POINTS / last.max(1e-6));
+        let per_second = POINTS_PER_SECOND.max(LINE_POINTS_MIN / last.max(1e-6));
         let number = |point: &(f64, u64)| (point.0 * per_second).round() as i64;
         let numbers: std::collections::BTreeSet<i64> = points.map(number).collect();
         Moments {
@@ -100,7 +100,7 @@ fn in_milliseconds(seconds: f64) -> f64 {
 /// Draws RSS over time.
 pub fn draw(row: &Row, names: &[&str], palette: &Palette, note: &str) -> Markup {
     let all = median_curves(row, names);
-    let live = thin::largest_triangles(&row.live, MOST_POINTS);
+    let live = thin::largest_triangles(&row.live, LINE_POINTS_MAX);
     let own = palette::live();
     let points = all.iter().flat_map(|(_, curve)| curve).chain(&live);
     let moments = Moments::of(points.clone());
@@ -138,7 +138,7 @@ pub fn draw(row: &Row, names: &[&str], palette: &Palette, note: &str) -> Markup 
         title: format!("RSS over time in {}", row.label),
         note: note.to_owned(),
         rows: &rows,
-        axis: SECONDS,
+        axis: SECONDS_TITLE,
         series: of_allocators.chain(of_program).collect(),
         scale: Scale::fit(points.map(|(_, bytes)| *bytes as f64 / units::MIB)),
         reference: None,

@@ -6,11 +6,11 @@
 //! subject, and glibc, the reference, have the same colour and shape in every report. The others
 //! get theirs in the order of the request.
 
+use crate::arithmetic::stats::{BASELINE, SUBJECT, took_part};
 use crate::model::Results;
-use crate::stats::{BASELINE, SUBJECT, took_part};
 
 /// The number of colour slots in the style sheet, not counting the subject's and the reference's.
-const SLOTS: usize = 10;
+const COLOUR_SLOTS: usize = 10;
 
 /// The shape of a point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +71,7 @@ impl Palette {
                 BASELINE => ("k-reference".to_owned(), Shape::Cross),
                 _ => {
                     let slot = (
-                        format!("k-{}", others % SLOTS),
+                        format!("k-{}", others % COLOUR_SLOTS),
                         SHAPES[others % SHAPES.len()],
                     );
                     others += 1;

@@ -1,13 +1,13 @@
 //! Maps values to positions on an axis and chooses its ticks.
 //!
 //! Axes of time and memory start at zero, because a truncated axis makes small differences look
-//! large. If the values span more than a factor of [`LOG_FROM`], the small ones would be invisible
-//! near zero, so the axis is logarithmic.
+//! large. If the values span more than a factor of [`LINEAR_RATIO_MAX`], the small ones would be
+//! invisible near zero, so the axis is logarithmic.
 
 /// The title of an axis of time.
-pub const SECONDS: &str = "seconds";
+pub const SECONDS_TITLE: &str = "seconds";
 /// The ratio of the largest to the smallest value above which an axis is logarithmic.
-pub const LOG_FROM: f64 = 20.0;
+pub const LINEAR_RATIO_MAX: f64 = 20.0;
 
 /// An axis: maps its values to 0 (start) … 1 (end).
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -27,7 +27,7 @@ impl Scale {
         if max == 0.0 {
             return Scale::Linear { end: 1.0 };
         }
-        if max / min > LOG_FROM {
+        if max / min > LINEAR_RATIO_MAX {
             // A margin keeps points off the frame.
             Scale::Log {
                 start: min / 1.25,
@@ -128,8 +128,8 @@ mod tests {
 
     #[test]
     fn the_axis_is_logarithmic_only_above_the_limit() {
-        assert!(!Scale::fit([1.0, LOG_FROM]).is_log());
-        assert!(Scale::fit([1.0, LOG_FROM + 1.0]).is_log());
+        assert!(!Scale::fit([1.0, LINEAR_RATIO_MAX]).is_log());
+        assert!(Scale::fit([1.0, LINEAR_RATIO_MAX + 1.0]).is_log());
         assert_eq!(Scale::fit([]), Scale::Linear { end: 1.0 });
         assert_eq!(Scale::fit([f64::NAN, 0.0]), Scale::Linear { end: 1.0 });
     }

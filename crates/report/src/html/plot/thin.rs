@@ -1,7 +1,7 @@
 //! Long series, thinned to what a picture can show.
 
 /// The most points of a series in a page.
-pub const MOST_POINTS: usize = 2000;
+pub const SERIES_POINTS_MAX: usize = 2000;
 
 /// At most `most` of the points, with the shape that the whole has: the first, the last, and of
 /// each stretch between them the point that makes the largest triangle with the point before and
@@ -43,14 +43,17 @@ mod tests {
     fn a_thinned_series_keeps_its_ends_and_its_peak() {
         let mut points: Vec<(f64, u64)> = (0..100_000).map(|i| (f64::from(i), 1000)).collect();
         points[54_321].1 = 9_000_000;
-        let thin = largest_triangles(&points, MOST_POINTS);
-        assert_eq!(thin.len(), MOST_POINTS);
+        let thin = largest_triangles(&points, SERIES_POINTS_MAX);
+        assert_eq!(thin.len(), SERIES_POINTS_MAX);
         assert_eq!(
-            (thin[0], thin[MOST_POINTS - 1]),
+            (thin[0], thin[SERIES_POINTS_MAX - 1]),
             (points[0], points[99_999])
         );
         assert!(thin.contains(&points[54_321]), "the peak is lost");
         assert!(thin.windows(2).all(|two| two[0].0 < two[1].0));
-        assert_eq!(largest_triangles(&points[..10], MOST_POINTS), points[..10]);
+        assert_eq!(
+            largest_triangles(&points[..10], SERIES_POINTS_MAX),
+            points[..10]
+        );
     }
 }

@@ -8,6 +8,7 @@ mod text;
 
 use serde::{Deserialize, Serialize};
 
+use crate::html::SERIES_POINTS_MAX;
 use crate::model::Machine;
 
 pub use page::page;
@@ -209,9 +210,6 @@ pub struct Moment {
     pub calls_per_second: f64,
 }
 
-/// The most moments that a report keeps.
-const MOST_MOMENTS: usize = 2000;
-
 impl Diagnosis {
     pub fn json(&self) -> String {
         let text = serde_json::to_string_pretty(self);
@@ -225,7 +223,7 @@ impl Diagnosis {
     /// Keeps at most so many moments as a picture can show: of each stretch, the one with the
     /// highest RSS.
     pub fn thin(&mut self) {
-        let stretch = self.timeline.len().div_ceil(MOST_MOMENTS).max(1);
+        let stretch = self.timeline.len().div_ceil(SERIES_POINTS_MAX).max(1);
         let highest = |moments: &[Moment]| moments.iter().max_by_key(|m| m.rss).copied();
         self.timeline = self.timeline.chunks(stretch).filter_map(highest).collect();
     }

@@ -122,10 +122,10 @@ fn figures(f: &Figures) -> Markup {
     html! { dl class="figures" { @for (name, text) in lines(f) { dt { (name) } dd { (text) } } } }
 }
 
-const WIDTH: f64 = 760.0;
-const HEIGHT: f64 = 220.0;
-const LEFT: f64 = 64.0;
-const BOTTOM: f64 = 24.0;
+const TIMELINE_WIDTH_PX: f64 = 760.0;
+const TIMELINE_HEIGHT_PX: f64 = 220.0;
+const MARGIN_LEFT_PX: f64 = 64.0;
+const MARGIN_BOTTOM_PX: f64 = 24.0;
 
 fn timeline(moments: &[Moment]) -> Markup {
     let last = moments
@@ -139,8 +139,9 @@ fn timeline(moments: &[Moment]) -> Markup {
         .unwrap_or(1)
         .max(1) as f64;
     let place = |seconds: f64, bytes: f64| {
-        let x = LEFT + seconds / last * (WIDTH - LEFT - 8.0);
-        let y = (HEIGHT - BOTTOM) - bytes / most * (HEIGHT - BOTTOM - 10.0);
+        let x = MARGIN_LEFT_PX + seconds / last * (TIMELINE_WIDTH_PX - MARGIN_LEFT_PX - 8.0);
+        let y = (TIMELINE_HEIGHT_PX - MARGIN_BOTTOM_PX)
+            - bytes / most * (TIMELINE_HEIGHT_PX - MARGIN_BOTTOM_PX - 10.0);
         format!("{x:.1},{y:.1}")
     };
     let line = |value: &dyn Fn(&Moment) -> Option<f64>| {
@@ -154,12 +155,12 @@ fn timeline(moments: &[Moment]) -> Markup {
     let has_live = moments.iter().any(|m| m.live != 0);
     let has_lazy = moments.iter().any(|m| m.lazy.is_some());
     html! {
-        svg class="graph timeline" viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) role="img" aria-label="RSS and live bytes over time" {
-            line class="axis" x1=(LEFT) x2=(WIDTH - 8.0) y1=(HEIGHT - BOTTOM) y2=(HEIGHT - BOTTOM) {}
-            line class="axis" x1=(LEFT) x2=(LEFT) y1="10" y2=(HEIGHT - BOTTOM) {}
-            text x=(LEFT + 6.0) y="20" { (units::bytes(most)) }
-            text x=(LEFT - 6.0) y=(HEIGHT - BOTTOM) text-anchor="end" { "0" }
-            text x=(WIDTH - 8.0) y=(HEIGHT - 6.0) text-anchor="end" { (units::seconds(last)) }
+        svg class="graph timeline" viewBox=(format!("0 0 {TIMELINE_WIDTH_PX} {TIMELINE_HEIGHT_PX}")) role="img" aria-label="RSS and live bytes over time" {
+            line class="axis" x1=(MARGIN_LEFT_PX) x2=(TIMELINE_WIDTH_PX - 8.0) y1=(TIMELINE_HEIGHT_PX - MARGIN_BOTTOM_PX) y2=(TIMELINE_HEIGHT_PX - MARGIN_BOTTOM_PX) {}
+            line class="axis" x1=(MARGIN_LEFT_PX) x2=(MARGIN_LEFT_PX) y1="10" y2=(TIMELINE_HEIGHT_PX - MARGIN_BOTTOM_PX) {}
+            text x=(MARGIN_LEFT_PX + 6.0) y="20" { (units::bytes(most)) }
+            text x=(MARGIN_LEFT_PX - 6.0) y=(TIMELINE_HEIGHT_PX - MARGIN_BOTTOM_PX) text-anchor="end" { "0" }
+            text x=(TIMELINE_WIDTH_PX - 8.0) y=(TIMELINE_HEIGHT_PX - 6.0) text-anchor="end" { (units::seconds(last)) }
             polyline class="l-rss" points=(line(&|m| Some(m.rss as f64))) { title { "RSS" } }
             @if has_live { polyline class="l-live" points=(line(&|m| Some(m.live.max(0) as f64))) { title { "live" } } }
             @if has_lazy { polyline class="l-lazy" points=(line(&|m| Some(m.rss.saturating_sub(m.lazy?) as f64))) { title { "RSS without LazyFree" } } }

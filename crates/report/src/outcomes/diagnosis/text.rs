@@ -5,7 +5,7 @@ use mallard_figures::percent;
 use super::{Answer, Calls, Diagnosis, Figures};
 use crate::units;
 
-const BAR: usize = 40;
+const BAR_COLUMNS: usize = 40;
 
 /// The diagnosis as text of this width.
 pub fn text(d: &Diagnosis, width: usize) -> String {
@@ -174,7 +174,7 @@ fn bar(f: &Figures) -> String {
     let (mut sum, mut cells) = (0.0, 0);
     for ((_, share), sign) in shares.iter().zip(signs) {
         sum += share;
-        let until = (sum * BAR as f64).round() as usize;
+        let until = (sum * BAR_COLUMNS as f64).round() as usize;
         drawn.extend(std::iter::repeat_n(sign, until.saturating_sub(cells)));
         cells = until.max(cells);
     }

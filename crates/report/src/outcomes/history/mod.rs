@@ -10,9 +10,9 @@ use std::fmt::Write as _;
 
 use mallard_statistics::{Comparison, paired};
 
-use crate::metrics;
+use crate::arithmetic::metrics;
+use crate::arithmetic::stats::median;
 use crate::model::{Machine, Metric};
-use crate::stats::median;
 
 pub use checked::Checked;
 pub use page::page;

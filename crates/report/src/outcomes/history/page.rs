@@ -7,14 +7,14 @@ use super::{Checked, History, Save, interval, markdown};
 use crate::html::{Frame, STYLE, copy};
 
 /// About pixels where two or three pictures share a row, so that text stays legible.
-const WIDTH: f64 = 440.0;
-const HEIGHT: f64 = 150.0;
-const LEFT: f64 = 56.0;
-const BOTTOM: f64 = 34.0;
+const WIDTH_PX: f64 = 440.0;
+const HEIGHT_PX: f64 = 150.0;
+const MARGIN_LEFT_PX: f64 = 56.0;
+const MARGIN_BOTTOM_PX: f64 = 34.0;
 /// Blocks of one save that a picture tells apart.
-const MOST_BLOCKS: usize = 100;
+const DRAWN_BLOCKS_MAX: usize = 100;
 /// Older saves than these are not drawn.
-const MOST_SAVES: usize = 60;
+const DRAWN_SAVES_MAX: usize = 60;
 
 const OWN_STYLE: &str = "
 .series-of { width: 100%; height: auto; }
@@ -94,7 +94,7 @@ fn table(heads: &[String], lines: &[[String; 6]]) -> Markup {
 
 /// The saves that are drawn, with the ratio of each block.
 fn drawn<'a>(h: &'a History, metric: &str) -> Vec<(&'a Save, Vec<f64>)> {
-    let from = h.saves.len().saturating_sub(MOST_SAVES);
+    let from = h.saves.len().saturating_sub(DRAWN_SAVES_MAX);
     h.saves[from..]
         .iter()
         .filter_map(|save| {
@@ -122,9 +122,12 @@ fn strip(h: &History, metric: &str) -> Markup {
     let room = ((high - low) * 0.08).max(high.abs() * 0.01).max(1e-9);
     // Ratios and figures are above zero.
     let (low, high) = ((low - room).max(0.0), high + room);
-    let y = |value: f64| (HEIGHT - BOTTOM) - (value - low) / (high - low) * (HEIGHT - BOTTOM - 8.0);
-    let step = (WIDTH - LEFT - 8.0) / saves.len().max(1) as f64;
-    let x = |index: usize| LEFT + step * (index as f64 + 0.5);
+    let y = |value: f64| {
+        (HEIGHT_PX - MARGIN_BOTTOM_PX)
+            - (value - low) / (high - low) * (HEIGHT_PX - MARGIN_BOTTOM_PX - 8.0)
+    };
+    let step = (WIDTH_PX - MARGIN_LEFT_PX - 8.0) / saves.len().max(1) as f64;
+    let x = |index: usize| MARGIN_LEFT_PX + step * (index as f64 + 0.5);
     let at = |value: f64| format!("{value:.1}");
     let middle = |save: &Save| save.series(metric).and_then(|series| series.ratio());
     let trend: Vec<String> = saves
@@ -139,11 +142,11 @@ fn strip(h: &History, metric: &str) -> Markup {
         @if !saves.is_empty() {
             figure {
                 figcaption { b { (metric) } @if let Some(gate) = h.gate(metric) { " " span { "fails if " (gate) } } }
-                svg class="series-of" viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) role="img" aria-label=(format!("{metric} from save to save")) {
-                    line class="axis" x1=(at(LEFT)) x2=(at(WIDTH - 8.0)) y1=(at(HEIGHT - BOTTOM)) y2=(at(HEIGHT - BOTTOM)) {}
-                    text x=(at(LEFT - 6.0)) y=(at(y(high) + 10.0)) text-anchor="end" { (crate::units::significant(high)) }
-                    text x=(at(LEFT - 6.0)) y=(at(y(low))) text-anchor="end" { (crate::units::significant(low)) }
-                    @if let Some(limit) = limit { line class="limit" x1=(at(LEFT)) x2=(at(WIDTH - 8.0)) y1=(at(y(limit))) y2=(at(y(limit))) {} }
+                svg class="series-of" viewBox=(format!("0 0 {WIDTH_PX} {HEIGHT_PX}")) role="img" aria-label=(format!("{metric} from save to save")) {
+                    line class="axis" x1=(at(MARGIN_LEFT_PX)) x2=(at(WIDTH_PX - 8.0)) y1=(at(HEIGHT_PX - MARGIN_BOTTOM_PX)) y2=(at(HEIGHT_PX - MARGIN_BOTTOM_PX)) {}
+                    text x=(at(MARGIN_LEFT_PX - 6.0)) y=(at(y(high) + 10.0)) text-anchor="end" { (crate::units::significant(high)) }
+                    text x=(at(MARGIN_LEFT_PX - 6.0)) y=(at(y(low))) text-anchor="end" { (crate::units::significant(low)) }
+                    @if let Some(limit) = limit { line class="limit" x1=(at(MARGIN_LEFT_PX)) x2=(at(WIDTH_PX - 8.0)) y1=(at(y(limit))) y2=(at(y(limit))) {} }
                     polyline class="trend" points=(trend.join(" ")) {}
                     @for (index, (save, ratios)) in saves.iter().enumerate() {
                         g {
@@ -154,7 +157,7 @@ fn strip(h: &History, metric: &str) -> Markup {
                                 rect class="median" x=(at(x(index) - 7.0)) y=(at(y(c.ratio) - 1.2)) width="14" height="2.4" {}
                             }
                         }
-                        @if index % labelled == 0 { text x=(at(x(index))) y=(at(HEIGHT - BOTTOM + 16.0)) text-anchor="middle" { (save.day()) } }
+                        @if index % labelled == 0 { text x=(at(x(index))) y=(at(HEIGHT_PX - MARGIN_BOTTOM_PX + 16.0)) text-anchor="middle" { (save.day()) } }
                     }
                 }
             }
@@ -164,7 +167,7 @@ fn strip(h: &History, metric: &str) -> Markup {
 
 /// The blocks side by side in their order, within the width of their save.
 fn dots(ratios: &[f64], x: f64, width: f64, y: &dyn Fn(f64) -> f64) -> String {
-    let stretch = ratios.len().div_ceil(MOST_BLOCKS).max(1);
+    let stretch = ratios.len().div_ceil(DRAWN_BLOCKS_MAX).max(1);
     let shown: Vec<f64> = ratios.iter().copied().step_by(stretch).collect();
     let place = |index: usize| x + width * 0.7 * (index as f64 / shown.len().max(2) as f64 - 0.5);
     let all = shown

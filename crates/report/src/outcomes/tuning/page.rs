@@ -3,13 +3,13 @@
 use maud::{Markup, html};
 
 use super::{Point, Tuning};
-use crate::html::{Frame, MOST_POINTS, STYLE, copy};
+use crate::html::{Frame, SERIES_POINTS_MAX, STYLE, copy};
 
-const WIDTH: f64 = 640.0;
-const HEIGHT: f64 = 380.0;
-const MARGIN: f64 = 56.0;
-/// More names than this would fill the picture.
-const MOST_NAMES: usize = 15;
+const WIDTH_PX: f64 = 640.0;
+const HEIGHT_PX: f64 = 380.0;
+const MARGIN_PX: f64 = 56.0;
+/// More numbers than this would fill the picture.
+const NUMBERED_POINTS_MAX: usize = 15;
 
 /// The page.
 pub fn page(t: &Tuning) -> String {
@@ -59,9 +59,10 @@ fn plot(t: &Tuning) -> Markup {
     let points = shown(&t.points);
     let (left, right) = ends(points.iter().map(|point| point.work));
     let (bottom, top) = ends(points.iter().map(|point| point.memory));
-    let x = |value: f64| MARGIN + (value - left) / (right - left) * (WIDTH - 2.0 * MARGIN);
-    let y =
-        |value: f64| HEIGHT - MARGIN - (value - bottom) / (top - bottom) * (HEIGHT - 2.0 * MARGIN);
+    let x = |value: f64| MARGIN_PX + (value - left) / (right - left) * (WIDTH_PX - 2.0 * MARGIN_PX);
+    let y = |value: f64| {
+        HEIGHT_PX - MARGIN_PX - (value - bottom) / (top - bottom) * (HEIGHT_PX - 2.0 * MARGIN_PX)
+    };
     let text = |value: f64| format!("{value:.2}");
     let at = |value: f64| format!("{value:.1}");
     let mut front: Vec<&&Point> = points.iter().filter(|point| point.front).collect();
@@ -72,17 +73,17 @@ fn plot(t: &Tuning) -> Markup {
         .map(|p| format!("{:.1},{:.1}", x(p.work), y(p.memory)))
         .collect();
     html! {
-        svg class="front" viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) role="img" aria-label="Work against memory" {
-            line class="axis" x1=(at(MARGIN)) x2=(at(WIDTH - MARGIN)) y1=(at(HEIGHT - MARGIN)) y2=(at(HEIGHT - MARGIN)) {}
-            line class="axis" x1=(at(MARGIN)) x2=(at(MARGIN)) y1=(at(MARGIN)) y2=(at(HEIGHT - MARGIN)) {}
-            line class="one" x1=(at(x(1.0))) x2=(at(x(1.0))) y1=(at(MARGIN)) y2=(at(HEIGHT - MARGIN)) {}
-            line class="one" x1=(at(MARGIN)) x2=(at(WIDTH - MARGIN)) y1=(at(y(1.0))) y2=(at(y(1.0))) {}
-            text x=(at(MARGIN)) y=(at(HEIGHT - MARGIN + 18.0)) { (text(left)) }
-            text x=(at(WIDTH - MARGIN)) y=(at(HEIGHT - MARGIN + 18.0)) text-anchor="end" { (text(right)) }
-            text x=(at(WIDTH / 2.0)) y=(at(HEIGHT - 14.0)) text-anchor="middle" { "× " (t.work) }
-            text x=(at(MARGIN - 6.0)) y=(at(HEIGHT - MARGIN)) text-anchor="end" { (text(bottom)) }
-            text x=(at(MARGIN - 6.0)) y=(at(MARGIN + 4.0)) text-anchor="end" { (text(top)) }
-            text x=(at(MARGIN)) y=(at(MARGIN - 14.0)) { "× " (t.memory) }
+        svg class="front" viewBox=(format!("0 0 {WIDTH_PX} {HEIGHT_PX}")) role="img" aria-label="Work against memory" {
+            line class="axis" x1=(at(MARGIN_PX)) x2=(at(WIDTH_PX - MARGIN_PX)) y1=(at(HEIGHT_PX - MARGIN_PX)) y2=(at(HEIGHT_PX - MARGIN_PX)) {}
+            line class="axis" x1=(at(MARGIN_PX)) x2=(at(MARGIN_PX)) y1=(at(MARGIN_PX)) y2=(at(HEIGHT_PX - MARGIN_PX)) {}
+            line class="one" x1=(at(x(1.0))) x2=(at(x(1.0))) y1=(at(MARGIN_PX)) y2=(at(HEIGHT_PX - MARGIN_PX)) {}
+            line class="one" x1=(at(MARGIN_PX)) x2=(at(WIDTH_PX - MARGIN_PX)) y1=(at(y(1.0))) y2=(at(y(1.0))) {}
+            text x=(at(MARGIN_PX)) y=(at(HEIGHT_PX - MARGIN_PX + 18.0)) { (text(left)) }
+            text x=(at(WIDTH_PX - MARGIN_PX)) y=(at(HEIGHT_PX - MARGIN_PX + 18.0)) text-anchor="end" { (text(right)) }
+            text x=(at(WIDTH_PX / 2.0)) y=(at(HEIGHT_PX - 14.0)) text-anchor="middle" { "× " (t.work) }
+            text x=(at(MARGIN_PX - 6.0)) y=(at(HEIGHT_PX - MARGIN_PX)) text-anchor="end" { (text(bottom)) }
+            text x=(at(MARGIN_PX - 6.0)) y=(at(MARGIN_PX + 4.0)) text-anchor="end" { (text(top)) }
+            text x=(at(MARGIN_PX)) y=(at(MARGIN_PX - 14.0)) { "× " (t.memory) }
             polyline points=(line.join(" ")) {}
             @for point in &points {
                 circle class={ @if point.recommended { "best" } @else if point.front { "on" } @else if point.runs == 1 { "once" } @else { "off" } }
@@ -105,7 +106,7 @@ fn named(points: &[Point]) -> Vec<&Point> {
         .filter(|point| point.front && !point.recommended);
     let mut front: Vec<&Point> = front.collect();
     front.sort_by(|a, b| a.work.total_cmp(&b.work));
-    recommended.chain(front).take(MOST_NAMES).collect()
+    recommended.chain(front).take(NUMBERED_POINTS_MAX).collect()
 }
 
 fn names(t: &Tuning) -> Markup {
@@ -131,9 +132,9 @@ fn names(t: &Tuning) -> Markup {
 /// The points that a picture can tell apart: those of the front and with the most runs first.
 fn shown(points: &[Point]) -> Vec<&Point> {
     let mut all: Vec<&Point> = points.iter().collect();
-    if all.len() > MOST_POINTS {
+    if all.len() > SERIES_POINTS_MAX {
         all.sort_by_key(|point| std::cmp::Reverse((point.recommended, point.front, point.runs)));
-        all.truncate(MOST_POINTS);
+        all.truncate(SERIES_POINTS_MAX);
     }
     all
 }

@@ -1,0 +1,6 @@
+//! The arithmetic that all forms share.
+
+pub mod analysis;
+pub mod metrics;
+pub mod stats;
+pub mod suite;
