@@ -4,8 +4,8 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-#[path = "src/clean.rs"]
-mod clean;
+#[path = "src/builds/cargo.rs"]
+mod cargo;
 
 fn main() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -13,7 +13,7 @@ fn main() {
         .expect("the crate lies in crates/");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rerun-if-changed=src/clean.rs");
+    println!("cargo::rerun-if-changed=src/builds/cargo.rs");
 
     let library = mallard(crates, &out);
     println!(
@@ -58,7 +58,7 @@ fn mallard(crates: &Path, out: &Path) -> PathBuf {
     let manifest = crates.join("mallard-c/Cargo.toml");
     let target_folder = out.join("mallard-c");
     let target = env::var("TARGET").expect("cargo sets TARGET");
-    let mut command = clean::cargo();
+    let mut command = cargo::command();
     command
         .args(["build", "--release", "--manifest-path"])
         .arg(&manifest);

@@ -4,8 +4,8 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-#[path = "../allocators/src/clean.rs"]
-mod clean;
+#[path = "../allocators/src/builds/cargo.rs"]
+mod cargo;
 
 fn main() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -24,13 +24,13 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!(
         "cargo::rerun-if-changed={}",
-        crates.join("allocators/src/clean.rs").display()
+        crates.join("allocators/src/builds/cargo.rs").display()
     );
 
     let target = env::var("TARGET").expect("cargo sets TARGET");
     let target_folder = out.join("probe");
     let manifest = crates.join("probe/Cargo.toml");
-    let mut command = clean::cargo();
+    let mut command = cargo::command();
     command.args(["build", "--release", "--target", &target, "--manifest-path"]);
     command
         .arg(&manifest)

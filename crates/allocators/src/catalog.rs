@@ -2,11 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::elf::Elf;
-use crate::peers::Peer;
-use crate::probe::{Served, probe};
-use crate::workshop::Workshop;
-use crate::{Allocator, Error, Kind, Progress, State, carried, peers};
+use crate::builds::peers;
+use crate::builds::peers::Peer;
+use crate::builds::workshop::Workshop;
+use crate::cache::files;
+use crate::checks::elf::Elf;
+use crate::checks::probe::{Served, probe};
+use crate::{Allocator, Error, Kind, Progress, State};
 
 /// Where to look; every field has a default.
 #[derive(Debug, Clone, Default)]
@@ -218,7 +220,7 @@ impl Catalog {
     ) -> Result<Result<Allocator, Unavailable>, Error> {
         let entry = self.entry(name)?;
         let allocator = entry.name.as_str();
-        let mut tell = |state, line: &str| {
+        let mut report = |state, line: &str| {
             progress(&Progress {
                 allocator,
                 state,
@@ -226,15 +228,15 @@ impl Catalog {
             })
         };
         let outcome = match entry.origin {
-            Origin::Peer(peer) => self.prepare_peer(entry, peer, &mut tell),
+            Origin::Peer(peer) => self.prepare_peer(entry, peer, &mut report),
             _ => {
-                tell(State::Probing, "");
+                report(State::Probing, "");
                 self.prepare_ready(entry)
             }
         };
         match &outcome {
-            Ok(allocator) => tell(State::Ready, &allocator.version),
-            Err(unavailable) => tell(State::Unavailable, &unavailable.reason),
+            Ok(allocator) => report(State::Ready, &allocator.version),
+            Err(unavailable) => report(State::Unavailable, &unavailable.reason),
         }
         Ok(outcome)
     }
@@ -244,7 +246,7 @@ impl Catalog {
         &self,
         entry: &Entry,
         peer: &Peer,
-        tell: &mut dyn FnMut(State, &str),
+        report: &mut dyn FnMut(State, &str),
     ) -> Result<Allocator, Unavailable> {
         let built = self
             .workshop(peer)
@@ -253,19 +255,19 @@ impl Catalog {
                 if let Some(built) = shop.find_built(peer) {
                     return Ok(built);
                 }
-                shop.build(peer, &mut |line| tell(State::Building, line))
+                shop.build(peer, &mut |line| report(State::Building, line))
                     .map_err(|failure| Unavailable {
                         log: failure.log,
                         ..missing(peer, failure.reason)
                     })
             });
         let probed = built.and_then(|file| {
-            tell(State::Probing, "");
+            report(State::Probing, "");
             self.probed(entry, Some(file))
         });
         match (probed, peer.find_in_system()) {
             (Err(_), Some(file)) => {
-                tell(State::Probing, "");
+                report(State::Probing, "");
                 self.probed(entry, Some(file))
             }
             (outcome, _) => outcome,
@@ -297,7 +299,7 @@ impl Catalog {
                     .map_err(|problem| format!("MALLARD_LIBRARY {}: {problem}", file.display()))?;
                 Ok(file)
             }
-            _ => carried::library(self.settings.cache.as_deref()),
+            _ => files::library(self.settings.cache.as_deref()),
         }
     }
 
@@ -419,7 +421,7 @@ fn version(allocator: &Allocator, served: Served) -> String {
 
 /// Checks that `file` is a library that can serve `malloc`.
 fn check_library(file: &Path) -> Result<Elf, String> {
-    carried::preloadable(file)?;
+    files::preloadable(file)?;
     let elf = Elf::read(file)?;
     if !elf.library {
         return Err("is not a shared library".to_owned());

@@ -17,32 +17,26 @@
 //! All functions are synchronous. Nothing here measures.
 
 mod allocator;
-mod carried;
+mod builds;
+mod cache;
 mod catalog;
-mod clean;
-pub mod conf;
-pub mod counting;
-mod elf;
+mod checks;
 mod error;
-mod peers;
-pub mod probe;
-pub mod program;
-mod unused;
-mod workshop;
 
 pub use allocator::{Allocator, Kind, environment};
+pub use builds::counting;
+pub use builds::workshop::{Progress, State};
 pub use catalog::{Catalog, Settings, Standing, Unavailable};
+pub use checks::{conf, probe, program};
 pub use error::Error;
 
 /// Writes a file that is to be preloaded to the folder of cached files, if it is missing, and
 /// returns its path.
 pub fn install(name: &str, content: &[u8]) -> Result<std::path::PathBuf, String> {
-    carried::install(None, name, content)
+    cache::files::install(None, name, content)
 }
 
 /// The folder for all that the lab keeps between runs. An error is a sentence.
 pub fn cache_folder() -> Result<std::path::PathBuf, String> {
-    carried::cache_folder(None)
+    cache::files::cache_folder(None)
 }
-
-pub use workshop::{Progress, State};

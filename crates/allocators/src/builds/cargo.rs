@@ -8,7 +8,7 @@
 use std::process::Command;
 
 /// Variables beginning with `CARGO` that configure cargo rather than describe the current build.
-const KEPT: [&str; 6] = [
+const KEPT_PREFIXES: [&str; 6] = [
     "CARGO_HOME",
     "CARGO_HTTP_",
     "CARGO_NET_",
@@ -18,7 +18,7 @@ const KEPT: [&str; 6] = [
 ];
 
 /// Variables that steer compilers or describe the outer build.
-const DROPPED: [&str; 21] = [
+const DROPPED_VARIABLES: [&str; 21] = [
     "RUSTFLAGS",
     "RUSTDOCFLAGS",
     "RUSTC_WORKSPACE_WRAPPER",
@@ -45,12 +45,12 @@ const DROPPED: [&str; 21] = [
 /// Whether an inner cargo must not see the variable `name`.
 pub fn is_dropped(name: &str) -> bool {
     let cargos = name == "CARGO" || name.starts_with("CARGO_");
-    let kept = KEPT.iter().any(|prefix| name.starts_with(prefix));
-    (cargos && !kept) || name.starts_with("DEP_") || DROPPED.contains(&name)
+    let kept = KEPT_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+    (cargos && !kept) || name.starts_with("DEP_") || DROPPED_VARIABLES.contains(&name)
 }
 
 /// A cargo command whose environment has no variables of the surrounding build.
-pub fn cargo() -> Command {
+pub fn command() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     for (name, _) in std::env::vars_os() {
         if name.to_str().is_some_and(is_dropped) {

@@ -4,7 +4,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::{carried, clean, unused};
+use super::cargo;
+use crate::cache::{cleanup, files};
 
 /// The variable that names the file to which such a build appends its counts when a process ends.
 pub const VARIABLE: &str = "MALLARD_COUNTERS";
@@ -19,8 +20,8 @@ pub fn counting_library(cache: Option<&Path>) -> Result<PathBuf, String> {
             manifest.display()
         ));
     }
-    let target = carried::cache_folder(cache)?.join(folder_of(&manifest));
-    let mut command = clean::cargo();
+    let target = files::cache_folder(cache)?.join(folder_of(&manifest));
+    let mut command = cargo::command();
     command
         .args(["build", "--release", "--locked", "--quiet"])
         .args(["--features", "counters", "--manifest-path"])
@@ -37,9 +38,9 @@ pub fn counting_library(cache: Option<&Path>) -> Result<PathBuf, String> {
             manifest.display()
         ));
     }
-    unused::touch(&target);
+    cleanup::touch(&target);
     let library = target.join("release/libmallard.so");
-    carried::preloadable(&library).map_err(|reason| format!("{} {reason}", library.display()))?;
+    files::preloadable(&library).map_err(|reason| format!("{} {reason}", library.display()))?;
     library
         .canonicalize()
         .map_err(|error| format!("cargo did not build {}: {error}", library.display()))
@@ -51,8 +52,8 @@ pub fn counting_library(cache: Option<&Path>) -> Result<PathBuf, String> {
 fn folder_of(manifest: &Path) -> String {
     let path = manifest.canonicalize();
     let path = path.as_deref().unwrap_or(manifest);
-    let hash = carried::short_hash(path.as_os_str().as_encoded_bytes());
-    format!("{}{hash}", unused::COUNTING_PREFIX)
+    let hash = files::short_hash(path.as_os_str().as_encoded_bytes());
+    format!("{}{hash}", cleanup::COUNTING_PREFIX)
 }
 
 #[cfg(test)]

@@ -13,8 +13,9 @@ use std::process::{Command, Stdio};
 use cargo_lock::Lockfile;
 use sha2::{Digest, Sha256};
 
-use crate::peers::Peer;
-use crate::{carried, clean};
+use super::cargo;
+use crate::builds::peers::Peer;
+use crate::cache::files;
 
 /// A step in preparing an allocator, to be shown on the terminal.
 #[derive(Debug, Clone, Copy)]
@@ -66,7 +67,7 @@ impl Workshop {
             .map_err(|error| format!("{}: {error}", workspace.display()))?;
         Ok(Workshop {
             workspace,
-            cache: carried::cache_folder(cache)?.join("peers"),
+            cache: files::cache_folder(cache)?.join("peers"),
         })
     }
 
@@ -106,7 +107,7 @@ impl Workshop {
         let built = self.run_cargo(peer, &log, progress).map_err(with_log)?;
         let content = fs::read(&built)
             .map_err(|error| with_log(format!("cannot read {}: {error}", built.display())))?;
-        carried::replace(&library, &content)
+        files::replace(&library, &content)
             .map_err(|error| with_log(format!("cannot write {}: {error}", library.display())))?;
         Ok(library)
     }
@@ -141,7 +142,7 @@ impl Workshop {
             hash.update(content.len().to_le_bytes());
             hash.update(content);
         }
-        Ok(carried::hex(&hash.finalize()[..6]))
+        Ok(files::hex(&hash.finalize()[..6]))
     }
 
     /// Runs the build and returns the library in the output folder of the peer's build script.
@@ -152,7 +153,7 @@ impl Workshop {
         progress: &mut dyn FnMut(&str),
     ) -> Result<PathBuf, String> {
         let package = format!("peer-{}", peer.name);
-        let mut command = clean::cargo();
+        let mut command = cargo::command();
         command
             .args([
                 "build",
@@ -247,7 +248,7 @@ fn worth_showing(line: &str) -> Option<String> {
         };
         return (!shown.is_empty()).then_some(shown);
     }
-    const STEPS: [&str; 8] = [
+    const STEP_WORDS: [&str; 8] = [
         "error",
         "Updating",
         "Locking",
@@ -257,7 +258,7 @@ fn worth_showing(line: &str) -> Option<String> {
         "Blocking",
         "Finished",
     ];
-    let step = STEPS.iter().any(|step| line.starts_with(step));
+    let step = STEP_WORDS.iter().any(|step| line.starts_with(step));
     step.then(|| line.to_owned())
 }
 
@@ -290,7 +291,7 @@ fn list_files(folder: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::peers::PEERS;
+    use crate::builds::peers::PEERS;
 
     fn workspace() -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();

@@ -3,7 +3,7 @@
 //! A library can only be preloaded from a file. Each is written once, under a name with the hash of
 //! its content, so an upgrade never changes a file that a running process uses. An existing file is
 //! compared with the embedded content before use. Writing uses a temporary file and a rename, so
-//! two labs can run at once. [`unused`](crate::unused) removes the folders of old builds.
+//! two labs can run at once. [`cleanup`] removes the folders of old builds.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use sha2::{Digest, Sha256};
 
-use crate::unused;
+use super::cleanup;
 
 pub(crate) const LIBRARY: &[u8] = include_bytes!(env!("MALLARD_CARRIED_LIBRARY"));
 const PROBE: &[u8] = include_bytes!(env!("MALLARD_CARRIED_PROBE"));
@@ -111,13 +111,13 @@ pub(crate) fn install(cache: Option<&Path>, name: &str, content: &[u8]) -> Resul
     let folder = cache.join(short_hash(content));
     let path = folder.join(name);
     if fs::read(&path).is_ok_and(|found| found == content) {
-        unused::touch(&folder);
+        cleanup::touch(&folder);
         return Ok(path);
     }
     let failed = |error: std::io::Error| format!("cannot write {}: {error}", path.display());
     fs::create_dir_all(&folder).map_err(failed)?;
     replace(&path, content).map_err(failed)?;
-    unused::prune(&cache);
+    cleanup::prune(&cache);
     Ok(path)
 }
 

@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use crate::probe::{self, Run};
+use super::probe::{self, Run};
 use crate::{Allocator, Kind};
 
 /// How the lines of an allocator that complains about its options begin.

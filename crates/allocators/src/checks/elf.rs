@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn the_carried_library_is_a_shared_object_without_a_loader() {
-        let elf = Elf::parse(crate::carried::LIBRARY).unwrap();
+        let elf = Elf::parse(crate::cache::files::LIBRARY).unwrap();
         assert!(elf.library);
         assert_eq!(elf.interpreter, None);
     }

@@ -13,9 +13,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::elf::Elf;
-use crate::program::Program;
-use crate::{Allocator, Kind, carried, environment};
+use super::elf::Elf;
+use super::program::Program;
+use crate::cache::files;
+use crate::{Allocator, Kind, environment};
 
 /// An allocator that takes longer than this for a few megabytes hangs.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -51,7 +52,7 @@ pub struct Served {
 /// instead, or what went wrong. `cache` is the folder of the probe program, see
 /// [`crate::Settings::cache`].
 pub fn probe(allocator: &Allocator, cache: Option<&Path>) -> Result<Served, String> {
-    let program = carried::probe(cache)?;
+    let program = files::probe(cache)?;
     let mut command = Command::new(&program);
     command.envs(environment(allocator, None));
     let (status, output, complaints) = finish(&mut command)?;
@@ -76,7 +77,7 @@ pub(crate) fn run_with(
     conf: &str,
     cache: Option<&Path>,
 ) -> Result<Run, String> {
-    let mut command = Command::new(carried::probe(cache)?);
+    let mut command = Command::new(files::probe(cache)?);
     command.envs(environment(allocator, Some(conf)));
     let (status, _, complaints) = finish(&mut command)?;
     Ok(Run {

@@ -4,7 +4,7 @@
 //! another word size or machine loads other libraries, and a program with other privileges than its
 //! caller ignores the request. Each would run on glibc's allocator, or its own, and be measured
 //! under the wrong name. [`check`] finds all of these before anything runs;
-//! [`crate::probe::verify_in_target`] finds a program with its own `malloc`.
+//! [`super::probe::verify_in_target`] finds a program with its own `malloc`.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
 
+use super::elf::Elf;
 use crate::Error;
-use crate::elf::Elf;
 
 /// A program that can take a preloaded library.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,14 +29,14 @@ pub struct Program {
 }
 
 /// Linux's limit on scripts whose interpreters are scripts.
-const MOST_INTERPRETERS: u32 = 4;
+const INTERPRETERS_MAX: u32 = 4;
 
 /// Finds `name` in `PATH` (a name with a slash is a path) and checks that a library can be
 /// preloaded into it: executable, a dynamically linked 64-bit program of this machine, neither
 /// setuid nor setgid nor with file capabilities. For a script, checks the interpreter.
 pub fn check(name: &str) -> Result<Program, Error> {
     let path = find(name)?;
-    let executable = executable_of(&path, MOST_INTERPRETERS).map_err(|problem| Error::Program {
+    let executable = executable_of(&path, INTERPRETERS_MAX).map_err(|problem| Error::Program {
         program: path.clone(),
         problem,
     })?;

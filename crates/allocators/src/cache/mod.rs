@@ -1,0 +1,4 @@
+//! The folder of cached files.
+
+pub(crate) mod cleanup;
+pub(crate) mod files;
