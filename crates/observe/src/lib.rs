@@ -11,26 +11,20 @@
 //! program runs and returns [`Findings`]. Nothing here judges: the lab's `diagnose` does. This
 //! crate knows allocators only by their names ([`family`]).
 
-#[path = "../../probe/src/shared/chunks.rs"]
-pub mod chunks;
 pub mod clock;
-#[path = "../../probe/src/shared/layout.rs"]
-pub mod layout;
-
 pub mod family;
-pub mod findings;
-pub mod folder;
 pub mod perf;
+mod probe;
 pub mod proc;
 pub mod recorder;
-mod sampler;
-pub mod segments;
 pub mod stops;
 pub mod syscalls;
+mod watch;
 
-pub use findings::Findings;
-pub use folder::Folder;
-pub use sampler::{Settings, Watch, Way};
+pub use probe::folder::Folder;
+pub use probe::{chunks, folder, layout, segments};
+pub use watch::findings::{self, Findings};
+pub use watch::{Settings, Watch, Way};
 
 /// The probe, a shared library to preload.
 pub const PROBE: &[u8] = include_bytes!(env!("MALLARD_CARRIED_PROBE_LIBRARY"));

@@ -13,10 +13,8 @@ use std::ptr::null_mut;
 use mallard_live::memory::process::read;
 
 use crate::perf::Registers;
+use crate::perf::code::READ_STACK_BYTES;
 use crate::proc::{self, Doing};
-
-/// Stack that is read of a thread.
-const STACK_BYTES: usize = 8192;
 
 /// Where a thread computes: its registers, and its stack from the stack pointer upwards.
 #[derive(Debug)]
@@ -89,11 +87,11 @@ fn stopped(pid: i32, id: i32) -> Option<Stopped> {
             &raw mut all,
         )
     };
-    let mut stack = vec![0; STACK_BYTES];
+    let mut stack = vec![0; READ_STACK_BYTES];
     let pid = u32::try_from(pid).ok().filter(|_| done == 0)?;
     // Near its end, a stack is shorter.
     if read(pid, all.rsp, &mut stack).is_err() {
-        stack.truncate(STACK_BYTES / 8);
+        stack.truncate(READ_STACK_BYTES / 8);
         read(pid, all.rsp, &mut stack).ok()?;
     }
     Some(Stopped {

@@ -16,7 +16,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::segments::{self, Segment};
+use crate::probe::segments::{self, Segment};
 
 /// A kind of system call that changes the address space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -72,7 +72,7 @@ pub struct Spec<'a> {
 }
 
 /// Enough calls to know their rate.
-const MOST_CALLS: u64 = 100_000;
+const CALLS_MAX: u64 = 100_000;
 
 /// Runs the program and counts. The error says what the system refused.
 pub fn count(spec: &Spec, stop: impl Fn() -> bool) -> io::Result<Syscalls> {
@@ -147,7 +147,7 @@ fn serve(
         if over.load(Ordering::Acquire) {
             break;
         }
-        if stop() || begun.elapsed() > spec.limit || calls >= MOST_CALLS {
+        if stop() || begun.elapsed() > spec.limit || calls >= CALLS_MAX {
             counted.cut = true;
             break;
         }
@@ -236,15 +236,15 @@ fn install_filter() -> io::Result<RawFd> {
     }
 }
 
-const RECEIVE: u64 = 0xc050_2100;
-const SEND: u64 = 0xc018_2101;
+const RECEIVE_REQUEST: u64 = 0xc050_2100;
+const SEND_REQUEST: u64 = 0xc018_2101;
 
 /// The next reported call: its id, its thread and its number.
 fn receive(listener: &OwnedFd) -> Option<(u64, u32, i32)> {
     // SAFETY: the kernel fills the structure in, which must be zero before.
     unsafe {
         let mut call: libc::seccomp_notif = zeroed();
-        let done = libc::ioctl(listener.as_raw_fd(), RECEIVE, &raw mut call);
+        let done = libc::ioctl(listener.as_raw_fd(), RECEIVE_REQUEST, &raw mut call);
         (done == 0).then_some((call.id, call.pid, call.data.nr))
     }
 }
@@ -256,7 +256,7 @@ fn go_on(listener: &OwnedFd, id: u64) {
         let mut answer: libc::seccomp_notif_resp = zeroed();
         answer.id = id;
         answer.flags = libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32;
-        libc::ioctl(listener.as_raw_fd(), SEND, &raw mut answer);
+        libc::ioctl(listener.as_raw_fd(), SEND_REQUEST, &raw mut answer);
     }
 }
 

@@ -2,15 +2,15 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use crate::allocator::loader::{Pointer, hash_of};
 use crate::clock::now;
-use crate::real::loader::Pointer;
 use crate::segment::{self, join, trim};
-use crate::shared::chunks;
-use crate::shared::layout::{
+use crate::shared_memory::chunks;
+use crate::shared_memory::layout::{
     BIRTH_ENTRIES, BLOCKS_PER_FOLLOWED, LIVE_STEP_BYTES, MATRIX_THREADS, Slot, State, class_of,
 };
 use crate::tls::{Thread, thread};
-use crate::{real, record, state};
+use crate::{allocator, record, state};
 
 /// A call that is being counted.
 pub struct Call {
@@ -149,7 +149,7 @@ impl Call {
         if self.mode.is_on() {
             return self.record_begin(block, size);
         }
-        self.requested(block, size, real::usable_size(block));
+        self.requested(block, size, allocator::usable_size(block));
         if let Some(entry) = followed(block) {
             self.note_birth(block, entry, now());
         }
@@ -170,7 +170,7 @@ impl Call {
             let kind = end_kind(self.state);
             return record::note_end(self.thread, self.mode, kind, block);
         }
-        let usable = real::usable_size(block);
+        let usable = allocator::usable_size(block);
         self.add(&self.slot.cell.ended, usable as u64);
         self.pass_on();
         if let Some(entry) = followed(block)
@@ -202,7 +202,7 @@ impl Call {
         }
         Old {
             block,
-            usable: real::usable_size(block),
+            usable: allocator::usable_size(block),
             birth: followed(block).and_then(|entry| take(block, entry)),
         }
     }
@@ -236,7 +236,7 @@ impl Call {
                 self.add(&self.slot.cell.failed, 1);
             }
         } else {
-            self.requested(moved, size, real::usable_size(moved));
+            self.requested(moved, size, allocator::usable_size(moved));
             if !stays && let Some(entry) = followed(moved) {
                 self.note_birth(moved, entry, now());
             }
@@ -307,9 +307,8 @@ struct Born {
 /// birth and the end of a block agree without a search.
 #[inline(always)]
 fn followed(block: Pointer) -> Option<usize> {
-    const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
     const SHIFT: u32 = 64 - BLOCKS_PER_FOLLOWED.trailing_zeros();
-    let hash = (block.addr() as u64 >> 4).wrapping_mul(MULTIPLIER);
+    let hash = hash_of(block);
     let entry = (hash >> (SHIFT - BIRTH_ENTRIES.trailing_zeros())) as usize % BIRTH_ENTRIES;
     (hash >> SHIFT == 0 && !block.is_null()).then_some(entry)
 }

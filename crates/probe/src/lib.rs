@@ -9,31 +9,31 @@
 //! 1. [`count::enter`] looks at the thread's variables ([`tls`]) and writes "inside malloc" into
 //!    the thread's cell. A call from inside another call (`operator new` calls `malloc`) is not
 //!    counted.
-//! 2. The real function runs; [`real`] has its address.
+//! 2. The real function runs; [`allocator`] has its address.
 //! 3. [`count`] adds the call, its bytes and the usable size of the block to the cell, and notes
 //!    the birth of one block in 64. Then it writes "outside" into the cell.
 //!
 //! The first call of a thread takes [`segment::join`], which gives it a cell in the process's
 //! [`segment`]: a file of the folder that the variable `MALLARD_PROBE` names, mapped by the process
 //! and by the lab. The first call of a process makes the segment, and finds the real functions with
-//! [`real::loader`], which reads the loader's own list of objects. A forked child notices by
+//! [`allocator::loader`], which reads the loader's own list of objects. A forked child notices by
 //! [`state`] that it is one, and makes a segment of its own. If the lab wants a recording,
-//! [`record`] writes each call into [`shared::chunks`] instead of counting it. `segment::exit`
-//! looks at the memory when the program ends. [`shared::layout`] is the one description of the
-//! shared memory; the lab includes the same file.
+//! [`record`] writes each call into [`shared_memory::chunks`] instead of counting it.
+//! `segment::exit` looks at the memory when the program ends. [`shared_memory::layout`] is the one
+//! description of the shared memory; the lab includes the same file.
 //!
 //! What always holds: nothing here allocates, takes a lock or changes `errno`. Everything that two
 //! threads or the lab touch is atomic. The thread's variables take 48 bytes of static TLS.
 
 #![no_std]
 
+mod allocator;
 mod clock;
 mod count;
 mod interposers;
-mod real;
 mod record;
 mod segment;
-pub mod shared;
+pub mod shared_memory;
 mod state;
 mod tls;
 

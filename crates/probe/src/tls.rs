@@ -3,8 +3,8 @@
 
 use core::cell::Cell;
 
-use crate::shared::chunks::Record;
-use crate::shared::layout::Slot;
+use crate::shared_memory::chunks::Record;
+use crate::shared_memory::layout::Slot;
 
 /// What the probe knows of a thread.
 #[repr(C)]

@@ -21,12 +21,12 @@ use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol};
 use super::entries;
 
 /// Frames that are looked at: the allocator's entry point lies within them.
-const MOST_FRAMES: usize = 24;
+const FRAMES_MAX: usize = 24;
 /// A process whose files have just been read is not read again because of an unknown address. The
 /// pause doubles while none of its files has an allocator.
-const READ_AGAIN: Duration = Duration::from_millis(50);
-/// Stack that is read of a thread that waits.
-const STACK_BYTES: usize = 8192;
+const READ_INTERVAL_MIN: Duration = Duration::from_millis(50);
+/// Stack that is read of a thread that waits or was stopped.
+pub(crate) const READ_STACK_BYTES: usize = 8192;
 
 /// The registers that a walk begins with.
 #[derive(Debug, Clone, Copy)]
@@ -68,8 +68,8 @@ impl Process {
     fn is_out_of_date(&self, ip: u64) -> bool {
         let pause = match (holds(&self.known, ip), self.allocator.is_empty()) {
             (true, false) => return false,
-            (true, true) => READ_AGAIN * (1 << self.in_vain.min(16)),
-            (false, _) => READ_AGAIN,
+            (true, true) => READ_INTERVAL_MIN * (1 << self.in_vain.min(16)),
+            (false, _) => READ_INTERVAL_MIN,
         };
         self.read.is_none_or(|at| at.elapsed() >= pause)
     }
@@ -111,7 +111,7 @@ impl Code {
         let mut frames = process
             .unwinder
             .iter_frames(at.ip, registers, &mut self.cache, &mut read);
-        for _ in 0..MOST_FRAMES {
+        for _ in 0..FRAMES_MAX {
             match frames.next() {
                 Ok(Some(frame)) if holds(&process.allocator, frame.address_for_lookup()) => {
                     return Some(true);
@@ -303,7 +303,7 @@ impl Image {
 /// The stack from an address upwards, or half of it where it ends before.
 fn read_stack(pid: i32, sp: u64) -> Option<Vec<u8>> {
     let pid = u32::try_from(pid).ok()?;
-    [STACK_BYTES, STACK_BYTES / 2]
+    [READ_STACK_BYTES, READ_STACK_BYTES / 2]
         .into_iter()
         .find_map(|length| {
             let mut bytes = vec![0; length];

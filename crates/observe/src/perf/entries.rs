@@ -3,7 +3,7 @@
 use crate::family::Family;
 
 /// The functions of the C library by which a program allocates and frees.
-const C: [&str; 24] = [
+const C_FUNCTIONS: [&str; 24] = [
     "malloc",
     "calloc",
     "realloc",
@@ -30,7 +30,7 @@ const C: [&str; 24] = [
     "systrim",
 ];
 /// What the names of an allocator's own functions begin with.
-const PREFIXES: [&str; 14] = [
+const FUNCTION_PREFIXES: [&str; 14] = [
     "__libc_malloc",
     "__libc_calloc",
     "__libc_realloc",
@@ -47,14 +47,18 @@ const PREFIXES: [&str; 14] = [
     "mallard_",
 ];
 /// What the names of C++'s operators begin with: new and delete, with and without `[]`.
-const OPERATORS: [&str; 4] = ["_Znw", "_Zna", "_Zdl", "_Zda"];
+const OPERATOR_PREFIXES: [&str; 4] = ["_Znw", "_Zna", "_Zdl", "_Zda"];
 
 /// Whether a function of this name is the allocator's.
 pub fn is_allocator(symbol: &str) -> bool {
     let name = symbol.split('@').next().unwrap_or(symbol);
-    C.contains(&name)
-        || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
-        || OPERATORS.iter().any(|prefix| name.starts_with(prefix))
+    C_FUNCTIONS.contains(&name)
+        || FUNCTION_PREFIXES
+            .iter()
+            .any(|prefix| name.starts_with(prefix))
+        || OPERATOR_PREFIXES
+            .iter()
+            .any(|prefix| name.starts_with(prefix))
 }
 
 /// Whether all code of a library is the allocator's.

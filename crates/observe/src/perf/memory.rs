@@ -31,7 +31,7 @@ impl Region {
 }
 
 /// Mappings are not read again sooner.
-const READ_AGAIN: Duration = Duration::from_millis(20);
+const READ_INTERVAL_MIN: Duration = Duration::from_millis(20);
 
 /// The mappings of all processes.
 #[derive(Debug, Default)]
@@ -57,7 +57,9 @@ impl Maps {
     pub fn region(&mut self, pid: i32, address: u64, stack: u64) -> Region {
         let known = self.0.entry(pid).or_default();
         if find(&known.all, address).is_none()
-            && known.read.is_none_or(|at| at.elapsed() >= READ_AGAIN)
+            && known
+                .read
+                .is_none_or(|at| at.elapsed() >= READ_INTERVAL_MIN)
         {
             known.read = Some(Instant::now());
             let text = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();

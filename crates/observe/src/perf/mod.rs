@@ -30,11 +30,11 @@ pub use code::{Code, Registers};
 
 /// CPU time between two samples of a thread: 997 in a second, which no periodic work of the
 /// program follows.
-const PERIOD_NS: u64 = 1_003_009;
+const SAMPLE_PERIOD_NS: u64 = 1_003_009;
 /// The stack that is copied. Frames of an allocator are small; the entry point lies within this.
-const STACK_BYTES: u32 = 4096;
+const SAMPLED_STACK_BYTES: u32 = 4096;
 /// The same of a thread that makes a system call, which may be made often.
-const CALL_STACK_BYTES: u32 = 2048;
+const SAMPLED_CALL_STACK_BYTES: u32 = 2048;
 /// A buffer of a thread and CPU.
 const BUFFER_BYTES: usize = 128 << 10;
 /// The same for system calls, where there are few such buffers.
@@ -43,12 +43,12 @@ const FEW_BUFFERS: usize = 32;
 /// Page faults between two samples.
 pub const FAULTS_EACH: u64 = 13;
 /// Where the system shows its tracepoints.
-const TRACING: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
+const TRACING_FOLDERS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 const TRACEPOINT: &str = "events/raw_syscalls/sys_enter/id";
 /// Where a sample of that tracepoint has the number of the call.
-const CALL_NUMBER_AT: usize = 8;
+const CALL_NUMBER_AT_BYTE: usize = 8;
 /// More threads than this, times CPUs, would need more descriptors than a process usually has.
-const MOST_EVENTS: usize = 512;
+const EVENTS_MAX: usize = 512;
 
 /// Why there are no samples.
 #[derive(Debug, thiserror::Error)]
@@ -142,7 +142,7 @@ impl Samples {
             enabled,
             is_one_of_few: threads.len() * cpus.len() <= FEW_BUFFERS,
         };
-        if threads.len() * cpus.len() > MOST_EVENTS {
+        if threads.len() * cpus.len() > EVENTS_MAX {
             return Err(Refused::Threads(threads.len()));
         }
         let mut events = Vec::new();
@@ -194,7 +194,7 @@ impl Samples {
 
 /// The bits of the registers that a walk needs, in the kernel's numbers for x86-64: frame pointer,
 /// stack pointer, instruction pointer. The kernel writes them in this order.
-const REGISTERS: u64 = 1 << 6 | 1 << 7 | 1 << 8;
+const REGISTER_BITS: u64 = 1 << 6 | 1 << 7 | 1 << 8;
 
 fn registers(values: &[u64]) -> Option<Registers> {
     let [bp, sp, ip] = *values else { return None };
@@ -235,7 +235,7 @@ impl Opening {
             .observe_pid(thread as i32)
             .one_cpu(cpu)
             .inherit(true)
-            .sample_regs_user(REGISTERS)
+            .sample_regs_user(REGISTER_BITS)
             .exclude_kernel(!self.kernel)
             .exclude_hv(true)
             .enabled(self.enabled)
@@ -258,8 +258,8 @@ impl Opening {
                 let mut builder = Builder::new(Software::CPU_CLOCK);
                 builder
                     .sample(always | SampleFlag::STACK_USER)
-                    .sample_period(PERIOD_NS)
-                    .sample_stack_user(STACK_BYTES);
+                    .sample_period(SAMPLE_PERIOD_NS)
+                    .sample_stack_user(SAMPLED_STACK_BYTES);
                 builder
             }
             What::Faults => {
@@ -274,7 +274,7 @@ impl Opening {
                 builder
                     .sample(always | SampleFlag::STACK_USER | SampleFlag::RAW)
                     .sample_period(1)
-                    .sample_stack_user(CALL_STACK_BYTES);
+                    .sample_stack_user(SAMPLED_CALL_STACK_BYTES);
                 builder
             }
         }
@@ -284,7 +284,7 @@ impl Opening {
 /// The number of the tracepoint at which each system call begins.
 fn tracepoint() -> Result<u64, Refused> {
     let mut why = String::new();
-    for folder in TRACING {
+    for folder in TRACING_FOLDERS {
         let file = format!("{folder}/{TRACEPOINT}");
         match fs::read_to_string(&file) {
             Ok(text) => {
@@ -316,7 +316,7 @@ const SET_FILTER: libc::c_ulong = 0x4008_2406;
 
 /// The name of the call that a sample of the tracepoint tells of, if it is a known one.
 fn call(raw: &[u8]) -> Option<&'static str> {
-    let number = raw.get(CALL_NUMBER_AT..CALL_NUMBER_AT + 8)?;
+    let number = raw.get(CALL_NUMBER_AT_BYTE..CALL_NUMBER_AT_BYTE + 8)?;
     let number = i64::from_le_bytes(number.try_into().expect("8 bytes"));
     let known = KINDS.iter().find(|(_, _, known)| *known == number);
     known.map(|(_, name, _)| *name)

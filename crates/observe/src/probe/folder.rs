@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use crate::layout::{self, Control};
+use super::layout::{self, Control};
 
 /// Free space below which `/dev/shm` is not used: a container's default of 64 MiB fills up with the
 /// segments of two hundred processes.

@@ -6,8 +6,12 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
 
-use crate::layout::{self, CLASSES, Header, KINDS, MATRIX_THREADS, Slot};
+use super::layout::{self, CLASSES, Header, KINDS, MATRIX_THREADS, Slot};
+
+/// From one search for new segments to the next.
+pub(crate) const LISTING_INTERVAL: Duration = Duration::from_millis(10);
 
 /// One image of a process.
 #[derive(Debug)]
@@ -252,7 +256,7 @@ pub fn find(folder: &Path, is_known: impl Fn(&Path) -> bool) -> io::Result<Vec<S
         let file = entry?.path();
         let is_segment = file.file_name().is_some_and(|name| {
             let name = name.to_string_lossy();
-            name.contains('-') && !name.ends_with(crate::chunks::SUFFIX)
+            name.contains('-') && !name.ends_with(super::chunks::SUFFIX)
         });
         if !is_segment || is_known(&file) {
             continue;

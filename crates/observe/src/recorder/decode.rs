@@ -6,7 +6,7 @@ use mallard_trace::{Event, Kind};
 
 use super::clock::Clock;
 use super::pool::Chunk;
-use crate::chunks::*;
+use crate::probe::chunks::*;
 
 /// The threads of one process. The kernel uses their ids again; a recording does not.
 #[derive(Debug, Default)]

@@ -25,12 +25,11 @@ pub use clock::Clock;
 use decode::Threads;
 use pool::Pool;
 
-use crate::chunks::{FULL, TAKEN};
+use crate::probe::chunks::{FULL, TAKEN};
+use crate::probe::segments::{self, Segment};
 use crate::proc;
-use crate::segments::{self, Segment};
 
-const SEGMENTS_EVERY: Duration = Duration::from_millis(10);
-const MEMORY_EVERY: Duration = Duration::from_millis(100);
+const MEMORY_INTERVAL: Duration = Duration::from_millis(100);
 /// Samples of memory in one chunk of the file.
 const CHUNK_SAMPLES: usize = 100;
 /// The drain sleeps this long if it has found nothing to do. A thread that records ten million
@@ -139,7 +138,7 @@ impl<'a, W: Write> Drain<'a, W> {
                 // Asked before the last look, so that nothing is missed.
                 last = !proc::is_alive(main as i32);
                 self.find_segments();
-                segments_at = now + SEGMENTS_EVERY;
+                segments_at = now + segments::LISTING_INTERVAL;
             }
             if now >= memory_at {
                 self.look_at_memory();
@@ -148,7 +147,7 @@ impl<'a, W: Write> Drain<'a, W> {
                     break Ended::Refused(error.to_string());
                 }
                 look(self.writer.events(), self.writer.written());
-                memory_at = now + MEMORY_EVERY;
+                memory_at = now + MEMORY_INTERVAL;
             }
             let emptied = match self.empty(&[FULL]) {
                 Ok(emptied) => emptied,
@@ -274,7 +273,7 @@ impl<'a, W: Write> Drain<'a, W> {
         let forked_at = pool.header().forked_at.load(Ordering::Relaxed);
         let parent = self.by_pid.get(&forked_from).copied();
         let pid = segment.pid as u32;
-        let told = description::Process {
+        let process = description::Process {
             number: self.processes,
             pid,
             forked_from: parent.filter(|_| forked_from != 0),
@@ -288,7 +287,7 @@ impl<'a, W: Write> Drain<'a, W> {
             mapped: proc::mapped_files(segment.pid),
         };
         // A file that cannot be written is noticed by the next chunk.
-        let _ = self.writer.process(&told);
+        let _ = self.writer.process(&process);
         self.by_pid.insert(pid, self.processes);
         self.sources.push(Source {
             segment,

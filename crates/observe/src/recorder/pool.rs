@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering;
 
-use crate::chunks::{
+use crate::probe::chunks::{
     self, CHUNK_BYTES, CHUNK_RECORDS, CHUNKS_AT, CHUNKS_MAX, Head, POOL_BYTES, Record,
 };
-use crate::layout;
+use crate::probe::layout;
 
 #[derive(Debug)]
 pub struct Pool {

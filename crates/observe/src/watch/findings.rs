@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::probe::segments::{Counts, End};
 use crate::proc::Wait;
-use crate::segments::{Counts, End};
 
 /// A thread that waits for one thing in this share of all looks is parked there.
 pub const PARKED_SHARE: f64 = 0.995;
@@ -82,8 +82,8 @@ impl Findings {
     /// All images added up.
     pub fn total(&self) -> Counts {
         let mut total = Counts {
-            sizes: vec![0; crate::layout::CLASSES],
-            lifetimes: vec![0; crate::layout::CLASSES],
+            sizes: vec![0; crate::probe::layout::CLASSES],
+            lifetimes: vec![0; crate::probe::layout::CLASSES],
             ..Counts::default()
         };
         for image in &self.images {

@@ -8,6 +8,8 @@
 //! thread go on until its next system call before the watch gets the CPU, and system calls lie
 //! outside the allocator more often than not.
 
+pub mod findings;
+
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -15,10 +17,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::clock::{cpu_time, monotonic_ns};
-use crate::findings::{Findings, Image, Memory, PARKED_SHARE};
-use crate::layout::{Cell, State};
+use crate::probe::layout::{Cell, State};
+use crate::probe::segments::{self, Segment};
 use crate::proc::{self, Doing, Wait};
-use crate::segments::{self, Segment};
+use findings::{Findings, Image, Memory, PARKED_SHARE};
 
 /// How the share of CPU time inside the allocator is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,9 +51,8 @@ impl Default for Settings {
     }
 }
 
-const SEGMENTS_EVERY: Duration = Duration::from_millis(10);
-const MEMORY_EVERY: Duration = Duration::from_millis(50);
-const LAZY_EVERY: Duration = Duration::from_secs(1);
+const MEMORY_INTERVAL: Duration = Duration::from_millis(50);
+const LAZY_INTERVAL: Duration = Duration::from_secs(1);
 /// Reading the sum over all mappings disturbs the program if it takes more CPU time than this.
 const LAZY_TIME_MAX: Duration = Duration::from_millis(5);
 /// Calls that last longer are counted one by one.
@@ -121,7 +122,7 @@ impl<'a> Watch<'a> {
         let main = main as i32;
         let mut segments_at = self.begun;
         let mut memory_at = self.begun;
-        let mut lazy_at = self.begun + LAZY_EVERY / 4;
+        let mut lazy_at = self.begun + LAZY_INTERVAL / 4;
         let mut look_at = self.begun;
         let mut last_look = self.begun;
         loop {
@@ -135,15 +136,15 @@ impl<'a> Watch<'a> {
                     break;
                 }
                 self.find_segments();
-                segments_at = now + SEGMENTS_EVERY;
+                segments_at = now + segments::LISTING_INTERVAL;
             }
             if now >= memory_at {
                 let with_lazy = now >= lazy_at && !self.lazy_too_slow;
                 if with_lazy {
-                    lazy_at = now + LAZY_EVERY;
+                    lazy_at = now + LAZY_INTERVAL;
                 }
                 self.look_at_memory(with_lazy);
-                memory_at = now + MEMORY_EVERY;
+                memory_at = now + MEMORY_INTERVAL;
             }
             let since = now.duration_since(last_look);
             last_look = now;

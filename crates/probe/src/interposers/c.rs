@@ -3,39 +3,39 @@
 use core::ffi::c_int;
 use core::ptr::null_mut;
 
+use crate::allocator::loader::Pointer;
+use crate::allocator::{self, call};
 use crate::count::{end_kind, enter, enter_in, plain_kind};
-use crate::real::loader::Pointer;
-use crate::real::{self, call};
 use crate::record;
-use crate::shared::chunks;
-use crate::shared::layout::State;
+use crate::shared_memory::chunks;
+use crate::shared_memory::layout::State;
 use crate::tls::{Thread, thread};
 
 const PAGE_BYTES: usize = 4096;
 
 #[unsafe(no_mangle)]
 pub extern "C" fn malloc(size: usize) -> Pointer {
-    begun(State::Malloc, size, 1, || real::malloc(size))
+    begun(State::Malloc, size, 1, || allocator::malloc(size))
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn calloc(count: usize, size: usize) -> Pointer {
     let bytes = count.wrapping_mul(size);
-    begun(State::Calloc, bytes, 1, || real::calloc(count, size))
+    begun(State::Calloc, bytes, 1, || allocator::calloc(count, size))
 }
 
 /// # Safety
 /// The block is null or live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn free(block: Pointer) {
-    ended(State::Free, block, || real::free(block));
+    ended(State::Free, block, || allocator::free(block));
 }
 
 /// # Safety
 /// The block is null or live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cfree(block: Pointer) {
-    ended(State::Free, block, || real::free(block));
+    ended(State::Free, block, || allocator::free(block));
 }
 
 /// Notes the end of a block, which `free` brings about.
@@ -120,7 +120,7 @@ pub fn resized(block: Pointer, size: usize, resize: impl FnOnce() -> Pointer) ->
 /// The block is null or live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn realloc(block: Pointer, size: usize) -> Pointer {
-    resized(block, size, || real::realloc(block, size))
+    resized(block, size, || allocator::realloc(block, size))
 }
 
 /// # Safety
@@ -128,7 +128,7 @@ pub unsafe extern "C" fn realloc(block: Pointer, size: usize) -> Pointer {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn reallocarray(block: Pointer, count: usize, size: usize) -> Pointer {
     match count.checked_mul(size) {
-        Some(bytes) => resized(block, bytes, || real::realloc(block, bytes)),
+        Some(bytes) => resized(block, bytes, || allocator::realloc(block, bytes)),
         None => {
             // SAFETY: sets the thread's error.
             unsafe { *libc::__errno_location() = libc::ENOMEM };
@@ -165,13 +165,15 @@ pub unsafe extern "C" fn posix_memalign(result: *mut Pointer, align: usize, size
 pub extern "C" fn aligned_alloc(align: usize, size: usize) -> Pointer {
     begun(State::Aligned, size, align, || {
         call!(aligned_alloc as fn(usize, usize) -> Pointer, align, size;
-            else real::memalign(align, size))
+            else allocator::memalign(align, size))
     })
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn memalign(align: usize, size: usize) -> Pointer {
-    begun(State::Aligned, size, align, || real::memalign(align, size))
+    begun(State::Aligned, size, align, || {
+        allocator::memalign(align, size)
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -180,7 +182,7 @@ pub extern "C" fn valloc(size: usize) -> Pointer {
         State::Aligned,
         size,
         PAGE_BYTES,
-        || call!(valloc as fn(usize) -> Pointer, size; else real::memalign(PAGE_BYTES, size)),
+        || call!(valloc as fn(usize) -> Pointer, size; else allocator::memalign(PAGE_BYTES, size)),
     )
 }
 
@@ -190,7 +192,7 @@ pub extern "C" fn pvalloc(size: usize) -> Pointer {
         let rounded = size
             .checked_next_multiple_of(PAGE_BYTES)
             .unwrap_or(usize::MAX);
-        call!(pvalloc as fn(usize) -> Pointer, size; else real::memalign(PAGE_BYTES, rounded))
+        call!(pvalloc as fn(usize) -> Pointer, size; else allocator::memalign(PAGE_BYTES, rounded))
     })
 }
 
@@ -199,9 +201,9 @@ pub extern "C" fn pvalloc(size: usize) -> Pointer {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn malloc_usable_size(block: Pointer) -> usize {
     let Some(call) = enter(State::Query) else {
-        return real::usable_size(block);
+        return allocator::usable_size(block);
     };
-    let usable = real::usable_size(block);
+    let usable = allocator::usable_size(block);
     call.did(chunks::QUERY, block);
     call.leave();
     usable
@@ -212,8 +214,8 @@ pub unsafe extern "C" fn malloc_usable_size(block: Pointer) -> usize {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn free_sized(block: Pointer, size: usize) {
     ended(State::SizedFree, block, || {
-        if !real::is_early(block) {
-            call!(free_sized as fn(Pointer, usize), block, size; else real::free(block));
+        if !allocator::is_early(block) {
+            call!(free_sized as fn(Pointer, usize), block, size; else allocator::free(block));
         }
     });
 }
@@ -224,7 +226,7 @@ pub unsafe extern "C" fn free_sized(block: Pointer, size: usize) {
 pub unsafe extern "C" fn free_aligned_sized(block: Pointer, align: usize, size: usize) {
     ended(State::SizedFree, block, || {
         call!(free_aligned_sized as fn(Pointer, usize, usize), block, align, size;
-            else real::free(block));
+            else allocator::free(block));
     });
 }
 

@@ -9,9 +9,9 @@ use core::arch::naked_asm;
 use core::ffi::c_void;
 
 use super::c::{begun, ended};
-use crate::real::loader::Pointer;
-use crate::real::{self, Function, Operators, address, call};
-use crate::shared::layout::State;
+use crate::allocator::loader::Pointer;
+use crate::allocator::{self, Function, Operators, address, call};
+use crate::shared_memory::layout::State;
 
 /// Any object serves as `std::nothrow`: only its type matters.
 static NOTHROW: u8 = 0;
@@ -22,13 +22,13 @@ fn nothrow() -> *const c_void {
 
 /// The block of a plain operator; null if the real operator must be called instead.
 extern "C" fn plain(size: usize) -> Pointer {
-    match real::operators() {
+    match allocator::operators() {
         Operators::Allocator => begun(State::Malloc, size, 1, || {
             call!(new_nothrow as fn(usize, *const c_void) -> Pointer, size, nothrow();
                 else core::ptr::null_mut())
         }),
         Operators::Runtime | Operators::Unknown => {
-            begun(State::Malloc, size, 1, || real::malloc(size.max(1)))
+            begun(State::Malloc, size, 1, || allocator::malloc(size.max(1)))
         }
         Operators::Other => core::ptr::null_mut(),
     }
@@ -36,7 +36,7 @@ extern "C" fn plain(size: usize) -> Pointer {
 
 /// The same for an operator with an alignment.
 extern "C" fn aligned(size: usize, align: usize) -> Pointer {
-    match real::operators() {
+    match allocator::operators() {
         Operators::Allocator => begun(State::Aligned, size, align, || {
             call!(new_aligned_nothrow as fn(usize, usize, *const c_void) -> Pointer,
                 size, align, nothrow(); else core::ptr::null_mut())
@@ -46,7 +46,7 @@ extern "C" fn aligned(size: usize, align: usize) -> Pointer {
                 match size.max(1).checked_next_multiple_of(align) {
                     Some(rounded) => {
                         call!(aligned_alloc as fn(usize, usize) -> Pointer, align, rounded;
-                    else real::memalign(align, rounded))
+                    else allocator::memalign(align, rounded))
                     }
                     None => core::ptr::null_mut(),
                 }
@@ -134,17 +134,17 @@ macro_rules! delete {
         /// The block is null or live, and the other arguments are those of its request.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(block: Pointer $(, $argument: $type)*) {
-            match real::operators() {
+            match allocator::operators() {
                 Operators::Runtime | Operators::Unknown => {
-                    ended(State::$state, block, || real::free(block))
+                    ended(State::$state, block, || allocator::free(block))
                 }
                 Operators::Allocator => ended(State::$state, block, || {
                     call!($real as fn(Pointer $(, $type)*), block $(, $argument)*;
-                        else real::free(block));
+                        else allocator::free(block));
                 }),
                 Operators::Other => {
                     call!($real as fn(Pointer $(, $type)*), block $(, $argument)*;
-                        else real::free(block));
+                        else allocator::free(block));
                 }
             }
         }

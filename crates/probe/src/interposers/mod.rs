@@ -2,4 +2,4 @@
 
 mod c;
 mod cxx;
-mod extended;
+mod jemalloc;

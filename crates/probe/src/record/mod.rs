@@ -1,4 +1,4 @@
-//! Records every call in order ([`crate::shared::chunks`] describes the memory).
+//! Records every call in order ([`crate::shared_memory::chunks`] describes the memory).
 //!
 //! A record costs a read of the clock and two stores into a chunk that only this thread writes.
 //! The clock gives the order: an allocation is stamped after the real call has returned, a free
@@ -9,29 +9,29 @@
 //! If no chunk is free, the thread waits until the lab has emptied one, or drops what it has
 //! recorded in its chunk (`--lossy`). A lab that is gone is noticed, and recording ends.
 //!
-//! [`pool`] has the chunks, [`own`] the one that a thread writes, [`common`] the one of all threads
-//! that have none. [`mode`] is the clock, and [`large`] looks at large blocks.
+//! [`pool`] has the chunks, [`own_chunk`] writes that of a thread, and [`common_chunk`] the one of
+//! all threads that have none. [`mode`] has the clock, and [`large_blocks`] looks at large blocks.
 
-mod common;
-mod large;
+mod common_chunk;
+mod large_blocks;
 mod mode;
-mod own;
+mod own_chunk;
 mod pool;
 
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering;
 
-pub use large::note_begin;
+pub use large_blocks::note_begin;
 pub use mode::{Mode, is_on, mode};
 pub use pool::{leave_parent, make};
 
-use crate::real::loader::Pointer;
-use crate::shared::chunks::*;
+use crate::allocator::loader::Pointer;
+use crate::shared_memory::chunks::*;
 use crate::tls::Thread;
-use crate::{real, state};
-use large::{LARGE_BLOCK_BYTES, may_be_large, touched};
+use crate::{allocator, state};
+use large_blocks::{LARGE_BLOCK_BYTES, may_be_large, touched};
 use mode::{clock, clock_in};
-use own::push;
+use own_chunk::push;
 use pool::{hand_over, pool, put};
 
 /// A call of a thread that records into its own chunk by the time-stamp counter: nearly all calls
@@ -117,9 +117,9 @@ pub fn write(thread: &Thread, mode: Mode, kind: u64, align: u64, address: Pointe
 #[inline(never)]
 fn write_slowly(thread: &Thread, first: u64, size: u64) {
     if thread.next.get().is_null() {
-        return common::push(first, size);
+        return common_chunk::push(first, size);
     }
-    if thread.next.get() >= thread.end.get() && !own::change(thread) {
+    if thread.next.get() >= thread.end.get() && !own_chunk::change(thread) {
         return;
     }
     let now = clock();
@@ -149,7 +149,7 @@ pub fn start(thread: &Thread) {
         pool.taken.fetch_sub(1, Ordering::Relaxed);
     } else if let Some((index, _)) = pool::take() {
         thread.serial.set(0);
-        own::open(thread, index);
+        own_chunk::open(thread, index);
     } else {
         pool.taken.fetch_sub(1, Ordering::Relaxed);
     }
@@ -184,7 +184,7 @@ pub fn before_fork(thread: &Thread) {
 #[cold]
 #[inline(never)]
 fn note_touched(thread: &Thread, mode: Mode, block: Pointer) {
-    let usable = real::usable_size(block);
+    let usable = allocator::usable_size(block);
     if usable >= LARGE_BLOCK_BYTES
         && let Some(share) = touched(block, usable)
     {

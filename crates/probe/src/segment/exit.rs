@@ -9,9 +9,9 @@ use core::mem::transmute;
 use core::ptr::{null, null_mut};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::real::loader;
+use crate::allocator::loader;
 use crate::segment::{self, trim};
-use crate::shared::layout::TRIM_AT_EXIT;
+use crate::shared_memory::layout::TRIM_AT_EXIT;
 use crate::state;
 use crate::tls::thread;
 

@@ -2,11 +2,11 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use crate::real::loader::Pointer;
+use crate::allocator::loader::Pointer;
 use crate::segment::{self, tick};
-use crate::shared::layout::{SLOTS_MAX, Slot};
+use crate::shared_memory::layout::{SLOTS_MAX, Slot};
 use crate::tls::{Thread, thread};
-use crate::{real, record, state};
+use crate::{allocator, record, state};
 
 /// The key whose destructor runs when a thread ends; `NO_KEY` before it is made.
 static KEY: AtomicU32 = AtomicU32::new(NO_KEY);
@@ -18,7 +18,7 @@ const JOINED: Pointer = 1 as Pointer;
 /// complete: such calls are not counted.
 #[cold]
 pub fn join(thread: &Thread) -> bool {
-    if thread.busy.get() != 0 || !real::resolve() {
+    if thread.busy.get() != 0 || !allocator::resolve() {
         return false;
     }
     // Everything that is called from here counts as a call from inside.

@@ -13,10 +13,10 @@ use core::ffi::{CStr, c_char};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, Ordering};
 
-use crate::shared::file::{self, Failed, Text, copy};
-use crate::shared::layout::{self, Birth, Control, Header, Slot};
+use crate::shared_memory::file::{self, Failed, Text, copy};
+use crate::shared_memory::layout::{self, Birth, Control, Header, Slot};
 use crate::tls::thread;
-use crate::{clock, real, record, state};
+use crate::{allocator, clock, record, state};
 
 /// The mapped segment; also that of the parent in a child that has none yet.
 static MAPPED: AtomicPtr<Header> = AtomicPtr::new(null_mut());
@@ -158,7 +158,7 @@ fn describe(parents: *mut Header) {
     }
     header.tsc.store(clock::now(), Ordering::Relaxed);
     header.used.store(1, Ordering::Relaxed);
-    let name = real::serves().map_or(c"", |object| object.name());
+    let name = allocator::serves().map_or(c"", |object| object.name());
     copy(name.to_bytes(), &header.allocator);
     header.magic.store(layout::MAGIC, Ordering::Release);
 }

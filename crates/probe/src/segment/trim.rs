@@ -6,9 +6,9 @@ use core::mem::zeroed;
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering;
 
-use crate::real::loader::{Pointer, function};
-use crate::shared::layout::Purge;
-use crate::{real, segment};
+use crate::allocator::loader::{Pointer, function};
+use crate::shared_memory::layout::Purge;
+use crate::{allocator, segment};
 
 /// Memory of the process in bytes.
 struct Resident {
@@ -81,7 +81,7 @@ fn clock_ns() -> u64 {
 fn ask_allocator() -> Purge {
     type Mallctl =
         unsafe extern "C" fn(*const c_char, Pointer, *mut usize, Pointer, usize) -> c_int;
-    let Some(allocator) = real::serves() else {
+    let Some(allocator) = allocator::serves() else {
         return Purge::None;
     };
     let theirs = |name: &CStr| Some(allocator.find(name)).filter(|address| *address != 0);

@@ -7,7 +7,7 @@ use super::mode::{self, clock};
 use super::pool::{
     SPARE_RECORDS, drops, hand_over, head, note_stall, pool, put, records, take, try_take,
 };
-use crate::shared::chunks::*;
+use crate::shared_memory::chunks::*;
 use crate::tls::Thread;
 
 /// Writes into the room that every chunk has left.

@@ -275,3 +275,10 @@ pub unsafe fn function<F>(address: usize) -> F {
 
 /// The argument of functions that take any pointer.
 pub type Pointer = *mut c_void;
+
+/// A hash of a block's address. Its highest bits are the best.
+#[inline(always)]
+pub fn hash_of(block: Pointer) -> u64 {
+    const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
+    (block.addr() as u64 >> 4).wrapping_mul(MULTIPLIER)
+}

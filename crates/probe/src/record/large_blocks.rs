@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use crate::real::loader::Pointer;
+use crate::allocator::loader::{Pointer, hash_of};
 
 /// Blocks from this size on are looked at when they end: the share of their pages that was touched.
 pub const LARGE_BLOCK_BYTES: usize = 64 << 10;
@@ -16,8 +16,7 @@ const LARGE_BITS: usize = 4096;
 /// The word and the bit of an address.
 #[inline(always)]
 fn large_bit(block: Pointer) -> (&'static AtomicU64, u64) {
-    const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
-    let hash = (block.addr() as u64 >> 4).wrapping_mul(MULTIPLIER);
+    let hash = hash_of(block);
     let index = (hash >> (64 - LARGE_BITS.trailing_zeros())) as usize;
     (&LARGE_BEGUN[index / 64], 1 << (index % 64))
 }

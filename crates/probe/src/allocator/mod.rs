@@ -161,14 +161,14 @@ fn find_operators() -> Operators {
 /// Calls a function of the allocator, if the process has it.
 macro_rules! call {
     ($function:ident as fn($($type:ty),*) $(-> $result:ty)? , $($argument:expr),* ; else $otherwise:expr) => {{
-        let address = $crate::real::address($crate::real::Function::$function);
+        let address = $crate::allocator::address($crate::allocator::Function::$function);
         if address == 0 {
             $otherwise
         } else {
             // SAFETY: the functions with these names have these types; the arguments are the
             // caller's.
             unsafe {
-                $crate::real::loader::function::<unsafe extern "C" fn($($type),*) $(-> $result)?>(address)(
+                $crate::allocator::loader::function::<unsafe extern "C" fn($($type),*) $(-> $result)?>(address)(
                     $($argument),*
                 )
             }

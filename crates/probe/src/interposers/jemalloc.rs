@@ -4,10 +4,10 @@
 use core::ffi::c_int;
 
 use super::c::{begun, ended, resized};
+use crate::allocator::loader::Pointer;
+use crate::allocator::{self, call};
 use crate::count::enter;
-use crate::real::loader::Pointer;
-use crate::real::{self, call};
-use crate::shared::layout::State;
+use crate::shared_memory::layout::State;
 
 /// The flag that asks for zeros; the lowest six bits are the logarithm of the alignment.
 const ZERO: c_int = 0x40;
@@ -15,8 +15,8 @@ const ZERO: c_int = 0x40;
 fn plain(size: usize, flags: c_int) -> Pointer {
     let align = 1_usize << (flags & 0x3f);
     let block = match align {
-        ..=16 => real::malloc(size),
-        _ => real::memalign(align, size),
+        ..=16 => allocator::malloc(size),
+        _ => allocator::memalign(align, size),
     };
     if flags & ZERO != 0 && !block.is_null() {
         // SAFETY: the block has this many bytes.
@@ -41,7 +41,7 @@ pub extern "C" fn mallocx(size: usize, flags: c_int) -> Pointer {
 pub unsafe extern "C" fn rallocx(block: Pointer, size: usize, flags: c_int) -> Pointer {
     resized(block, size, || {
         call!(rallocx as fn(Pointer, usize, c_int) -> Pointer, block, size, flags;
-            else real::realloc(block, size))
+            else allocator::realloc(block, size))
     })
 }
 
@@ -51,7 +51,7 @@ pub unsafe extern "C" fn rallocx(block: Pointer, size: usize, flags: c_int) -> P
 pub unsafe extern "C" fn xallocx(block: Pointer, size: usize, extra: usize, flags: c_int) -> usize {
     let resize = || {
         call!(xallocx as fn(Pointer, usize, usize, c_int) -> usize, block, size, extra, flags;
-            else real::usable_size(block))
+            else allocator::usable_size(block))
     };
     let Some(call) = enter(State::Realloc) else {
         return resize();
@@ -67,12 +67,12 @@ pub unsafe extern "C" fn xallocx(block: Pointer, size: usize, extra: usize, flag
 /// The block is live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sallocx(block: Pointer, flags: c_int) -> usize {
-    let ask = || call!(sallocx as fn(Pointer, c_int) -> usize, block, flags; else real::usable_size(block));
+    let ask = || call!(sallocx as fn(Pointer, c_int) -> usize, block, flags; else allocator::usable_size(block));
     let Some(call) = enter(State::Query) else {
         return ask();
     };
     let usable = ask();
-    call.did(crate::shared::chunks::QUERY, block);
+    call.did(crate::shared_memory::chunks::QUERY, block);
     call.leave();
     usable
 }
@@ -82,7 +82,7 @@ pub unsafe extern "C" fn sallocx(block: Pointer, flags: c_int) -> usize {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dallocx(block: Pointer, flags: c_int) {
     ended(State::Free, block, || {
-        call!(dallocx as fn(Pointer, c_int), block, flags; else real::free(block));
+        call!(dallocx as fn(Pointer, c_int), block, flags; else allocator::free(block));
     });
 }
 
@@ -91,7 +91,7 @@ pub unsafe extern "C" fn dallocx(block: Pointer, flags: c_int) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdallocx(block: Pointer, size: usize, flags: c_int) {
     ended(State::SizedFree, block, || {
-        call!(sdallocx as fn(Pointer, usize, c_int), block, size, flags; else real::free(block));
+        call!(sdallocx as fn(Pointer, usize, c_int), block, size, flags; else allocator::free(block));
     });
 }
 
