@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use mallard_e2e::compiler::Source;
 use mallard_e2e::{Allocator, Library, Sandbox, scratch};
 use mallard_live::Error;
-use mallard_live::dead;
+use mallard_live::core_file;
 use mallard_live::image::Images;
 use mallard_live::memory::core;
 use mallard_live::request::{Consent, Request};
@@ -303,13 +303,13 @@ fn a_core_file_has_the_statistics_of_the_process() {
         let file = folder.path().join(format!("core.{}", watched.pid()));
         assert!(file.exists(), "{gcore:?}");
         let bytes = core::open(&file).expect("readable").expect("a core");
-        let dead = dead::read(&bytes, None).expect("it has a page");
+        let dead = core_file::read(&bytes, None).expect("it has a page");
         assert_eq!(
             (dead.pid, dead.name.as_str()),
             (watched.pid(), "watched-c-0")
         );
         expect_what_it_holds(&dead.snapshot, HELD);
-        let cut = dead::read(&bytes[..bytes.len() / 20], None).expect_err("cut short");
+        let cut = core_file::read(&bytes[..bytes.len() / 20], None).expect_err("cut short");
         assert!(cut.to_string().contains("cut short"), "{cut}");
         watched.end();
     }

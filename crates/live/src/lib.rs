@@ -5,7 +5,7 @@
 //!   which processes with `export_stats:true` have, or else from the process's memory, where the
 //!   root block of [`image`] leads.
 //! - [`memory`] is that of any process, running or dead: `mallard_profile` reads its records by it.
-//! - [`dead`] reads the page in a core file.
+//! - [`core_file`] reads the page in a core file.
 //! - [`page`] has the layout, which is a promise of the allocator (`upkeep::export::page` there);
 //!   [`snapshot`] is what a page says, with names.
 //! - [`metrics`] writes the figures for Prometheus.
@@ -14,8 +14,6 @@
 //! Nothing here stops a process, and nothing is written into its memory but a request that the
 //! caller has explicitly allowed ([`request::Consent`]).
 
-pub mod dead;
-pub mod image;
 pub mod memory;
 pub mod metrics;
 pub mod page;
@@ -27,6 +25,8 @@ pub mod source;
 /// The names of the metrics and their text: the allocator's own file.
 #[path = "../../mallard/src/stats/metrics/mod.rs"]
 pub mod text;
+
+pub use source::{core_file, image};
 
 use std::io;
 

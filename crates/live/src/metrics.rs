@@ -37,9 +37,9 @@ impl Figures for Words {
 /// The word of a page that says where the section is.
 fn place(section: Section) -> usize {
     match section {
-        Section::About | Section::Totals => page::TOTALS,
-        Section::Classes => page::CLASSES,
-        Section::Locks => page::LOCKS,
+        Section::About | Section::Totals => page::FIGURE_TOTALS,
+        Section::Classes => page::FIGURE_CLASSES,
+        Section::Locks => page::FIGURE_LOCKS,
     }
 }
 
@@ -222,7 +222,7 @@ mallard_process_resident_bytes{pid=\"2\"} 4096
         let rows = book
             .lines()
             .filter_map(|line| line.strip_prefix("| `mallard_"));
-        let mut told: Vec<&str> = rows.filter_map(|row| row.split('`').next()).collect();
+        let mut described: Vec<&str> = rows.filter_map(|row| row.split('`').next()).collect();
         let mut written = String::new();
         let snapshot = Snapshot::default();
         let process = Process {
@@ -238,9 +238,9 @@ mallard_process_resident_bytes{pid=\"2\"} 4096
         let mut names: Vec<&str> = names
             .chain(["export_processes", "export_look_seconds"])
             .collect();
-        told.sort_unstable();
+        described.sort_unstable();
         names.sort_unstable();
-        assert_eq!(told, names);
+        assert_eq!(described, names);
     }
 
     #[test]

@@ -15,21 +15,21 @@ pub const WORD_REQUEST: usize = 4;
 pub const WORD_DONE: usize = 5;
 pub const WORD_ANSWER: usize = 6;
 /// The first figure.
-pub const FIGURES: usize = 8;
+pub const FIGURES_AT_WORD: usize = 8;
 /// The most bytes of a page that are read.
 pub const BYTES_MAX: usize = 256 * 1024;
 /// Bytes of a word.
-pub const WORD: usize = 8;
+pub const WORD_BYTES: usize = 8;
 
 /// Figures about the page, counted from the first.
-pub const BEGAN: usize = 0;
-pub const PUBLISHED: usize = 1;
-pub const COUNT: usize = 2;
-pub const VERSION: usize = 3;
-pub const TOTALS: usize = 4;
-pub const CLASSES: usize = 5;
-pub const ARENAS: usize = 6;
-pub const LOCKS: usize = 7;
+pub const FIGURE_BEGAN: usize = 0;
+pub const FIGURE_PUBLISHED: usize = 1;
+pub const FIGURE_COUNT: usize = 2;
+pub const FIGURE_VERSION: usize = 3;
+pub const FIGURE_TOTALS: usize = 4;
+pub const FIGURE_CLASSES: usize = 5;
+pub const FIGURE_ARENAS: usize = 6;
+pub const FIGURE_LOCKS: usize = 7;
 
 /// A section: rows of words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub struct Words(pub Vec<u64>);
 
 impl Words {
     pub fn new(bytes: &[u8]) -> Words {
-        let words = bytes.chunks_exact(WORD);
+        let words = bytes.chunks_exact(WORD_BYTES);
         Words(
             words
                 .map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")))
@@ -78,7 +78,7 @@ impl Words {
     }
 
     fn figure(&self, at: usize) -> u64 {
-        self.get(FIGURES.saturating_add(at))
+        self.get(FIGURES_AT_WORD.saturating_add(at))
     }
 
     /// A figure about the page.
@@ -105,9 +105,9 @@ mod tests {
 
     #[test]
     fn words_beyond_a_page_are_zero_whatever_it_says() {
-        let mut words = Words(vec![0; FIGURES + 8]);
-        words.0[FIGURES + TOTALS] = u64::MAX;
-        let section = words.section(TOTALS);
+        let mut words = Words(vec![0; FIGURES_AT_WORD + 8]);
+        words.0[FIGURES_AT_WORD + FIGURE_TOTALS] = u64::MAX;
+        let section = words.section(FIGURE_TOTALS);
         assert_eq!(section.rows, 0xffff);
         assert_eq!(words.cell(section, 0xfffe, 0xfffe), 0);
         assert_eq!(words.cell(Section::of(8 << 32 | 56 << 16 | 1), 56, 0), 0);

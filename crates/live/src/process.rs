@@ -85,7 +85,7 @@ pub fn command_line(pid: u32) -> String {
 }
 
 /// Letters of a container's identifier that are shown, as `docker ps` does.
-const CONTAINER_LETTERS: usize = 12;
+const CONTAINER_CHARS: usize = 12;
 
 /// The container that the process runs in, as far as its control group tells: the beginning of its
 /// identifier, or its name.
@@ -113,7 +113,7 @@ fn container_of(part: &str) -> Option<String> {
     }
     let id = name.rsplit('-').next()?;
     let is_id = id.len() == 64 && id.bytes().all(|b| b.is_ascii_hexdigit());
-    is_id.then(|| id[..CONTAINER_LETTERS].to_owned())
+    is_id.then(|| id[..CONTAINER_CHARS].to_owned())
 }
 
 /// Whether the process belongs to the calling user, or that is root; `None` if it is gone.

@@ -6,9 +6,9 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use crate::image::Images;
 use crate::process::{self, About};
 use crate::snapshot::Snapshot;
+use crate::source::image::Images;
 use crate::source::{Reader, is_dead};
 use crate::{Error, Result};
 

@@ -171,13 +171,16 @@ pub struct Lock {
 impl Snapshot {
     /// Reads the words of a page, `now` nanoseconds of the monotonic clock.
     pub fn read(words: &Words, now: u64) -> Snapshot {
-        let (began, published) = (words.about(page::BEGAN), words.about(page::PUBLISHED));
-        let totals = words.section(page::TOTALS);
-        let version = words.about(page::VERSION);
+        let (began, published) = (
+            words.about(page::FIGURE_BEGAN),
+            words.about(page::FIGURE_PUBLISHED),
+        );
+        let totals = words.section(page::FIGURE_TOTALS);
+        let version = words.about(page::FIGURE_VERSION);
         Snapshot {
             uptime: Duration::from_nanos(published.saturating_sub(began)),
             age: Duration::from_nanos(now.saturating_sub(published)),
-            count: words.about(page::COUNT),
+            count: words.about(page::FIGURE_COUNT),
             version: [version >> 32, version >> 16 & 0xffff, version & 0xffff].map(|n| n as u32),
             totals: Totals::read(|at| words.cell(totals, at, 0)),
             classes: classes(words),
@@ -197,7 +200,7 @@ impl Snapshot {
 }
 
 fn classes(words: &Words) -> Vec<Class> {
-    let section = words.section(page::CLASSES);
+    let section = words.section(page::FIGURE_CLASSES);
     let read = |row| {
         let word = |word| words.cell(section, row, word);
         Class {
@@ -219,7 +222,7 @@ fn classes(words: &Words) -> Vec<Class> {
 }
 
 fn arenas(words: &Words) -> Vec<Arena> {
-    let section = words.section(page::ARENAS);
+    let section = words.section(page::FIGURE_ARENAS);
     let read = |row| {
         let word = |word| words.cell(section, row, word);
         Some(Arena {
@@ -237,7 +240,7 @@ fn arenas(words: &Words) -> Vec<Arena> {
 }
 
 fn locks(words: &Words) -> Vec<Lock> {
-    let section = words.section(page::LOCKS);
+    let section = words.section(page::FIGURE_LOCKS);
     let read = |(row, name)| Lock {
         name,
         taken: words.cell(section, row, 0),

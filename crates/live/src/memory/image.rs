@@ -1,14 +1,13 @@
 //! The headers of a program or library, in a process's memory or in its file: its build id, and
 //! where Mallard's root block is.
 
-use super::{Fields, HEADER_BYTES, Memory, PT_LOAD, PT_NOTE, SEGMENT_BYTES};
+use super::{Fields, HEADER_BYTES, Memory, PAGE_BYTES, PT_LOAD, PT_NOTE, SEGMENT_BYTES};
 
 const SEGMENTS_MAX: usize = 64;
 /// Bytes of notes that are looked at.
 const NOTES_BYTES_MAX: u64 = 64 << 10;
 const NT_GNU_BUILD_ID: u32 = 3;
 const NT_MALLARD_ROOT: u32 = 1;
-const PAGE_BYTES: u64 = 4096;
 
 /// What the notes of an image say.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -113,17 +112,17 @@ impl<'a> Iterator for Notes<'a> {
     type Item = (Note<'a>, usize);
 
     fn next(&mut self) -> Option<Self::Item> {
-        const HEAD: usize = 12;
+        const HEAD_BYTES: usize = 12;
         let rest = self.bytes.get(self.at..)?;
-        if rest.len() < HEAD {
+        if rest.len() < HEAD_BYTES {
             return None;
         }
         let head = Fields(rest);
         let (owner, text) = (head.u32(0) as usize, head.u32(4) as usize);
-        let from = HEAD.checked_add(owner.checked_next_multiple_of(4)?)?;
+        let from = HEAD_BYTES.checked_add(owner.checked_next_multiple_of(4)?)?;
         let end = from.checked_add(text)?;
         let note = Note {
-            owner: rest.get(HEAD..HEAD.checked_add(owner)?)?,
+            owner: rest.get(HEAD_BYTES..HEAD_BYTES.checked_add(owner)?)?,
             kind: head.u32(8),
             text: rest.get(from..end)?,
         };

@@ -10,6 +10,8 @@ pub mod process;
 
 /// What Linux puts behind the path of a file that has no name any more.
 pub const DELETED: &str = " (deleted)";
+/// Bytes of a page.
+pub const PAGE_BYTES: u64 = 4096;
 /// Bytes of the header of an ELF file and of one of a segment.
 const HEADER_BYTES: usize = 64;
 const SEGMENT_BYTES: usize = 56;

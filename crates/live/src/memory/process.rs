@@ -10,7 +10,7 @@ use crate::process;
 /// Pieces that the system takes in one call.
 const PIECES_MAX: usize = 512;
 /// Lists of records of more bytes than this are taken for damaged.
-const MOST_BYTES: u64 = 16 << 30;
+const COPIED_BYTES_MAX: u64 = 16 << 30;
 
 /// How memory is read.
 #[derive(Debug)]
@@ -113,7 +113,7 @@ impl Memory for ProcessMemory {
     }
 
     fn most_bytes(&self) -> u64 {
-        MOST_BYTES
+        COPIED_BYTES_MAX
     }
 
     fn is_running(&self) -> bool {

@@ -2,17 +2,17 @@
 
 use std::path::Path;
 
+use super::{ROOT_MAGIC, ROOT_PAGE_AT_BYTE};
 use crate::memory::Memory;
 use crate::memory::core::Core;
 use crate::memory::image;
-use crate::page::{self, FIGURES, WORD, Words};
+use crate::page::{self, FIGURES_AT_WORD, WORD_BYTES, Words};
 use crate::snapshot::Snapshot;
-use crate::source::{ROOT_MAGIC, ROOT_PAGE};
 use crate::{Error, Result};
 
 /// A process that has ended.
 #[derive(Debug)]
-pub struct Dead {
+pub struct Process {
     /// 0 if the file has no number.
     pub pid: u32,
     pub name: String,
@@ -23,12 +23,12 @@ pub struct Dead {
 ///
 /// # Errors
 /// The file is no core, lacks the page, or the process had none.
-pub fn read(bytes: &[u8], root: Option<&Path>) -> Result<Dead> {
+pub fn read(bytes: &[u8], root: Option<&Path>) -> Result<Process> {
     let mut core = Core::parse(bytes)?;
     core.open_files(root);
     let pid = core.pid.unwrap_or(0);
     match snapshot(&core, pid) {
-        Ok(snapshot) => Ok(Dead {
+        Ok(snapshot) => Ok(Process {
             pid,
             name: core.name.clone(),
             snapshot,
@@ -50,22 +50,22 @@ fn snapshot(core: &Core<'_>, pid: u32) -> Result<Snapshot> {
     // There may be several copies of Mallard; one of them served the program.
     let page = roots.iter().find_map(|&root| page_of(core, root));
     let words = words(core, page.ok_or(Error::NoPage(pid))?, pid)?;
-    Ok(Snapshot::read(&words, words.about(page::PUBLISHED)))
+    Ok(Snapshot::read(&words, words.about(page::FIGURE_PUBLISHED)))
 }
 
 /// The page that a root block leads to.
 fn page_of(core: &Core<'_>, root: u64) -> Option<u64> {
     let word = |at| {
-        let mut word = [0; WORD];
+        let mut word = [0; WORD_BYTES];
         core.copy(at, &mut word).ok()?;
         Some(u64::from_le_bytes(word))
     };
-    let page = word(root.wrapping_add(ROOT_PAGE))?;
+    let page = word(root.wrapping_add(ROOT_PAGE_AT_BYTE))?;
     (word(root)? == ROOT_MAGIC && page != 0).then_some(page)
 }
 
 fn words(core: &Core<'_>, at: u64, pid: u32) -> Result<Words> {
-    let mut head = [0; FIGURES * WORD];
+    let mut head = [0; FIGURES_AT_WORD * WORD_BYTES];
     core.copy(at, &mut head).map_err(|_| Error::NoPage(pid))?;
     let head = Words::new(&head);
     if head.get(page::WORD_MAGIC) != page::MAGIC {
@@ -78,7 +78,7 @@ fn words(core: &Core<'_>, at: u64, pid: u32) -> Result<Words> {
             known: page::LAYOUT,
         });
     }
-    if !(FIGURES * WORD..=page::BYTES_MAX).contains(&head.bytes()) {
+    if !(FIGURES_AT_WORD * WORD_BYTES..=page::BYTES_MAX).contains(&head.bytes()) {
         return Err(Error::Damaged(pid));
     }
     let mut copy = vec![0; head.bytes()];

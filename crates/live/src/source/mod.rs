@@ -1,5 +1,8 @@
 //! Finds the page of a process and reads it.
 
+pub mod core_file;
+pub mod image;
+
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -7,21 +10,21 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
-use crate::image::Images;
 use crate::memory::process::read as read_memory;
-use crate::page::{self, FIGURES, WORD, Words};
+use crate::page::{self, FIGURES_AT_WORD, WORD_BYTES, Words};
 use crate::process::{self, About};
 use crate::snapshot::Snapshot;
 use crate::{Error, Result};
+use image::Images;
 
 /// What the descriptor of a page's memory leads to.
-const NAME: &str = "/memfd:mallard-stats (deleted)";
+const LINK_TARGET: &str = "/memfd:mallard-stats (deleted)";
 /// Such descriptors have no lower numbers.
-const LEAST_DESCRIPTOR: u32 = 100;
+const DESCRIPTOR_MIN: u32 = 100;
 /// `MALLARD` and a zero, as a little-endian number: how a root block begins.
-pub(crate) const ROOT_MAGIC: u64 = u64::from_le_bytes(*b"MALLARD\0");
+pub const ROOT_MAGIC: u64 = u64::from_le_bytes(*b"MALLARD\0");
 /// Where the root has the page's address, in every layout.
-pub(crate) const ROOT_PAGE: u64 = 120;
+pub(crate) const ROOT_PAGE_AT_BYTE: u64 = 120;
 /// Attempts at a page that is being written, and the pause between two. A write takes a
 /// microsecond.
 const ATTEMPTS_MAX: u32 = 200;
@@ -65,11 +68,12 @@ impl Reader {
             return Err(Error::NoMallard(pid));
         };
         let word = |at| {
-            let mut word = [0; WORD];
+            let mut word = [0; WORD_BYTES];
             read_memory(pid, at, &mut word).map(|()| u64::from_le_bytes(word))
         };
         let magic = word(root).map_err(|error| Error::of(pid, error))?;
-        let at = word(root.wrapping_add(ROOT_PAGE)).map_err(|error| Error::of(pid, error))?;
+        let at =
+            word(root.wrapping_add(ROOT_PAGE_AT_BYTE)).map_err(|error| Error::of(pid, error))?;
         if magic != ROOT_MAGIC || at == 0 {
             return Err(Error::NoPage(pid));
         }
@@ -94,7 +98,7 @@ impl Reader {
     pub(crate) fn words(&self) -> Result<Words> {
         let head = self.head()?;
         let bytes = head.bytes();
-        if !(FIGURES * WORD..=page::BYTES_MAX).contains(&bytes) {
+        if !(FIGURES_AT_WORD * WORD_BYTES..=page::BYTES_MAX).contains(&bytes) {
             return Err(Error::Damaged(self.pid));
         }
         let mut copy = vec![0; bytes];
@@ -122,7 +126,7 @@ impl Reader {
                 return Err(Error::NoPage(self.pid));
             }
         }
-        let mut copy = [0; FIGURES * WORD];
+        let mut copy = [0; FIGURES_AT_WORD * WORD_BYTES];
         self.at(0, &mut copy)?;
         let head = Words::new(&copy);
         if head.get(page::WORD_MAGIC) != page::MAGIC {
@@ -140,8 +144,8 @@ impl Reader {
 
     /// A word of the page.
     pub(crate) fn word(&self, which: usize) -> Result<u64> {
-        let mut word = [0; WORD];
-        self.at(which * WORD, &mut word)?;
+        let mut word = [0; WORD_BYTES];
+        self.at(which * WORD_BYTES, &mut word)?;
         Ok(u64::from_le_bytes(word))
     }
 
@@ -169,12 +173,12 @@ impl Reader {
         // An open file of the memory stays with the program that has it now: after `exec`, both the
         // look and the write fail.
         let file = OpenOptions::new().read(true).write(true).open(path)?;
-        let mut magic = [0; WORD];
+        let mut magic = [0; WORD_BYTES];
         file.read_exact_at(&mut magic, at)?;
         if u64::from_le_bytes(magic) != page::MAGIC {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }
-        file.write_all_at(&word.to_le_bytes(), at + (which * WORD) as u64)
+        file.write_all_at(&word.to_le_bytes(), at + (which * WORD_BYTES) as u64)
     }
 }
 
@@ -194,14 +198,14 @@ fn shared(pid: u32) -> Result<Option<Source>> {
             .file_name()
             .to_str()
             .and_then(|name| name.parse().ok());
-        let is_page = number.is_some_and(|number: u32| number >= LEAST_DESCRIPTOR)
-            && fs::read_link(entry.path()).is_ok_and(|target| target.as_os_str() == NAME);
+        let is_page = number.is_some_and(|number: u32| number >= DESCRIPTOR_MIN)
+            && fs::read_link(entry.path()).is_ok_and(|target| target.as_os_str() == LINK_TARGET);
         let Some(file) = is_page.then(|| File::open(entry.path()).ok()).flatten() else {
             continue;
         };
-        let mut word = [0; WORD];
+        let mut word = [0; WORD_BYTES];
         let owner = file
-            .read_exact_at(&mut word, (page::WORD_PID * WORD) as u64)
+            .read_exact_at(&mut word, (page::WORD_PID * WORD_BYTES) as u64)
             .map(|()| u64::from_le_bytes(word));
         // A child may have its parent's for a moment.
         if owner.ok().map(|owner| owner as u32) == process::number_inside(pid) {

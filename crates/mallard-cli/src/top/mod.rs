@@ -52,7 +52,7 @@ fn dead(file: &Path, json: bool) -> Result<ExitCode> {
     let Some(bytes) = bytes else {
         bail!("{shown} is no core file");
     };
-    let dead = mallard_live::dead::read(&bytes, None).with_context(|| shown)?;
+    let dead = mallard_live::core_file::read(&bytes, None).with_context(|| shown)?;
     let row = Row {
         about: About {
             identity: Identity {

@@ -18,14 +18,14 @@ use gimli::{AbbreviationsCacheStrategy, Dwarf, DwarfPackage, EndianSlice, Sectio
 use object::Object;
 
 use super::Names;
-use super::demangle::demangled;
-use super::file::{Arena, File, NEEDED, Slice, hexadecimal};
+use super::demangling::demangled;
+use super::file::{Arena, File, NEEDED_SECTIONS, Slice, hexadecimal};
 use crate::model::{Frame, Texts};
 
 /// Fewer addresses than this are not worth a thread.
-const LEAST_PER_THREAD: usize = 500;
+const THREAD_ADDRESSES_MIN: usize = 500;
 /// Every thread reads the heads of all units, which takes a fifth of the size of DWARF.
-const MOST_THREADS: usize = 2;
+const THREADS_MAX: usize = 2;
 
 /// Fills in the frames of the addresses that the file's debug information covers. `program` is the
 /// path of the file that ran, beside which a `.dwp` may lie.
@@ -43,7 +43,7 @@ pub fn look_up(
     };
     file.forget_pages();
     let cpus = thread::available_parallelism().map_or(1, usize::from);
-    let threads = (probes.len() / LEAST_PER_THREAD).clamp(1, cpus.min(MOST_THREADS));
+    let threads = (probes.len() / THREAD_ADDRESSES_MIN).clamp(1, cpus.min(THREADS_MAX));
     let length = probes.len().div_ceil(threads).max(1);
     let found: Vec<Result<Names, gimli::Error>> = thread::scope(|scope| {
         let ranges = probes.chunks(length);
@@ -112,7 +112,7 @@ struct Sections<'a> {
 impl<'a> Sections<'a> {
     fn of(file: &File<'a>) -> Result<Sections<'a>, gimli::Error> {
         let mut bytes = HashMap::new();
-        for id in NEEDED {
+        for id in NEEDED_SECTIONS {
             bytes.insert(id, file.dwarf_section(Some(id.name()))?);
         }
         Ok(Sections {

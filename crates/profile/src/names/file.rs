@@ -15,7 +15,7 @@ use object::{Object, ObjectSection};
 pub type Slice<'a> = EndianSlice<'a, RunTimeEndian>;
 
 /// A packed section may grow only so far.
-const SECTION_BYTES: u64 = 8 << 30;
+const SECTION_BYTES_MAX: u64 = 8 << 30;
 
 #[derive(Default)]
 pub struct Arena {
@@ -99,7 +99,7 @@ impl<'a> File<'a> {
 
     fn section(&self, name: &str) -> Option<&'a [u8]> {
         let data = self.elf.section_by_name(name)?.compressed_data().ok()?;
-        if data.uncompressed_size > SECTION_BYTES {
+        if data.uncompressed_size > SECTION_BYTES_MAX {
             return None;
         }
         match data.decompress().ok()? {
@@ -127,7 +127,7 @@ impl<'a> File<'a> {
 
 /// The sections that functions, inlined functions and lines are read from. The others, of variables
 /// and types, are as large again.
-pub const NEEDED: [SectionId; 10] = [
+pub const NEEDED_SECTIONS: [SectionId; 10] = [
     SectionId::DebugAbbrev,
     SectionId::DebugAddr,
     SectionId::DebugAranges,

@@ -10,9 +10,9 @@
 //! 3. [`dwarf`] looks them up in the order of addresses, [`symbols`] has the rest.
 //!
 //! Memory without a file may be code of a JIT compiler ([`jit`]), `[vdso]` is the kernel's
-//! ([`vdso`]). [`demangle`] makes names readable. What lacked names, and why, is in [`Outcome`].
+//! ([`vdso`]). [`demangling`] makes names readable. What lacked names, and why, is in [`Outcome`].
 
-mod demangle;
+mod demangling;
 mod dwarf;
 mod file;
 mod jit;
@@ -30,7 +30,7 @@ use crate::model::{Frame, Mapping, Profile, Sample, Texts};
 use file::{Arena, File};
 use search::Search;
 
-pub use demangle::demangled;
+pub use demangling::demangled;
 pub use file::build_id_of;
 
 /// Where to look for files.

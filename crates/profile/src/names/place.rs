@@ -1,16 +1,16 @@
 //! Where an address of a process lies in the file's own addresses, which debug information and
 //! symbol tables use.
+//!
+//! Segments are mapped by whole pages. Files are linked for pages of up to 64 KiB; the smallest
+//! size is what every mapping is aligned to.
 
+use mallard_live::memory::PAGE_BYTES;
 use object::elf::PF_X;
 use object::{Object, ObjectSegment, SegmentFlags};
 
 use super::Address;
 use super::file::File;
 use crate::model::Mapping;
-
-/// Segments are mapped by whole pages. Files are linked for pages of up to 64 KiB; the smallest
-/// size is what every mapping is aligned to.
-const PAGE_BYTES: u64 = 4096;
 
 pub struct Places {
     /// Those with code first.

@@ -6,7 +6,7 @@ use object::elf::SHF_EXECINSTR;
 use object::{Object, ObjectSection, ObjectSymbol, SectionFlags, SectionIndex, SymbolKind};
 
 use super::Names;
-use super::demangle::demangled;
+use super::demangling::demangled;
 use super::file::File;
 use crate::model::{Frame, Texts};
 

@@ -9,7 +9,7 @@ use crate::model::Mapping;
 use crate::read::maps;
 
 /// The vdso is a few pages.
-const MOST_BYTES: u64 = 1 << 20;
+const VDSO_BYTES_MAX: u64 = 1 << 20;
 
 /// The vdso of this process, if the profile's can be the same one: by build id if the profile has
 /// it, else by size.
@@ -18,7 +18,7 @@ pub fn image(profile: &Mapping) -> Option<Vec<u8>> {
     let mappings = maps::executable(&text).ok()?;
     let own = mappings.iter().find(|mapping| &*mapping.path == "[vdso]")?;
     let size = own.limit - own.start;
-    if size > MOST_BYTES {
+    if size > VDSO_BYTES_MAX {
         return None;
     }
     let mut image = vec![0; usize::try_from(size).ok()?];

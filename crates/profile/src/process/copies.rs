@@ -26,7 +26,7 @@ pub struct Copies {
 const ATTEMPTS_MAX: u32 = 8;
 const FIRST_PAUSE: Duration = Duration::from_micros(100);
 /// Records that are copied between two looks at their versions.
-const RECORDS_AT_ONCE: usize = 256;
+const BATCH_RECORDS: usize = 256;
 
 /// Copies records as they were at one moment each. A record that changes at each attempt, or whose
 /// owner stopped in the middle of a change, is copied as it is, and counted.
@@ -42,7 +42,7 @@ pub fn stable(memory: &dyn Memory, records: &[Versioned]) -> Result<Copies, Faul
     let mut pause = FIRST_PAUSE;
     for attempt in 0..ATTEMPTS_MAX {
         let mut changed = Vec::new();
-        for part in pending.chunks(RECORDS_AT_ONCE) {
+        for part in pending.chunks(BATCH_RECORDS) {
             let before = versions(memory, records, part)?;
             for &i in part {
                 copies.records[i].resize(records[i].bytes, 0);

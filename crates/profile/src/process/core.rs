@@ -6,7 +6,7 @@ use std::time::Duration;
 use mallard_live::memory::core::{self, Core};
 
 use super::records::Thread;
-use super::{Error, Reading, assemble, notes, root_of, since_1970, survey};
+use super::{Error, Reading, assembly, notes, root_of, since_1970, survey};
 use crate::model::Allocated;
 
 /// Reads the profile of a file, if it is a core file, packed by gzip or zstd or not.
@@ -53,7 +53,7 @@ pub fn read(bytes: &[u8], root: Option<&Path>) -> Result<Reading, Error> {
         let age = Duration::ZERO;
         Allocated { bytes, age }.to_string()
     });
-    let profile = assemble::profile(&root, &records, counted, code, &|thread| {
+    let profile = assembly::profile(&root, &records, counted, code, &|thread| {
         let Thread { number, tid, .. } = thread;
         format!("thread {number} (tid {tid})").into()
     });

@@ -14,7 +14,7 @@ use mallard_live::memory::process::ProcessMemory;
 use mallard_live::process::now_ns;
 
 use super::records::{Root, Thread};
-use super::{Error, Reading, assemble, notes, root_of, since_1970, survey};
+use super::{Error, Reading, assembly, notes, root_of, since_1970, survey};
 use crate::model::{Allocated, Mapping, Text};
 use crate::read::maps;
 
@@ -103,7 +103,7 @@ impl Process {
                 None => format!("thread {number} (ended)").into(),
             }
         };
-        let mut profile = assemble::profile(&root, &records, counted, code, &thread);
+        let mut profile = assembly::profile(&root, &records, counted, code, &thread);
         profile.time_nanos = since_1970(SystemTime::now());
         Ok(Reading {
             profile,
@@ -170,21 +170,21 @@ impl Threads<'_> {
             began.map_or(u64::MAX, |began| began.saturating_sub(self.slept_ns))
         });
         // The time of a sample may be a coarse one.
-        born_ns.saturating_add(COARSE_NS) < began
+        born_ns.saturating_add(CLOCK_ERROR_NS) < began
     }
 }
 
 const NS_PER_S: u64 = 1_000_000_000;
 /// How far the times of samples and of threads may be behind.
-const COARSE_NS: u64 = 30_000_000;
+const CLOCK_ERROR_NS: u64 = 30_000_000;
 
 /// When a thread began, from its `stat`: nanoseconds since the system started.
 fn began_ns(stat: &str) -> Option<u64> {
     /// The field after the name, which may have spaces; and the system's ticks for user space.
-    const FIELD: usize = 19;
+    const BEGAN_FIELD: usize = 19;
     const TICKS_PER_S: u64 = 100;
     let (_, behind) = stat.rsplit_once(") ")?;
-    let ticks: u64 = behind.split(' ').nth(FIELD)?.parse().ok()?;
+    let ticks: u64 = behind.split(' ').nth(BEGAN_FIELD)?.parse().ok()?;
     Some(ticks.saturating_mul(NS_PER_S / TICKS_PER_S))
 }
 

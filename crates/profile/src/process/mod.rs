@@ -4,14 +4,14 @@
 //! - `mallard_live::memory` is what is read, by address, from a process ([`live`]) or a core file
 //!   ([`core`]). It also finds the build ids of programs and libraries, and the note that leads to
 //!   Mallard's root block.
-//! - [`records`] follows the lists that begin there, by [`copies`]; [`assemble`] makes a profile of
+//! - [`records`] follows the lists that begin there, by [`copies`]; [`assembly`] makes a profile of
 //!   them.
 //!
 //! A running process changes its records meanwhile. Each is copied as it was at one moment; those
 //! for which that failed are counted. The process may be a hostile one, and a core any file:
 //! reading takes bounded memory.
 
-mod assemble;
+mod assembly;
 mod copies;
 pub mod core;
 pub mod live;

@@ -2,19 +2,18 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use mallard_live::memory::{Fields, Memory, Piece};
+use mallard_live::memory::{Fields, Memory, PAGE_BYTES, Piece};
 use mallard_live::page::{self, Words};
+use mallard_live::source::ROOT_MAGIC;
 
 use super::Error;
 use super::copies::{Versioned, stable};
 
-/// `MALLARD` and a zero, as a little-endian number.
-const MAGIC: u64 = u64::from_le_bytes(*b"MALLARD\0");
 /// The layout that is read.
 pub const LAYOUT: u32 = 4;
 const ROOT_BYTES: usize = 128;
 /// Records begin at multiples of this.
-const GRAIN: u64 = 32;
+const GRAIN_BYTES: u64 = 32;
 /// Frames of the deepest stack, and regions of the largest slab.
 const FRAMES_MAX: u32 = 4096;
 const REGIONS_MAX: u32 = 4096;
@@ -104,7 +103,7 @@ impl Root {
         if root.u64(0) == 0 {
             return Ok(None);
         }
-        if root.u64(0) != MAGIC {
+        if root.u64(0) != ROOT_MAGIC {
             return Err(Error::damaged("the root block has no mark"));
         }
         if root.u32(8) != LAYOUT {
@@ -136,20 +135,24 @@ impl Root {
     /// and that time (nanoseconds of the monotonic clock); none without a page, or with one of
     /// another layout.
     pub fn allocated(&self, memory: &dyn Memory) -> Option<(u64, u64)> {
-        const HEAD: usize = page::FIGURES + page::TOTALS + 1;
-        let mut head = [0; HEAD * page::WORD];
+        const HEAD_WORDS: usize = page::FIGURES_AT_WORD + page::FIGURE_TOTALS + 1;
+        let mut head = [0; HEAD_WORDS * page::WORD_BYTES];
         (self.page != 0).then(|| memory.copy(self.page, &mut head).ok())??;
         let head = Words::new(&head);
         if head.get(page::WORD_MAGIC) != page::MAGIC || head.layout() != page::LAYOUT {
             return None;
         }
         // The first total.
-        let words = (page::FIGURES + head.section(page::TOTALS).first) * page::WORD;
-        let mut allocated = [0; page::WORD];
+        let words =
+            (page::FIGURES_AT_WORD + head.section(page::FIGURE_TOTALS).first) * page::WORD_BYTES;
+        let mut allocated = [0; page::WORD_BYTES];
         memory
             .copy(self.page.wrapping_add(words as u64), &mut allocated)
             .ok()?;
-        Some((u64::from_le_bytes(allocated), head.about(page::PUBLISHED)))
+        Some((
+            u64::from_le_bytes(allocated),
+            head.about(page::FIGURE_PUBLISHED),
+        ))
     }
 
     /// Reads the sites alone.
@@ -369,9 +372,6 @@ impl<'a> Pages<'a> {
     }
 }
 
-/// Bytes of a page.
-const PAGE_BYTES: u64 = 4096;
-
 /// A sampled block in a slab.
 struct Pin {
     key: Key,
@@ -411,9 +411,9 @@ impl Bitmap {
     /// The free bytes in pages that hold blocks, for each block.
     fn pinned_by_each(&self) -> f64 {
         // No slab is larger; a record that says so is damaged.
-        const MOST_BYTES: u64 = 1 << 21;
+        const SLAB_BYTES_MAX: u64 = 1 << 21;
         let bytes = u64::from(self.regions).saturating_mul(self.size);
-        if self.size == 0 || bytes > MOST_BYTES {
+        if self.size == 0 || bytes > SLAB_BYTES_MAX {
             return 0.0;
         }
         let used = (0..self.regions)
@@ -448,7 +448,7 @@ impl List {
 
     /// Checks the address of the next record.
     fn enter(&mut self, at: u64) -> Result<u64, Error> {
-        if !at.is_multiple_of(GRAIN) || !self.seen.insert(at) {
+        if !at.is_multiple_of(GRAIN_BYTES) || !self.seen.insert(at) {
             return Err(Error::damaged("a list of records leads nowhere"));
         }
         Ok(at)

@@ -27,8 +27,8 @@ pub fn all(text: &str) -> Result<Vec<(Mapping, bool)>, (usize, String)> {
             continue;
         }
         let parsed = parse(line, &mut texts);
-        let told = || (place, format!("no line of /proc/PID/maps: {}", shown(line)));
-        mappings.push(parsed.ok_or_else(told)?);
+        let error = || (place, format!("no line of /proc/PID/maps: {}", shown(line)));
+        mappings.push(parsed.ok_or_else(error)?);
     }
     Ok(mappings)
 }
@@ -94,12 +94,12 @@ mod tests {
 7100-7200 rwxp 00000000 00:00 0 \n\
 7200-7300 r-xp 00000000 00:00 0                          [vdso]\n";
         let mappings = executable(text).unwrap();
-        let told: Vec<(u64, u64, &str, bool)> = mappings
+        let read: Vec<(u64, u64, &str, bool)> = mappings
             .iter()
             .map(|m| (m.start, m.file_offset, &*m.path, m.deleted))
             .collect();
         assert_eq!(
-            told,
+            read,
             [
                 (0x55e0, 0x1000, "/opt/my app/server", false),
                 (0x7000, 0x2000, "/tmp/lib x.so", true),

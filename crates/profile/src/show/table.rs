@@ -24,10 +24,11 @@ pub struct Layout {
 }
 
 /// Sites are readable from here on, so a narrower screen gets longer lines.
-const NARROWEST_SITE: usize = 24;
+const SITE_COLUMNS_MIN: usize = 24;
 /// A line names so many callers on a screen.
-const CALLERS: usize = 3;
-const MODULES: usize = 4;
+const CALLERS_MAX: usize = 3;
+/// So many modules without names are listed.
+const LACKS_MAX: usize = 4;
 
 /// The whole answer, with its head and its notes.
 ///
@@ -40,14 +41,14 @@ pub fn table(page: &Page<'_>, layout: Layout) -> Result<String, Absent> {
     for note in page.notes {
         text.push_str(&format!("note: {}\n", printable(note)));
     }
-    for lack in page.names.lacks.iter().take(MODULES) {
+    for lack in page.names.lacks.iter().take(LACKS_MAX) {
         text.push_str(&format!("note: {lack}\n"));
     }
     if let Some(more) = page
         .names
         .lacks
         .len()
-        .checked_sub(MODULES)
+        .checked_sub(LACKS_MAX)
         .filter(|&n| n > 0)
     {
         text.push_str(&format!(
@@ -132,15 +133,15 @@ impl<'p> Columns<'p> {
             View::Waste | View::Frag => &[View::Live],
         };
         // The peak is known by stack alone, so rows by size or thread have none of it.
-        let is_told = |view: &View| {
-            let told = |row: &Row| row.of_view(*view, profile).is_some_and(|sum| sum != 0);
-            rows.iter().any(told)
+        let is_known = |view: &View| {
+            let has = |row: &Row| row.of_view(*view, profile).is_some_and(|sum| sum != 0);
+            rows.iter().any(has)
         };
         Columns {
             view,
             profile,
             figures,
-            beside: wanted.iter().copied().filter(is_told).collect(),
+            beside: wanted.iter().copied().filter(is_known).collect(),
         }
     }
 
@@ -261,12 +262,12 @@ fn sampling(profile: &Profile, summary: &Summary) -> Option<String> {
 fn named_share(summary: &Summary) -> Option<String> {
     let named = summary.named? * 100.0;
     // No rounding may hide that some names are missing.
-    let told = if named == 100.0 {
+    let shown = if named == 100.0 {
         named
     } else {
         named.min(99.9)
     };
-    let text = format!("{told:.1}");
+    let text = format!("{shown:.1}");
     Some(format!("names: {} %", text.trim_end_matches(".0")))
 }
 
@@ -300,6 +301,37 @@ fn compared(page: &Page<'_>, before: Named<'_>) -> Result<Sheet, Absent> {
         }
         cells
     };
+    Ok(Sheet {
+        name: match page.apart {
+            Some(_) => page.subject.name.to_owned(),
+            None => format!("{} → {}", before.name, page.subject.name),
+        },
+        facts: growth_facts(page, (old, of_old), (new, of_new), shown),
+        columns,
+        lines: changes
+            .into_iter()
+            .map(|change| Line {
+                cells: cells(&change),
+                tone: if change.growth() > 0 {
+                    Tone::Grown
+                } else {
+                    Tone::Shrunk
+                },
+                key: change.key,
+                origin: change.heaviest,
+            })
+            .collect(),
+        by: page.by,
+    })
+}
+
+/// The totals of two profiles, their growth, and how many of the later one's names are known.
+fn growth_facts(
+    page: &Page<'_>,
+    (old, of_old): (&Profile, Figures),
+    (new, of_new): (&Profile, Figures),
+    shown: impl Fn(f64) -> String + Copy,
+) -> Vec<String> {
     let (total_before, total_after) = diff::totals((old, of_old), (new, of_new));
     let (sum_old, sum_new) = (
         Summary::of(old, page.view, of_old),
@@ -320,28 +352,7 @@ fn compared(page: &Page<'_>, before: Named<'_>) -> Result<Sheet, Absent> {
         facts[1] = format!("{} in {} ({rate}/s)", facts[1], seconds(apart));
     }
     facts.extend(named_share(&sum_new));
-    Ok(Sheet {
-        name: match page.apart {
-            Some(_) => page.subject.name.to_owned(),
-            None => format!("{} → {}", before.name, page.subject.name),
-        },
-        facts,
-        columns,
-        lines: changes
-            .into_iter()
-            .map(|change| Line {
-                cells: cells(&change),
-                tone: if change.growth() > 0 {
-                    Tone::Grown
-                } else {
-                    Tone::Shrunk
-                },
-                key: change.key,
-                origin: change.heaviest,
-            })
-            .collect(),
-        by: page.by,
-    })
+    facts
 }
 
 /// A time between two profiles: `30 s`.
@@ -362,7 +373,7 @@ impl Sheet {
         let indent = widths.iter().map(|width| width + 2).sum::<usize>();
         let room = layout
             .width
-            .map(|width| width.saturating_sub(indent).max(NARROWEST_SITE));
+            .map(|width| width.saturating_sub(indent).max(SITE_COLUMNS_MIN));
         let mut text = String::new();
         let heads: Vec<&str> = self.columns.iter().map(String::as_str).collect();
         let heads = aligned(&heads, &widths);
@@ -428,7 +439,7 @@ impl Sheet {
             None => format!("{name}  {place}"),
             Some(room) => {
                 let gap = 2 + place.width();
-                let fits = !place.is_empty() && gap + NARROWEST_SITE <= room;
+                let fits = !place.is_empty() && gap + SITE_COLUMNS_MIN <= room;
                 let for_name = if fits { room - gap } else { room };
                 let name = clipped(&name, for_name);
                 if fits {
@@ -445,14 +456,14 @@ impl Sheet {
     fn callers(&self, origin: &Origin, room: Option<usize>) -> Vec<String> {
         let is_site = matches!(self.by, By::Function | By::Line);
         let site = origin.site.iter().filter(|_| !is_site);
-        let told = site.chain(&origin.callers).map(|place| {
+        let names = site.chain(&origin.callers).map(|place| {
             let inlined = if place.inlined { " (inlined)" } else { "" };
             printable(&format!("↳ {}{inlined}", short(&place.function)))
         });
         match room {
-            None => told.collect(),
+            None => names.collect(),
             Some(room) => {
-                let line = told.take(CALLERS).collect::<Vec<_>>().join("  ");
+                let line = names.take(CALLERS_MAX).collect::<Vec<_>>().join("  ");
                 if line.is_empty() {
                     Vec::new()
                 } else {

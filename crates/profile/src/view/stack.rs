@@ -232,7 +232,7 @@ mod tests {
         (profile, all)
     }
 
-    fn told(locations: &[&[&str]]) -> (String, Vec<String>) {
+    fn site_and_callers(locations: &[&[&str]]) -> (String, Vec<String>) {
         let (profile, all) = stack(locations);
         let steps = Stacks::new(&profile).steps(&all);
         let callers = steps
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn the_site_is_the_first_frame_of_the_program() {
-        let (site, callers) = told(&[
+        let (site, callers) = site_and_callers(&[
             &["prof_backtrace"],
             &["malloc"],
             &["operator new"],
@@ -270,12 +270,12 @@ mod tests {
     #[test]
     fn a_stack_of_wrappers_alone_has_the_innermost_as_its_site() {
         assert_eq!(
-            told(&[&["malloc"], &["std::vector<int>::resize"], &["_start"]]).0,
+            site_and_callers(&[&["malloc"], &["std::vector<int>::resize"], &["_start"]]).0,
             "std::vector<int>::resize"
         );
-        assert_eq!(told(&[&["malloc"], &["_start"]]).0, "_start");
-        assert_eq!(told(&[&["malloc"]]).0, "malloc");
-        assert_eq!(told(&[]).0, "");
+        assert_eq!(site_and_callers(&[&["malloc"], &["_start"]]).0, "_start");
+        assert_eq!(site_and_callers(&[&["malloc"]]).0, "malloc");
+        assert_eq!(site_and_callers(&[]).0, "");
     }
 
     #[test]

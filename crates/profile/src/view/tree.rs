@@ -6,7 +6,7 @@ use super::stack::Stacks;
 use crate::model::{Profile, Text};
 
 /// Nodes with less than this share of each total are left out; a picture cannot show them.
-const LEAST_SHARE: f64 = 1.0 / 20_000.0;
+const NODE_SHARE_MIN: f64 = 1.0 / 20_000.0;
 
 #[derive(Debug, Clone, Default)]
 pub struct Tree {
@@ -98,7 +98,7 @@ impl Tree {
         let mut places: Vec<Option<u32>> = vec![Some(0)];
         for node in &self.nodes[1..] {
             let seen = node.totals.iter().zip(all).any(|(total, all)| {
-                total.unsigned_abs() as f64 > all.unsigned_abs() as f64 * LEAST_SHARE
+                total.unsigned_abs() as f64 > all.unsigned_abs() as f64 * NODE_SHARE_MIN
             });
             let parent = places[node.parent as usize].filter(|_| seen);
             places.push(parent.map(|parent| {
@@ -144,14 +144,14 @@ mod tests {
         };
         let mut tree = Tree::new(2);
         tree.add(&profile, &[(0, 1)]);
-        let told = |tree: &Tree| -> Vec<(String, u32, i128)> {
+        let nodes_of = |tree: &Tree| -> Vec<(String, u32, i128)> {
             let nodes = tree.nodes.iter();
             nodes
                 .map(|n| (n.name.to_string(), n.parent, n.totals[1]))
                 .collect()
         };
         assert_eq!(
-            told(&tree),
+            nodes_of(&tree),
             [
                 ("all".into(), 0, 100_001),
                 ("main".into(), 0, 100_001),

@@ -17,8 +17,8 @@ use crate::view::stack::short;
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
 /// The table's length. The graphs show the rest.
-const ROWS: usize = 100;
-const CALLERS: usize = 6;
+const ROWS_MAX: usize = 100;
+const CALLERS_MAX: usize = 6;
 
 /// The page as one file.
 pub fn html(page: &Page<'_>) -> String {
@@ -89,12 +89,12 @@ fn table(sheet: &Sheet) -> Markup {
                         }
                     }
                     tbody {
-                        @for line in sheet.lines.iter().take(ROWS) { (row(sheet, line)) }
+                        @for line in sheet.lines.iter().take(ROWS_MAX) { (row(sheet, line)) }
                     }
                 }
             }
-            @if sheet.lines.len() > ROWS {
-                p class="faint" { (sheet.lines.len() - ROWS) " more; mallard profile --text shows all." }
+            @if sheet.lines.len() > ROWS_MAX {
+                p class="faint" { (sheet.lines.len() - ROWS_MAX) " more; mallard profile --text shows all." }
             }
         }
     }
@@ -122,7 +122,7 @@ fn row(sheet: &Sheet, line: &super::table::Line) -> Markup {
                 @if let (true, Some(site)) = (is_site, site) { " " span class="faint" { (place_of(site)) } }
                 @if !line.origin.callers.is_empty() {
                     div class="callers" {
-                        @for caller in line.origin.callers.iter().take(CALLERS) {
+                        @for caller in line.origin.callers.iter().take(CALLERS_MAX) {
                             span { "↳ " (short(&caller.function)) @if caller.inlined { " (inlined)" } } " "
                         }
                     }

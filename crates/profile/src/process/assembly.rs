@@ -20,7 +20,7 @@ const TYPES: [(&str, &str); 9] = [
     ("lifetime", "nanoseconds"),
     ("frag_space", "bytes"),
 ];
-const INUSE_SPACE: usize = 3;
+const INUSE_SPACE_INDEX: usize = 3;
 const NS_PER_MS: u64 = 1_000_000;
 
 /// The mean bytes between samples: more than asked for where samples of fast threads were thinned
@@ -61,7 +61,7 @@ pub fn profile(
                 .iter()
                 .map(|(kind, unit)| SampleType::new(kind, unit))
                 .collect(),
-            default_type: Some(INUSE_SPACE),
+            default_type: Some(INUSE_SPACE_INDEX),
             mappings,
             period: period(root, records),
             period_type: Some(SampleType::new("space", "bytes")),
