@@ -27,12 +27,12 @@ use crate::model::{Experiment, Kind, Results};
 use crate::terminal::{columns, machine_line};
 use crate::units;
 use plot::palette::Palette;
-use plot::{bars, chart, lines, over_time};
+use plot::{bars, chart, curves, lines};
 
 pub(crate) use copy::{cell, copy};
 pub use frame::{Frame, STYLE};
 pub(crate) use plot::marks::dots;
-pub(crate) use plot::thin::SERIES_POINTS_MAX;
+pub(crate) use plot::thinning::SERIES_POINTS_MAX;
 
 const SCRIPT: &str = include_str!("script.js");
 
@@ -202,8 +202,8 @@ fn experiment(r: &Results, e: &Experiment, palette: &Palette) -> Markup {
                 (suite::experiment(e, &names, palette))
             } @else {
                 (plots(r, e, &names, palette))
-                @for row in e.rows.iter().filter(|row| over_time::is_known(row)) {
-                    (over_time::draw(row, &names, palette, over_time::note(r.kind, row)))
+                @for row in e.rows.iter().filter(|row| curves::is_known(row)) {
+                    (curves::draw(row, &names, palette, curves::note(r.kind, row)))
                 }
                 (tables::experiment(r.kind, e, &names, palette))
             }

@@ -4,7 +4,7 @@
 use mallard_statistics::Verdict;
 use maud::{Markup, html};
 
-use super::plot::over_time;
+use super::plot::curves;
 use super::plot::palette::Palette;
 use super::tables;
 use crate::arithmetic::stats::SUBJECT;
@@ -56,7 +56,7 @@ pub fn summary(r: &Results, palette: &Palette) -> Markup {
 /// Everything in the suite's section below its title.
 pub fn experiment(e: &Experiment, names: &[&str], palette: &Palette) -> Markup {
     html! {
-        @for row in e.rows.iter().filter(|row| over_time::is_known(row)) { (over_time::draw(row, names, palette, NOTE)) }
+        @for row in e.rows.iter().filter(|row| curves::is_known(row)) { (curves::draw(row, names, palette, NOTE)) }
         @for table in suite::RATIOS.iter().filter(|table| suite::is_known(e, table.figure)) {
             h3 { (table.title) ", as a multiple of the best peer’s" }
             (ratios(e, names, table, palette))

@@ -6,7 +6,7 @@
 
 use super::palette::{Look, Palette};
 use super::scale::Scale;
-use super::thin::SERIES_POINTS_MAX;
+use super::thinning::SERIES_POINTS_MAX;
 use crate::arithmetic::stats::{self, Spread, Standing};
 use crate::model::{Experiment, Kind, Row, Run};
 use crate::units::{self, TimeUnit};

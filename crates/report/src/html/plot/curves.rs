@@ -8,7 +8,7 @@ use maud::{Markup, html};
 use super::chart::{Chart, Point, Series};
 use super::palette::{self, Look, Palette};
 use super::scale::{SECONDS_TITLE, Scale};
-use super::{lines, thin};
+use super::{lines, thinning};
 use crate::model::{Kind, Row};
 use crate::units;
 
@@ -17,7 +17,7 @@ const POINTS_PER_SECOND: f64 = 10.0;
 const LINE_POINTS_MIN: f64 = 200.0;
 /// The most points of a line: each has a mark of its own.
 const LINE_POINTS_MAX: usize = 200;
-const _: () = assert!(LINE_POINTS_MAX <= thin::SERIES_POINTS_MAX);
+const _: () = assert!(LINE_POINTS_MAX <= thinning::SERIES_POINTS_MAX);
 
 /// Whether a run of the row tells its RSS over time.
 pub fn is_known(row: &Row) -> bool {
@@ -50,7 +50,10 @@ fn median_curves<'a>(row: &Row, names: &[&'a str]) -> Vec<(&'a str, Vec<(f64, u6
             .collect();
         runs.sort_by_key(|run| run.curve.last().map(|point| point.1));
         let run = runs.get(runs.len() / 2)?;
-        Some((name, thin::largest_triangles(&run.curve, LINE_POINTS_MAX)))
+        Some((
+            name,
+            thinning::largest_triangles(&run.curve, LINE_POINTS_MAX),
+        ))
     };
     names.iter().filter_map(|name| median(name)).collect()
 }
@@ -100,7 +103,7 @@ fn in_milliseconds(seconds: f64) -> f64 {
 /// Draws RSS over time.
 pub fn draw(row: &Row, names: &[&str], palette: &Palette, note: &str) -> Markup {
     let all = median_curves(row, names);
-    let live = thin::largest_triangles(&row.live, LINE_POINTS_MAX);
+    let live = thinning::largest_triangles(&row.live, LINE_POINTS_MAX);
     let own = palette::live();
     let points = all.iter().flat_map(|(_, curve)| curve).chain(&live);
     let moments = Moments::of(points.clone());
