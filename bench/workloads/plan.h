@@ -4,7 +4,7 @@
 
 #include "memory.h"
 
-enum { HEAD_WORDS = 512, CURVE_AT = 16, TIMES_AT = 128 };
+enum { HEAD_WORDS = 512, CURVE_AT_WORD = 16, TIMES_AT_WORD = 128 };
 #define PLAN_MAGIC UINT64_C(0x03006e616c706d00)
 
 typedef struct {

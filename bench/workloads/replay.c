@@ -421,9 +421,9 @@ static void open_plan(const char *path) {
     if (pread(plan_file, words, sizeof words, 0) != sizeof words || words[0] != PLAN_MAGIC)
         fail(path, "it is no plan");
     memcpy(&head, words, sizeof head);
-    memcpy(points_us, words + TIMES_AT, sizeof points_us);
+    memcpy(points_us, words + TIMES_AT_WORD, sizeof points_us);
     for (uint32_t i = 1; i < POINTS; i++)
-        if (words[CURVE_AT + i] > words[CURVE_AT + top_point])
+        if (words[CURVE_AT_WORD + i] > words[CURVE_AT_WORD + top_point])
             top_point = i;
     lane_count = head.lanes;
     member_count = head.processes;

@@ -121,6 +121,14 @@ fn program(seed: u64, steps: usize) -> (Vec<u8>, Vec<u64>) {
             }
         }
     }
+    let live = |process: &Made| process.blocks.values().sum();
+    let left = processes.iter().map(live).collect();
+    (recorded(&forks, &events), left)
+}
+
+/// The recording of processes, each with its parent and the time of its fork, and of the events of
+/// each thread.
+fn recorded(forks: &[(Option<u32>, u64)], events: &BTreeMap<(u32, u32), Vec<Event>>) -> Vec<u8> {
     let mut writer = Writer::new(Vec::new(), &Start::default()).unwrap();
     for ((forked_from, since), number) in forks.iter().zip(1..) {
         let described = Process {
@@ -131,12 +139,10 @@ fn program(seed: u64, steps: usize) -> (Vec<u8>, Vec<u64>) {
         };
         writer.process(&described).unwrap();
     }
-    for ((process, thread), events) in &events {
+    for ((process, thread), events) in events {
         writer.events_of(*process, *thread, events).unwrap();
     }
-    let live = |process: &Made| process.blocks.values().sum();
-    let left = processes.iter().map(live).collect();
-    (writer.finish(&End::default()).unwrap(), left)
+    writer.finish(&End::default()).unwrap()
 }
 
 /// A block in a slot: whether it is there, its number, its size.

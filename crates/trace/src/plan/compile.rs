@@ -13,7 +13,7 @@ use std::io::{Read, Seek};
 use serde::{Deserialize, Serialize};
 
 use super::family::Family;
-use super::inherited::inherited;
+use super::inheritance::inherited;
 use super::writer::Regions;
 use super::{
     CURVE_AT_WORD, Control, HEAD_WORDS, MAGIC, Op, TICK_US_MAX, TICKS_MIN, TIMES_AT_WORD,

@@ -33,13 +33,13 @@
 
 mod compile;
 mod family;
-mod inherited;
+mod inheritance;
 mod slots;
 mod writer;
 
 pub use compile::{Options, Plan, compile};
 pub use family::{Family, Fork, families};
-pub(crate) use inherited::inherited;
+pub(crate) use inheritance::inherited;
 
 /// Words of the head.
 pub const HEAD_WORDS: usize = 512;
