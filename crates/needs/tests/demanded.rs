@@ -54,11 +54,11 @@ fn a_test_without_its_program_passes_and_says_so_on_the_uncaptured_stream() {
 #[test]
 fn a_test_without_its_program_fails_where_programs_are_demanded() {
     let output = run("needs_a_program", Some("1"));
-    let told = String::from_utf8_lossy(&output.stdout);
+    let text = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(101), "{output:?}");
     assert!(
-        told.contains(ABSENT) && told.contains("demanded.rs"),
-        "{told}"
+        text.contains(ABSENT) && text.contains("demanded.rs"),
+        "{text}"
     );
     assert_eq!(said(&output), "", "it fails, and is not skipped");
 }
@@ -79,10 +79,10 @@ fn a_property_of_the_machine_is_not_demanded() {
 fn a_value_that_is_no_answer_fails_the_test() {
     let output = run("needs_a_program", Some("yes"));
     assert_eq!(output.status.code(), Some(101));
-    let told = String::from_utf8_lossy(&output.stdout);
+    let text = String::from_utf8_lossy(&output.stdout);
     assert!(
-        told.contains("MALLARD_REQUIRE_PROGRAMS must be 0 or 1"),
-        "{told}"
+        text.contains("MALLARD_REQUIRE_PROGRAMS must be 0 or 1"),
+        "{text}"
     );
 }
 

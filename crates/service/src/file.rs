@@ -8,7 +8,7 @@ use regex_lite::Regex;
 use serde::Deserialize;
 
 use crate::metrics::{Better, Metric, Source};
-use crate::ready::Ready;
+use crate::readiness::Ready;
 use crate::words::Words;
 
 const READY_TIMEOUT: Duration = Duration::from_secs(30);

@@ -4,9 +4,10 @@
 //! [`Service`] is the description, read from a TOML file ([`file`]) or made by the caller, and
 //! [`presets`] has files for common servers. [`words`] fills the placeholders of commands with the
 //! [`Place`] of a run. [`run::drive`] is one run, beside the process that
-//! [`mallard_measure::Launcher`] started: it waits until the server is [`ready`], runs the load,
-//! watches the memory of the server's processes ([`tree`]), reads the figures ([`metrics`]) and
-//! stops the server. A failure is a [`Trouble`]: a sentence, and the last lines of whatever failed.
+//! [`mallard_measure::Launcher`] started: it waits until the server is ready ([`readiness`]), runs
+//! the load, watches the memory of the server's processes ([`tree`]), reads the figures
+//! ([`metrics`]) and stops the server. A failure is a [`Trouble`]: a sentence, and the last lines
+//! of whatever failed.
 //!
 //! This crate knows nothing about allocators and does no statistics. The load always runs on the
 //! caller's own environment, never on the measured allocator.
@@ -14,13 +15,13 @@
 pub mod file;
 pub mod metrics;
 pub mod presets;
-mod ready;
+mod readiness;
 pub mod run;
 pub mod tree;
 mod words;
 
 pub use file::{Loop, Service, Stop};
 pub use metrics::{Better, Metric, Source};
-pub use ready::Ready;
+pub use readiness::Ready;
 pub use run::{Driven, Trouble};
 pub use words::{Place, Words};

@@ -6,7 +6,7 @@
 
 /// Beyond this number of blocks the normal approximation differs from the exact distribution by
 /// less than any reader sees, and the exact one takes seconds.
-const MOST_EXACT: usize = 200;
+const EXACT_BLOCKS_MAX: usize = 200;
 
 /// The highest possible value of the statistic.
 pub fn most(n: usize) -> usize {
@@ -26,7 +26,7 @@ pub enum SignedRank {
 
 impl SignedRank {
     pub fn of(n: usize) -> SignedRank {
-        if n > MOST_EXACT {
+        if n > EXACT_BLOCKS_MAX {
             return SignedRank::normal(n);
         }
         let mut shares = vec![0.0; most(n) + 1];
@@ -109,8 +109,11 @@ mod tests {
 
     #[test]
     fn the_approximation_continues_the_exact_distribution() {
-        let (exact, near) = (SignedRank::of(MOST_EXACT), SignedRank::normal(MOST_EXACT));
-        for t in 0..=most(MOST_EXACT) {
+        let (exact, near) = (
+            SignedRank::of(EXACT_BLOCKS_MAX),
+            SignedRank::normal(EXACT_BLOCKS_MAX),
+        );
+        for t in 0..=most(EXACT_BLOCKS_MAX) {
             let (exact, near) = (exact.up_to(t), near.up_to(t));
             assert!((exact - near).abs() < 1e-3, "t {t}: {exact} {near}");
         }

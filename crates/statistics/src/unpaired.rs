@@ -15,9 +15,9 @@ use crate::signed_rank::standard_normal;
 
 /// Beyond this many pairs the normal approximation differs from the exact distribution by less than
 /// any reader sees.
-const MOST_EXACT: usize = 10_000;
+const EXACT_PAIRS_MAX: usize = 10_000;
 /// The smaller set must have this many figures before the approximation may be used.
-const LEAST_NORMAL: usize = 5;
+const NORMAL_FIGURES_MIN: usize = 5;
 
 /// Compares the logarithms of ratios: those of `now` to those of `then`, with a risk of at most
 /// `alpha` that the interval misses the truth. None if either set is empty.
@@ -118,7 +118,7 @@ enum RankSum {
 
 impl RankSum {
     fn of(n: usize, m: usize) -> RankSum {
-        match n * m > MOST_EXACT && n.min(m) >= LEAST_NORMAL {
+        match n * m > EXACT_PAIRS_MAX && n.min(m) >= NORMAL_FIGURES_MIN {
             true => RankSum::normal(n, m),
             // The work grows with the first set, the table with both.
             false => RankSum::Exact(rank_sum(n.min(m), n.max(m))),
@@ -309,7 +309,11 @@ mod tests {
 
     #[test]
     fn the_approximation_continues_the_exact_distribution() {
-        let few = (LEAST_NORMAL, MOST_EXACT / LEAST_NORMAL, 8e-3);
+        let few = (
+            NORMAL_FIGURES_MIN,
+            EXACT_PAIRS_MAX / NORMAL_FIGURES_MIN,
+            8e-3,
+        );
         for (n, m, apart) in [(100, 100, 1e-3), few] {
             let (exact, near) = (RankSum::Exact(rank_sum(n, m)), RankSum::normal(n, m));
             for value in 0..=n * m {
