@@ -75,7 +75,7 @@ fn commit() -> String {
     git(&["rev-parse", "--short=12", "HEAD"]).unwrap_or_default()
 }
 
-/// Writes the compiled files as a Rust list of names and contents, for `src/workloads.rs`.
+/// Writes the compiled files as a Rust list of names and contents, for `src/workloads/mod.rs`.
 fn write_list<'a>(out: &Path, names: impl Iterator<Item = &'a str>) {
     let mut text = String::from("&[\n");
     for name in names {

@@ -16,9 +16,9 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, CommandFactory};
 use toml::{Table, Value};
 
-use crate::args::Args;
-use crate::command_line;
-use crate::exit::usage;
+use crate::commands::Args;
+use crate::options::command_line;
+use crate::terminal::exit::usage;
 
 const FILE: &str = "mallard.toml";
 /// The variable that names another file; empty for none.

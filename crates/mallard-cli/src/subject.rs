@@ -16,11 +16,11 @@ use mallard_report::model::{Failure, Metric};
 use mallard_service::metrics::SEARCHED_BYTES_MAX;
 use mallard_service::{Better, Service};
 
-use crate::exit::usage;
 use crate::race::{self, Beside};
-use crate::replay::alone::Alone;
+use crate::recording::replay::Replay;
 use crate::service::Subject as Options;
 use crate::service::work::Work;
+use crate::terminal::exit::usage;
 
 /// The figures of one run, by the names of [`Subject::metrics`].
 pub type Figures = Vec<(String, f64)>;
@@ -59,7 +59,7 @@ pub enum Target {
         seconds: u32,
     },
     /// What a program allocated, replayed at full speed.
-    Recording(Box<Alone>),
+    Recording(Box<Replay>),
 }
 
 impl Target {
@@ -93,8 +93,8 @@ impl Target {
                 name.to_string_lossy().into_owned()
             }
             Target::Service { service, .. } => service.name.clone(),
-            Target::Recording(alone) => {
-                let name = alone.file.file_stem().unwrap_or(alone.file.as_os_str());
+            Target::Recording(replay) => {
+                let name = replay.file.file_stem().unwrap_or(replay.file.as_os_str());
                 name.to_string_lossy().into_owned()
             }
         }
@@ -103,9 +103,9 @@ impl Target {
     /// In a line, as a user would type it.
     pub fn shown(&self) -> String {
         match self {
-            Target::Program { words, .. } => crate::command_line::typed(words),
+            Target::Program { words, .. } => crate::options::command_line::typed(words),
             Target::Service { service, .. } => format!("the service {}", service.name),
-            Target::Recording(alone) => format!("the recording {}", alone.file.display()),
+            Target::Recording(replay) => format!("the recording {}", replay.file.display()),
         }
     }
 }
@@ -130,7 +130,7 @@ enum Kind<'a> {
     Service(Box<Work<'a>>),
     Recording {
         program: Program,
-        alone: &'a Alone,
+        replay: &'a Replay,
         cpus: Option<Cpus>,
     },
 }
@@ -161,9 +161,9 @@ impl<'a> Subject<'a> {
             Target::Service { service, seconds } => {
                 Kind::Service(Box::new(Work::new(service, launcher, *seconds, cpus)?))
             }
-            Target::Recording(alone) => Kind::Recording {
-                program: program::check(&alone.program.to_string_lossy())?,
-                alone,
+            Target::Recording(replay) => Kind::Recording {
+                program: program::check(&replay.program.to_string_lossy())?,
+                replay,
                 cpus,
             },
         };
@@ -173,7 +173,7 @@ impl<'a> Subject<'a> {
             warm,
             limit,
             peak: match target {
-                Target::Recording(alone) => alone.peak_bytes,
+                Target::Recording(replay) => replay.peak_bytes,
                 _ => 0,
             },
             kind,
@@ -224,15 +224,15 @@ impl<'a> Subject<'a> {
             }
             Kind::Recording {
                 program,
-                alone,
+                replay,
                 cpus,
             } => {
                 probe::verify_in_target(program, allocator)?;
                 Spec {
                     program: program.path.clone().into(),
-                    arguments: alone.arguments.iter().map(Into::into).collect(),
+                    arguments: replay.arguments.iter().map(Into::into).collect(),
                     environment: environment(allocator, conf),
-                    without: crate::conditions::foreign_settings(),
+                    without: crate::workloads::conditions::foreign_settings(),
                     cpus: cpus.clone(),
                     timeout: self.limit,
                     exact_peak: true,
@@ -262,10 +262,10 @@ impl<'a> Subject<'a> {
                     Err(error) => Err(failure(error.to_string())),
                 }
             }
-            Kind::Recording { alone, .. } => {
+            Kind::Recording { replay, .. } => {
                 let nothing = |_| Ok::<(), ()>(());
                 match self.launcher.run_beside(spec, Purpose::Cost, nothing) {
-                    Ok((measured, _)) => of_recording(alone, &measured),
+                    Ok((measured, _)) => of_recording(replay, &measured),
                     Err(error) => Err(failure(error.to_string())),
                 }
             }
@@ -313,9 +313,9 @@ fn ended(measured: &Measurement) -> Result<(), Failure> {
     }
 }
 
-fn of_recording(alone: &Alone, measured: &Measurement) -> Result<Figures, Failure> {
+fn of_recording(replay: &Replay, measured: &Measurement) -> Result<Figures, Failure> {
     ended(measured)?;
-    let Some([time, cpu, peak]) = alone.figures(measured) else {
+    let Some([time, cpu, peak]) = replay.figures(measured) else {
         let reason = "the replay did not print its result".to_owned();
         return Err(race::failure(reason, measured));
     };

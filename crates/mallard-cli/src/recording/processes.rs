@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use mallard_trace::Recording;
 use mallard_trace::plan::{self, Family};
 
-use crate::exit::usage;
+use crate::terminal::exit::usage;
 
 /// With `all`, families with less than this part of the calls are left out.
 const LEAST_SHARE: f64 = 0.01;

@@ -1,10 +1,8 @@
 //! Services as subjects: `--service` and the options that describe a server on the command line.
 //!
 //! [`Subject`] is what the user gave. [`work`] is a service in a race: it drives each run and turns
-//! it into figures. [`list`] is `mallard service`, which prints the presets and tries a
-//! description.
+//! it into figures.
 
-pub mod list;
 pub mod work;
 
 use std::path::Path;
@@ -14,8 +12,8 @@ use anyhow::Result;
 use mallard_service::{Loop, Service, file, presets};
 use serde::{Deserialize, Serialize};
 
-use crate::exit::usage;
-use crate::values::duration;
+use crate::options::values::duration;
+use crate::terminal::exit::usage;
 
 /// A server as the subject, instead of a program that ends by itself.
 #[derive(Debug, Clone, Default, clap::Args, Serialize, Deserialize)]

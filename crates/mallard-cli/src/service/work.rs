@@ -11,8 +11,8 @@ use mallard_report::model::{Failure, Latency, Metric, Run};
 use mallard_service::run::Stage;
 use mallard_service::{Better, Driven, Service, Trouble, tree};
 
+use crate::allocators::preload;
 use crate::race::{self, Beside, Failed};
-use crate::suite::programs;
 
 /// A service in its place, and the outcome of its last run.
 pub struct Work<'a> {
@@ -51,7 +51,7 @@ impl<'a> Work<'a> {
     /// The process that runs the server on an allocator; an error is a sentence.
     pub fn spec(&self, allocator: &Allocator, conf: Option<&str>) -> Result<Spec, String> {
         let allocator = match self.stage.program() {
-            Some(program) => programs::preloaded(&[program.into()], allocator)?,
+            Some(program) => preload::preloaded(&[program.into()], allocator)?,
             None => allocator.clone(),
         };
         let conf = conf.filter(|_| allocator.reads_conf());

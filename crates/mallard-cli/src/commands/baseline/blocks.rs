@@ -1,0 +1,105 @@
+//! Blocks: the subject and what it is compared with, run one after the other, in turns.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow};
+use mallard_measure::{Spec, schedule};
+use mallard_report::model::Metric;
+
+use super::file::Block;
+use crate::service::work;
+use crate::subject::{Figures, Subject};
+use crate::terminal::progress::Spinner;
+
+/// One of the two that take turns.
+pub struct Side<'a> {
+    pub name: String,
+    pub subject: Subject<'a>,
+    pub spec: Spec,
+}
+
+/// The subject, and the anchor if there is one.
+pub struct Pair<'a> {
+    pub subject: Side<'a>,
+    pub anchor: Option<Side<'a>>,
+}
+
+impl Pair<'_> {
+    pub fn metrics(&self) -> Vec<Metric> {
+        self.subject.subject.metrics()
+    }
+
+    /// Runs each once, and again until `enough` says so, or the time is up; `enough` gets the
+    /// blocks so far and whether they are the last. None if a stop ended it.
+    pub fn run(
+        &mut self,
+        budget: Option<Duration>,
+        mut enough: impl FnMut(&[Block], bool) -> bool,
+    ) -> Result<Option<Vec<Block>>> {
+        let spinner = Spinner::new();
+        let begun = Instant::now();
+        let mut blocks = Vec::new();
+        loop {
+            let number = blocks.len() + 1;
+            spinner.show(format!("block {number}"));
+            let Some(block) = self.block(schedule::shuffled(blocks.len(), 2) == [0, 1])? else {
+                return Ok(None);
+            };
+            blocks.push(block);
+            let spent = begun.elapsed();
+            let next = spent + spent / number as u32;
+            let last = budget.is_some_and(|budget| next > budget);
+            if enough(&blocks, last) || last {
+                return Ok(Some(blocks));
+            }
+        }
+    }
+
+    /// One block, with the subject first or second.
+    fn block(&mut self, subject_first: bool) -> Result<Option<Block>> {
+        let Some(anchor) = &mut self.anchor else {
+            let subject = self.subject.once()?;
+            return Ok(subject.map(|subject| Block {
+                subject,
+                anchor: None,
+            }));
+        };
+        let (first, second) = match subject_first {
+            true => (&mut self.subject, anchor),
+            false => (anchor, &mut self.subject),
+        };
+        let Some(one) = first.once()? else {
+            return Ok(None);
+        };
+        let Some(other) = second.once()? else {
+            return Ok(None);
+        };
+        let (subject, anchor) = match subject_first {
+            true => (one, other),
+            false => (other, one),
+        };
+        Ok(Some(Block {
+            subject,
+            anchor: Some(anchor),
+        }))
+    }
+}
+
+impl Side<'_> {
+    /// A run; a failure is an error with the last lines.
+    fn once(&mut self) -> Result<Option<BTreeMap<String, f64>>> {
+        match self.subject.once(&self.spec) {
+            None => Ok(None),
+            Some(Ok(figures)) => Ok(Some(by_name(figures))),
+            Some(Err(failure)) => {
+                let reason = work::failed(&failure);
+                Err(anyhow!("{} failed: {reason}", self.name))
+            }
+        }
+    }
+}
+
+fn by_name(figures: Figures) -> BTreeMap<String, f64> {
+    figures.into_iter().collect()
+}

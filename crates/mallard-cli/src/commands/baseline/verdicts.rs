@@ -1,0 +1,436 @@
+//! The outcome of a check: a line for each gate, in every form in which people and CI read it.
+
+use std::fmt::Write as _;
+
+use mallard_figures::change;
+use mallard_report::metrics;
+use mallard_report::model::Metric;
+use mallard_statistics::{Comparison, Interval};
+use serde::{Deserialize, Serialize};
+
+use super::file::Save;
+use super::gate::{Gate, Verdict};
+
+/// One gate with its figures.
+#[derive(Debug, Clone)]
+pub struct Line {
+    pub gate: Gate,
+    pub metric: Metric,
+    /// The figure that it is compared with.
+    pub then: f64,
+    pub change: Comparison,
+    pub verdict: Verdict,
+}
+
+/// All gates of a check.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// `web (saved 2026-11-12, 3c40325)`.
+    pub title: String,
+    pub blocks: usize,
+    pub lines: Vec<Line>,
+    pub sitting: Sitting,
+}
+
+/// What an outcome was found from, for reports.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Sitting {
+    /// The baseline's name, or that of what `ab` judged.
+    pub name: String,
+    /// The subject as a user would type it.
+    pub what: String,
+    pub anchor: Option<String>,
+    /// The reference; none for `ab`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub then: Option<Save>,
+    pub now: Save,
+}
+
+/// An outcome in its file. Keys stay; later versions may add some.
+#[derive(Debug, Serialize, Deserialize)]
+struct Kept {
+    schema: u32,
+    title: String,
+    blocks: usize,
+    gates: Vec<KeptLine>,
+    #[serde(flatten)]
+    sitting: Sitting,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct KeptLine {
+    metric: String,
+    limit: String,
+    then: f64,
+    ratio: f64,
+    low: Option<f64>,
+    high: Option<f64>,
+    range: (f64, f64),
+    p: f64,
+    verdict: String,
+}
+
+/// The version of [`Kept`]. A reader of version N reads all versions up to N.
+const SCHEMA: u32 = 1;
+
+/// What the cells of [`Outcome::cells`] are.
+pub const HEADS: [&str; 6] = [
+    "metric",
+    "then → now",
+    "change",
+    "interval",
+    "limit",
+    "verdict",
+];
+
+/// What to do with a gate that the blocks do not decide.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Inconclusive {
+    Pass,
+    Fail,
+}
+
+impl Line {
+    fn figures(&self) -> (String, String) {
+        let now = self.then * self.change.ratio;
+        (
+            metrics::figure(&self.metric, self.then),
+            metrics::figure(&self.metric, now),
+        )
+    }
+
+    fn word(&self) -> &'static str {
+        self.verdict.word()
+    }
+
+    /// The change in a sentence.
+    pub fn sentence(&self) -> String {
+        let (then, now) = self.figures();
+        let needed = match self.verdict {
+            Verdict::Unclear => match self.gate.blocks_needed(&self.change) {
+                Some(blocks) => format!("; about {blocks} blocks would tell"),
+                None => "; it is too close to the limit to tell".to_owned(),
+            },
+            Verdict::Within | Verdict::Worse => String::new(),
+        };
+        format!(
+            "{}: {then} → {now}, {} {}, limit {}: {}{needed}",
+            self.metric.name,
+            change(self.change.ratio),
+            range(&self.change),
+            self.gate.shown_limit(),
+            self.word()
+        )
+    }
+}
+
+/// The interval of a change.
+pub fn range(c: &Comparison) -> String {
+    let end = |ratio: f64| change(ratio).trim_end_matches(" %").to_owned();
+    match c.interval {
+        Some(interval) => format!("({} to {})", end(interval.low), end(interval.high)),
+        None => format!("({}…{})", end(c.range.0), end(c.range.1)),
+    }
+}
+
+impl Outcome {
+    /// The worst verdict of some gates.
+    pub fn verdict(&self, of: impl Fn(&Gate) -> bool) -> Verdict {
+        let some = self.lines.iter().filter(|line| of(&line.gate));
+        let verdicts: Vec<Verdict> = some.map(|line| line.verdict).collect();
+        let worst = [Verdict::Worse, Verdict::Unclear];
+        let worst = worst.into_iter().find(|verdict| verdicts.contains(verdict));
+        worst.unwrap_or(Verdict::Within)
+    }
+
+    /// 0 within, 1 worse, 3 cannot tell.
+    pub fn code(&self, inconclusive: Option<Inconclusive>) -> u8 {
+        match (self.verdict(|_| true), inconclusive) {
+            (Verdict::Worse, _) | (Verdict::Unclear, Some(Inconclusive::Fail)) => 1,
+            (Verdict::Within, _) | (Verdict::Unclear, Some(Inconclusive::Pass)) => 0,
+            (Verdict::Unclear, None) => crate::terminal::exit::CANNOT_TELL,
+        }
+    }
+
+    pub fn text(&self) -> String {
+        let rows = self.cells();
+        let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+        let widths: Vec<usize> = (0..6).map(|column| width(column).unwrap_or(0)).collect();
+        let mut text = format!("check {} · {} blocks\n", self.title, self.blocks);
+        for row in &rows {
+            let cells = row.iter().zip(&widths).map(|(cell, width)| {
+                let pad = " ".repeat(width - cell.chars().count());
+                format!("{cell}{pad}")
+            });
+            let line = cells.collect::<Vec<_>>().join("   ");
+            let _ = writeln!(text, "  {}", line.trim_end());
+        }
+        for line in self
+            .lines
+            .iter()
+            .filter(|line| line.verdict == Verdict::Unclear)
+        {
+            let _ = writeln!(text, "{}", line.sentence());
+        }
+        text
+    }
+
+    pub fn json(&self) -> String {
+        let line = |line: &Line| KeptLine {
+            metric: line.metric.name.clone(),
+            limit: line.gate.to_string(),
+            then: line.then,
+            ratio: line.change.ratio,
+            low: line.change.interval.map(|interval| interval.low),
+            high: line.change.interval.map(|interval| interval.high),
+            range: line.change.range,
+            p: line.change.p,
+            verdict: line.word().to_owned(),
+        };
+        let kept = Kept {
+            schema: SCHEMA,
+            title: self.title.clone(),
+            blocks: self.blocks,
+            gates: self.lines.iter().map(line).collect(),
+            sitting: self.sitting.clone(),
+        };
+        serde_json::to_string_pretty(&kept).expect("figures are numbers") + "\n"
+    }
+
+    /// Reads what [`Outcome::json`] wrote.
+    pub fn of(text: &str) -> Result<Outcome, String> {
+        let kept: Kept = serde_json::from_str(text)
+            .map_err(|error| format!("it is no check of this lab: {error}"))?;
+        if kept.schema > SCHEMA {
+            return Err(format!(
+                "it has version {} of the format, and this lab reads up to {SCHEMA}",
+                kept.schema
+            ));
+        }
+        let metrics = &kept.sitting.now.metrics;
+        let line = |line: KeptLine| {
+            let metric = metrics.iter().find(|metric| metric.name == line.metric);
+            let metric = metric.ok_or_else(|| format!("it has no metric {}", line.metric))?;
+            let interval = line.low.zip(line.high).map(|(low, high)| Interval {
+                low,
+                high,
+                confidence: 1.0 - mallard_statistics::ALPHA,
+            });
+            let word = |verdict: &Verdict| verdict.word() == line.verdict;
+            let verdict = Verdict::ALL.into_iter().find(word);
+            Ok(Line {
+                gate: line.limit.parse()?,
+                metric: metric.clone(),
+                then: line.then,
+                change: Comparison {
+                    blocks: kept.blocks,
+                    ratio: line.ratio,
+                    range: line.range,
+                    interval,
+                    p: line.p,
+                },
+                verdict: verdict.ok_or_else(|| format!("{} is no verdict", line.verdict))?,
+            })
+        };
+        let lines: Result<Vec<Line>, String> = kept.gates.into_iter().map(line).collect();
+        Ok(Outcome {
+            title: kept.title,
+            blocks: kept.blocks,
+            lines: lines?,
+            sitting: kept.sitting,
+        })
+    }
+
+    /// All gates in a sentence: the worst verdict first.
+    pub fn summary(&self) -> String {
+        let with = |verdict| {
+            let of = self
+                .lines
+                .iter()
+                .filter(move |line| line.verdict == verdict);
+            let moved = |line: &Line| format!("{} {}", line.metric.name, change(line.change.ratio));
+            of.map(moved).collect::<Vec<_>>().join(", ")
+        };
+        let (worse, unclear) = (with(Verdict::Worse), with(Verdict::Unclear));
+        match (worse.is_empty(), unclear.is_empty()) {
+            (true, true) => format!("{}: within all limits.", self.title),
+            (true, false) => format!("{}: cannot tell about {unclear}.", self.title),
+            (false, _) => format!("{}: worse, {worse}.", self.title),
+        }
+    }
+
+    /// The lines as cells, below [`HEADS`].
+    pub fn cells(&self) -> Vec<[String; 6]> {
+        let cells = |line: &Line| {
+            let (then, now) = line.figures();
+            [
+                line.metric.name.clone(),
+                format!("{then} → {now}"),
+                change(line.change.ratio),
+                range(&line.change),
+                format!("limit {}", line.gate.shown_limit()),
+                line.word().to_owned(),
+            ]
+        };
+        self.lines.iter().map(cells).collect()
+    }
+
+    /// A test case for each gate, as CI systems show them.
+    pub fn junit(&self) -> String {
+        let count = |verdict| {
+            self.lines
+                .iter()
+                .filter(|line| line.verdict == verdict)
+                .count()
+        };
+        let mut text = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
+        let _ = writeln!(
+            text,
+            "<testsuite name=\"mallard baseline {}\" tests=\"{}\" failures=\"{}\" skipped=\"{}\">",
+            escaped(&self.title),
+            self.lines.len(),
+            count(Verdict::Worse),
+            count(Verdict::Unclear)
+        );
+        for line in &self.lines {
+            let gate = escaped(&line.gate.to_string());
+            let sentence = escaped(&line.sentence());
+            let body = match line.verdict {
+                Verdict::Within => format!("<system-out>{sentence}</system-out>"),
+                Verdict::Worse => format!("<failure message=\"{sentence}\"/>"),
+                Verdict::Unclear => format!("<skipped message=\"{sentence}\"/>"),
+            };
+            let _ = writeln!(
+                text,
+                "  <testcase classname=\"mallard.baseline\" name=\"{gate}\">{body}</testcase>"
+            );
+        }
+        text += "</testsuite>\n";
+        text
+    }
+
+    /// Commands that GitHub shows beside the changed files.
+    pub fn annotations(&self) -> String {
+        let mut text = String::new();
+        for line in &self.lines {
+            let level = match line.verdict {
+                Verdict::Within => continue,
+                Verdict::Worse => "error",
+                Verdict::Unclear => "warning",
+            };
+            let sentence = line.sentence().replace('%', "%25").replace('\n', "%0A");
+            let title = self.title.replace('%', "%25").replace([',', ':'], " ");
+            let _ = writeln!(text, "::{level} title=mallard baseline {title}::{sentence}");
+        }
+        text
+    }
+}
+
+fn escaped(text: &str) -> String {
+    let mut escaped = String::new();
+    for c in text.chars() {
+        match c {
+            '&' => escaped += "&amp;",
+            '<' => escaped += "&lt;",
+            '>' => escaped += "&gt;",
+            '"' => escaped += "&quot;",
+            c if c.is_control() => escaped.push(' '),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mallard_statistics::Interval;
+
+    fn outcome(verdict: Verdict, ratio: f64) -> Outcome {
+        let gate: Gate = "p99>+5%".parse().unwrap();
+        let metric = Metric {
+            name: "p99".to_owned(),
+            unit: "ms".to_owned(),
+            higher_is_better: false,
+        };
+        Outcome {
+            title: "web (saved 2026-11-12, 3c40325)".to_owned(),
+            blocks: 8,
+            lines: vec![Line {
+                gate,
+                metric: metric.clone(),
+                then: 8.9,
+                change: Comparison {
+                    blocks: 8,
+                    ratio,
+                    range: (ratio, ratio),
+                    interval: Some(Interval {
+                        low: ratio - 0.02,
+                        high: ratio + 0.02,
+                        confidence: 0.95,
+                    }),
+                    p: 0.01,
+                },
+                verdict,
+            }],
+            sitting: Sitting {
+                now: Save {
+                    metrics: vec![metric],
+                    ..Save::default()
+                },
+                ..Sitting::default()
+            },
+        }
+    }
+
+    #[test]
+    fn the_exit_code_is_of_the_worst_gate() {
+        assert_eq!(outcome(Verdict::Within, 1.0).code(None), 0);
+        assert_eq!(
+            outcome(Verdict::Worse, 1.1).code(Some(Inconclusive::Pass)),
+            1
+        );
+        let unclear = outcome(Verdict::Unclear, 1.04);
+        assert_eq!(unclear.code(None), 3);
+        assert_eq!(unclear.code(Some(Inconclusive::Pass)), 0);
+        assert_eq!(unclear.code(Some(Inconclusive::Fail)), 1);
+    }
+
+    #[test]
+    fn every_form_has_the_same_figures() {
+        let worse = outcome(Verdict::Worse, 1.1);
+        let text = worse.text();
+        assert!(
+            text.contains("8.90 ms → 9.79 ms   +10.0 %   (+8.0 to +12.0)   limit +5 %   WORSE"),
+            "{text}"
+        );
+        let junit = worse.junit();
+        assert!(
+            junit.contains("failures=\"1\"") && junit.contains("name=\"p99&gt;+5%\""),
+            "{junit}"
+        );
+        assert!(
+            worse
+                .annotations()
+                .starts_with("::error title=mallard baseline web")
+        );
+        assert!(worse.annotations().contains("+10.0 %25"));
+        let json: serde_json::Value = serde_json::from_str(&worse.json()).unwrap();
+        assert_eq!(json["gates"][0]["verdict"], "WORSE");
+        let again = Outcome::of(&worse.json()).unwrap();
+        assert_eq!((again.text(), again.code(None)), (text, 1));
+        assert_eq!(
+            again.summary(),
+            "web (saved 2026-11-12, 3c40325): worse, p99 +10.0 %."
+        );
+        let newer = worse.json().replacen("\"schema\": 1", "\"schema\": 99", 1);
+        assert!(Outcome::of(&newer).unwrap_err().contains("version 99"));
+        let unclear = outcome(Verdict::Unclear, 1.04);
+        assert!(
+            unclear.text().contains("blocks would tell"),
+            "{}",
+            unclear.text()
+        );
+        assert!(outcome(Verdict::Within, 1.0).annotations().is_empty());
+    }
+}

@@ -1,0 +1,110 @@
+//! The options of `mallard bench`.
+
+use std::path::PathBuf;
+
+use super::experiments::options::Options as Work;
+use crate::options::common::Common;
+
+/// Run the experiments on every allocator in turn and report the results
+///
+/// Each experiment is a small C or C++ program. Each of its rows runs several times on each
+/// allocator. The allocators take turns, and the machine's memory is warmed before each run. The
+/// figures are medians. The results are one CSV file per experiment, results.json with every run,
+/// and report.html.
+#[derive(Debug, clap::Args)]
+// The experiments' options are flattened in, and clap names a group for its type.
+#[group(id = "Bench")]
+#[command(after_help = EXAMPLES)]
+pub struct Options {
+    /// Rows or sets of rows: `basic` (pairs, batch, arenas, tune, map), `full` (about fifty,
+    /// with real programs), or any names from `mallard bench list`. `list` runs nothing and tells
+    /// what there is; `contention` counts how often threads wait for Mallard's locks [default:
+    /// basic]
+    #[arg(value_name = "ROW")]
+    pub rows: Vec<String>,
+
+    /// What `full` in ROW is for
+    #[arg(short, long, value_enum, hide = true)]
+    pub suite: Option<Suite>,
+
+    /// What `list` in ROW is for
+    #[arg(long, hide = true)]
+    pub list: bool,
+
+    /// What ROW is for
+    #[arg(short = 'e', long = "experiments", value_delimiter = ',', hide = true)]
+    pub listed: Vec<String>,
+
+    /// What `contention` in ROW is for
+    #[arg(long, hide = true)]
+    pub contention: bool,
+
+    /// Measured runs of each row on each allocator [default: 5; with --quick 3; in full 5 to 15,
+    /// depending on their time, or 1 with --quick]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub runs: Option<u32>,
+
+    /// At least so many runs, and more of short ones, until they have taken 3 s
+    #[arg(long, value_name = "N", conflicts_with = "runs", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub min_runs: Option<u32>,
+
+    /// Do again what led to an earlier result: results.json, or the folder with it
+    #[arg(long, value_name = "FILE", conflicts_with_all = FIXED_BY_A_RESULT)]
+    pub from: Option<PathBuf>,
+
+    /// Print what would run and about how long, and run nothing
+    #[arg(long)]
+    pub dry_run: bool,
+
+    #[command(flatten)]
+    pub work: Work,
+
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// What `--from` takes from the result.
+const FIXED_BY_A_RESULT: [&str; 23] = [
+    "rows",
+    "suite",
+    "list",
+    "listed",
+    "contention",
+    "runs",
+    "min_runs",
+    "threads",
+    "quick",
+    "count",
+    "size",
+    "sets",
+    "narenas",
+    "decay",
+    "background_thread",
+    "together",
+    "touch",
+    "names",
+    "added",
+    "variants",
+    "cpus",
+    "timeout",
+    "no_warm",
+];
+
+/// The sets of rows that `bench` can run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Suite {
+    Basic,
+    Full,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  mallard bench                                       all basic experiments, at full length
+  mallard bench --quick                               a first impression
+  mallard bench pairs -t 1,2,4 -a glibc,mallard       one experiment, two allocators
+  mallard bench full                                  the full set, in forty minutes
+  mallard bench larson redis                          some rows of it
+  mallard bench list                                  what there is to run
+  mallard bench --from mallard-results/latest         the same race again, to be compared by diff
+  mallard bench map --count 1M --add mine=/opt/lib/libmine.so
+  mallard bench contention                            waits for locks instead of times";

@@ -1,0 +1,155 @@
+//! `mallard diagnose --pid`: a process that runs already, from outside.
+
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Result, bail};
+use mallard_live::image::Images;
+use mallard_live::source::Reader;
+use mallard_observe::perf::{Refused, Samples, What};
+use mallard_observe::proc;
+use mallard_report::diagnosis::{Answer, Diagnosis, Evidence, Figures, Trouble};
+
+use super::judge::sentence;
+use super::kernel::Kernel;
+use super::options::{Options, Way};
+use super::unprobed::{Subject, verdict};
+use super::{figures, outside};
+use crate::session;
+use crate::terminal::exit::usage;
+
+const DEFAULT_DURATION: Duration = Duration::from_secs(30);
+/// A process that uses less of one CPU waits, whatever its samples say.
+const IDLE_CPUS: f64 = 0.02;
+
+pub fn run(options: &Options, pid: u32) -> Result<ExitCode> {
+    let process = i32::try_from(pid).unwrap_or(0);
+    if process <= 0 || !proc::is_alive(process) {
+        bail!("there is no process {pid}");
+    }
+    let stop = session::stop_on_signals()?;
+    let started = SystemTime::now();
+    let Ok(executable) = fs::read_link(format!("/proc/{pid}/exe")) else {
+        bail!("process {pid} belongs to another user; watch it as that user or as root");
+    };
+    let typed = command_line(pid).unwrap_or_else(|| executable.display().to_string());
+    let until = Instant::now() + options.duration.unwrap_or(DEFAULT_DURATION);
+    let enough = || Instant::now() >= until || stop.requested();
+    let stops = match options.way {
+        None | Some(Way::Perf) => false,
+        Some(Way::Ptrace) => true,
+        Some(_) => {
+            return Err(usage(
+                "--how signals and proc need the probe, which no running process takes",
+            ));
+        }
+    };
+    let page = Reader::open(pid, &mut Images::default());
+    let no_page = page.as_ref().err().map(ToString::to_string);
+    let eyes = outside::Eyes {
+        samples: match stops {
+            true => Err(Refused::Unwanted),
+            false => Samples::of(process, What::Time),
+        },
+        stops,
+        kernel: Kernel::of(process),
+        page: page.ok(),
+    };
+    let seen = outside::watch(process, eyes, enough);
+    let mut f = Figures {
+        runs: 1,
+        processes: 1,
+        wall_seconds: seen.seconds,
+        user_seconds: seen.cpu.0,
+        system_seconds: seen.cpu.1,
+        faults: seen.faults,
+        exit: "runs".to_owned(),
+        ..Figures::default()
+    };
+    refaults(&mut f, &seen);
+    seen.shares(&mut f);
+    let subject = Subject {
+        executable: &executable,
+        typed: &typed,
+        why: None,
+        pid: Some(pid),
+    };
+    let mut d = verdict(f, seen, &subject);
+    d.ways.push(Evidence {
+        what: "live bytes".to_owned(),
+        how: match no_page {
+            None => "the process’s own page of statistics, as `mallard top` shows it".to_owned(),
+            Some(reason) => format!("not known: {reason}"),
+        },
+    });
+    waits_only(&mut d);
+    d.program = format!("{} (process {pid})", executable.display());
+    super::finish(&mut d, started);
+    super::show(options, &d, Path::new(&format!("pid-{pid}")))
+}
+
+/// What is said of a process that hardly computes: only its memory can matter.
+fn waits_only(d: &mut Diagnosis) {
+    let f = &d.figures;
+    let busy = (f.user_seconds + f.system_seconds) / f.wall_seconds.max(1e-3);
+    let in_memory = |trouble: &Trouble| ["held_back", "pinned"].contains(&trouble.key.as_str());
+    if busy >= IDLE_CPUS {
+        return;
+    }
+    d.bound = None;
+    d.troubles.retain(in_memory);
+    if !d.troubles.is_empty() {
+        d.answer = Answer::Yes;
+        d.sentence = sentence(f, d.answer, None, &d.troubles, None);
+        return;
+    }
+    d.answer = Answer::No;
+    d.sentence = format!(
+        "The process uses {:.1} % of one CPU: it waits, and no allocator makes it faster.",
+        busy * 100.0
+    );
+    d.next.clear();
+    d.takes = f.waits_outside.first().map(|(kind, share)| Trouble {
+        key: "idle".to_owned(),
+        what: "the process waits".to_owned(),
+        because: format!("{:.0} % of thread time, {kind}", share * 100.0),
+    });
+}
+
+/// Page faults beyond the growth of resident memory are on pages that had been there before.
+fn refaults(f: &mut Figures, seen: &outside::Seen) {
+    let at = |moment: Option<&mallard_report::diagnosis::Moment>| moment.map_or(0, |m| m.rss);
+    let highest = seen.timeline.iter().map(|moment| moment.rss).max();
+    let grown = highest
+        .unwrap_or(0)
+        .saturating_sub(at(seen.timeline.first()))
+        / figures::PAGE_BYTES;
+    let again = seen.faults.saturating_sub(grown);
+    if seen.faults == 0 {
+        return;
+    }
+    f.refaults = Some(again as f64 / seen.faults as f64);
+    let cpu = (seen.cpu.0 + seen.cpu.1).max(1e-6);
+    let price = figures::fault_seconds();
+    f.fault_share = (seen.faults as f64 * price / cpu).min(seen.cpu.1 / cpu);
+    f.refault_share = (again as f64 * price / cpu).min(seen.cpu.1 / cpu);
+}
+
+/// The command line of a process as one line for a shell.
+fn command_line(pid: u32) -> Option<String> {
+    use std::os::unix::ffi::OsStringExt;
+    let bytes = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let words: Vec<std::ffi::OsString> = bytes
+        .split(|byte| *byte == 0)
+        .filter(|word| !word.is_empty())
+        .map(|word| std::ffi::OsString::from_vec(word.to_vec()))
+        .collect();
+    match &words[..] {
+        [] => None,
+        // A server that shows its state there has made one text of it.
+        [text] => Some(text.to_string_lossy().into_owned()),
+        words => Some(super::words(words)),
+    }
+}

@@ -1,0 +1,508 @@
+//! `mallard diagnose`: whether malloc is a program's bottleneck, and why.
+//!
+//! [`runs`] runs the program with the probe, [`figures`] computes figures from what was seen,
+//! [`judge`] gives the verdict by the table in [`thresholds`]. [`outside`] watches a process
+//! without the probe: a program that takes none ([`unprobed`]), or a process that runs already
+//! ([`attached`]).
+
+mod attached;
+mod figures;
+mod judge;
+mod kernel;
+pub mod options;
+mod outside;
+mod runs;
+mod thresholds;
+mod unprobed;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+use anyhow::{Context, Result};
+use mallard_allocators::{Error, program};
+use mallard_measure::{Cpus, End, Launcher, Spec};
+use mallard_observe::family::{self, Family};
+use mallard_report::diagnosis::{self, Answer, Diagnosis, Evidence, Figures, SCHEMA};
+use mallard_service::Service;
+use object::{Object, ObjectSymbol};
+
+use crate::service;
+use crate::service::work::Work;
+use crate::session::{self, machine};
+use crate::terminal::exit::{CANNOT_TELL, usage};
+use crate::terminal::output::{self, say};
+use crate::terminal::progress::Spinner;
+use judge::{About, judge};
+use options::{Options, Way};
+use runs::{Runner, Runs};
+
+pub fn run(options: &Options) -> Result<ExitCode> {
+    if options.explain {
+        return explain();
+    }
+    if let Some(pid) = options.pid {
+        return attached::run(options, pid);
+    }
+    if options.way == Some(Way::Ptrace) {
+        return Err(usage(
+            "--how ptrace is for processes that run already (--pid)",
+        ));
+    }
+    if let Some(service) = options.subject.service()? {
+        return serve(options, &service);
+    }
+    let [name, arguments @ ..] = &options.program[..] else {
+        unreachable!("the command line asks for a program")
+    };
+    if let Some(input) = &options.input {
+        fs::File::open(input)
+            .with_context(|| format!("cannot read {} as standard input", input.display()))?;
+    }
+    let started = SystemTime::now();
+    let stop = session::stop_on_signals()?;
+    let launcher = Launcher::new(stop.clone())?;
+    let typed = words(&options.program);
+    let (executable, probe) = match program::check(&name.to_string_lossy()) {
+        Ok(program) => (program.executable.clone(), Ok(program)),
+        // What can be run, though without the probe, is watched from outside.
+        Err(Error::Program { program, problem })
+            if program::check_as_is(&name.to_string_lossy()).is_ok() =>
+        {
+            (program, Err(problem))
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let from_outside = |why: Option<String>| {
+        let spec = Spec {
+            program: match &probe {
+                Ok(program) => program.path.clone().into(),
+                Err(_) => executable.clone().into(),
+            },
+            arguments: arguments.to_vec(),
+            input: options.input.clone(),
+            ..Spec::default()
+        };
+        let subject = unprobed::Subject {
+            executable: &executable,
+            typed: &typed,
+            why,
+            pid: None,
+        };
+        unprobed::diagnose(&launcher, &stop, &spec, options, &subject)
+    };
+    let mut d = match &probe {
+        Err(problem) => from_outside(Some(format!("The probe cannot be loaded: {problem}.")))?,
+        Ok(_) if options.way == Some(Way::Perf) => from_outside(None)?,
+        Ok(program) => {
+            let runner = Runner {
+                launcher: &launcher,
+                stop: &stop,
+                options,
+                program,
+                arguments,
+                probe: runs::install_probe()?,
+                service: None,
+            };
+            let spinner = Spinner::new();
+            let runs = runner.all(&mut |doing| spinner.show(doing.to_owned()))?;
+            drop(spinner);
+            match diagnose(options, &runs, &typed, &format!("-- {typed}"), &executable) {
+                Ok(d) => d,
+                Err(why) => from_outside(Some(why))?,
+            }
+        }
+    };
+    d.program.clone_from(&typed);
+    finish(&mut d, started);
+    show(options, &d, Path::new(name))
+}
+
+/// Diagnoses a server while its load runs.
+fn serve(options: &Options, service: &Service) -> Result<ExitCode> {
+    if options.input.is_some() || options.way == Some(Way::Perf) {
+        return Err(usage("--input and --how perf are for programs"));
+    }
+    let seconds = options.subject.seconds_within(options.duration)?;
+    let started = SystemTime::now();
+    let stop = session::stop_on_signals()?;
+    let launcher = Launcher::new(stop.clone())?;
+    let work = Work::new(service, &launcher, seconds, None)?;
+    let named = work.stage.program().unwrap_or_else(|| "sh".into());
+    let program = program::check(&named.to_string_lossy())?;
+    let runner = Runner {
+        launcher: &launcher,
+        stop: &stop,
+        options,
+        program: &program,
+        arguments: &[],
+        probe: runs::install_probe()?,
+        service: Some(&work),
+    };
+    let spinner = Spinner::new();
+    let runs = runner.all(&mut |doing| spinner.show(doing.to_owned()))?;
+    drop(spinner);
+    let typed = options.subject.typed(service);
+    let start = service.start.shown();
+    let found = diagnose(options, &runs, &start, &typed, &program.executable);
+    let mut d = found.unwrap_or_else(|why| Diagnosis {
+        sentence: why,
+        ..blank(Figures::default())
+    });
+    d.notes.push(service::about_loop(service));
+    d.program = typed;
+    finish(&mut d, started);
+    show(options, &d, Path::new(&service.name))
+}
+
+/// The arguments as one line for a shell.
+pub fn words(program: &[std::ffi::OsString]) -> String {
+    let quoted = |word: &std::ffi::OsString| {
+        let word = word.to_string_lossy();
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+%@".contains(c);
+        if !word.is_empty() && word.chars().all(plain) {
+            word.into_owned()
+        } else {
+            format!("'{}'", word.replace('\'', "'\\''"))
+        }
+    };
+    program.iter().map(quoted).collect::<Vec<_>>().join(" ")
+}
+
+/// Judges what the runs have shown; an error says why the probe has seen nothing.
+fn diagnose(
+    options: &Options,
+    runs: &Runs,
+    typed: &str,
+    subject: &str,
+    executable: &Path,
+) -> Result<Diagnosis, String> {
+    let (_, found) = runs.observed.last().expect("there is a run");
+    if found.total().calls.iter().sum::<u64>() == 0 {
+        return Err(not_observed(executable));
+    }
+    let (mut f, way) = figures::figures(runs, options.way);
+    let served = found
+        .main()
+        .map(|image| image.allocator.clone())
+        .unwrap_or_default();
+    let family = Family::of_object(&served);
+    f.allocator = named(family, &served);
+    f.linkage = if served.is_empty() {
+        String::new()
+    } else {
+        "dynamic".to_owned()
+    };
+    let main = found
+        .main()
+        .map_or(executable.to_string_lossy().into_owned(), |image| {
+            image.program.clone()
+        });
+    let pool = family::pool_of(&main, &found.mapped);
+    f.pool = pool.map(|pool| pool.name.to_owned());
+    let mut notes = notes(options, runs, &f);
+    let mut d = Diagnosis {
+        ways: ways(runs, way),
+        timeline: figures::timeline(found),
+        ..blank(f)
+    };
+    let about = About {
+        family,
+        pool,
+        cpus: Cpus::allowed().count(),
+        typed,
+        subject,
+    };
+    let verdict = judge(&d.figures, about);
+    d.answer = verdict.answer;
+    d.sentence = verdict.sentence;
+    d.bound = verdict.bound;
+    d.troubles = verdict.troubles;
+    d.takes = verdict.takes;
+    d.next = verdict.next;
+    if let (Some(pool), true) = (
+        pool,
+        d.takes.as_ref().is_none_or(|takes| takes.key != "pool"),
+    ) {
+        notes.push(format!("{}.", pool.advice));
+    }
+    if d.answer == Answer::CannotTell {
+        let why = if way == Way::Proc && about.cpus == 1 {
+            "looks need a second CPU, from which the lab looks at the program"
+        } else {
+            "the program is too short, or waits too much, to tell"
+        };
+        d.sentence = format!(
+            "Only {} samples of CPU time in {} {}: {why}.",
+            d.figures.samples,
+            d.figures.runs,
+            if d.figures.runs == 1 { "run" } else { "runs" }
+        );
+    }
+    d.notes = notes;
+    Ok(d)
+}
+
+/// The name of an allocator with its version where the object has it.
+fn named(family: Family, served: &str) -> String {
+    match family {
+        Family::Glibc => {
+            let version = glibc_version().unwrap_or_default();
+            format!("glibc {version}").trim_end().to_owned()
+        }
+        Family::Other if served.is_empty() => "not known".to_owned(),
+        Family::Other => Path::new(served)
+            .file_name()
+            .map_or(served.to_owned(), |name| {
+                name.to_string_lossy().into_owned()
+            }),
+        family => {
+            let file = Path::new(served)
+                .file_name()
+                .map(|name| name.to_string_lossy());
+            format!("{} ({})", family.name(), file.unwrap_or_default())
+        }
+    }
+}
+
+fn glibc_version() -> Option<String> {
+    // SAFETY: returns a static text.
+    let text = unsafe { std::ffi::CStr::from_ptr(libc::gnu_get_libc_version()) };
+    Some(text.to_str().ok()?.to_owned())
+}
+
+/// Whether a program has a malloc of its own, before which no probe can be put.
+fn brings_malloc(content: &[u8]) -> bool {
+    object::File::parse(content).is_ok_and(|file| {
+        let mut symbols = file.dynamic_symbols();
+        symbols.any(|symbol| symbol.is_definition() && symbol.name() == Ok("malloc"))
+    })
+}
+
+/// Why no call was seen although the probe could be loaded.
+fn not_observed(executable: &Path) -> String {
+    let content = fs::read(executable).unwrap_or_default();
+    if family::is_go(&content) {
+        return "This is a Go program: its runtime has an allocator of its own, which no malloc \
+                replaces."
+            .to_owned();
+    }
+    if brings_malloc(&content) {
+        let family = Family::of_program(&content).map_or("not known", Family::name);
+        return format!(
+            "The program brings its own malloc ({family}), before which no probe can be put."
+        );
+    }
+    "The program called malloc in no process that the probe could observe.".to_owned()
+}
+
+fn notes(options: &Options, runs: &Runs, f: &Figures) -> Vec<String> {
+    let mut notes = Vec::new();
+    let (measured, _) = runs.observed.last().expect("there is a run");
+    match measured.end {
+        End::Signal(_) if !runs.ended_by_us => {
+            notes.push(format!(
+                "The program ended by {}: the figures are until then.",
+                f.exit
+            ));
+        }
+        End::Code(code) if code != 0 => {
+            notes.push(format!("The program exits with code {code}."));
+            if let Ok(lines) = measured.stderr.last_lines(1) {
+                notes.extend(
+                    lines
+                        .into_iter()
+                        .map(|line| format!("Its last line: {line}")),
+                );
+            }
+        }
+        End::Stopped => notes.push("Interrupted: the figures are until then.".to_owned()),
+        _ => {}
+    }
+    if let Some(reason) = &runs.elsewhere {
+        notes.push(format!(
+            "The probe’s counters are in a temporary folder: {reason}."
+        ));
+    }
+    if f.probe_cost.is_some_and(|cost| cost > 0.10) {
+        notes.push(
+            "The probe cost more than 10 % of CPU time: take the times as an indication."
+                .to_owned(),
+        );
+    }
+    if f.end.is_none() && options.duration.is_none() {
+        let text = "The program did not end by itself, so memory at the end is not known.";
+        notes.push(text.to_owned());
+    }
+    notes
+}
+
+fn ways(runs: &Runs, way: Way) -> Vec<Evidence> {
+    let evidence = |what: &str, how: &str| Evidence {
+        what: what.to_owned(),
+        how: how.to_owned(),
+    };
+    let share = match way {
+        Way::Signals => {
+            "timer signals of each thread’s CPU time, 197 a second, at which the probe \
+                         tells whether the thread is inside"
+        }
+        Way::Proc | Way::Perf | Way::Ptrace => {
+            "a thousand looks a second at the probe’s cells, with the state of threads from \
+                      /proc"
+        }
+    };
+    let syscalls = match &runs.syscalls {
+        Ok(counted) if counted.cut => {
+            "counted in a run of its own (seccomp), ended at its limit".to_owned()
+        }
+        Ok(_) => "counted in a run of its own (seccomp)".to_owned(),
+        Err(reason) => reason.clone(),
+    };
+    vec![
+        evidence(
+            "calls",
+            "the probe, before the program’s own allocator: every call, exactly",
+        ),
+        evidence("CPU share", share),
+        evidence(
+            "waits",
+            "a thousand looks a second at the probe’s cells and /proc",
+        ),
+        evidence("system calls", &syscalls),
+        evidence(
+            "page faults",
+            "the kernel’s count; again: beyond the pages resident at the peak",
+        ),
+        runs.faults.way_of_faults(),
+        evidence(
+            "memory at the end",
+            "RSS before and after the allocator’s own purge, at exit",
+        ),
+    ]
+}
+
+/// A diagnosis of these figures without an answer.
+fn blank(figures: Figures) -> Diagnosis {
+    Diagnosis {
+        schema: SCHEMA,
+        program: String::new(),
+        command: Vec::new(),
+        started: String::new(),
+        machine: mallard_report::model::Machine::default(),
+        answer: Answer::CannotTell,
+        sentence: String::new(),
+        bound: None,
+        troubles: Vec::new(),
+        takes: None,
+        notes: Vec::new(),
+        next: Vec::new(),
+        ways: Vec::new(),
+        figures,
+        timeline: Vec::new(),
+    }
+}
+
+/// Adds what every diagnosis says of itself.
+fn finish(d: &mut Diagnosis, started: SystemTime) {
+    d.command = std::env::args().collect();
+    d.started = humantime::format_rfc3339_seconds(started).to_string();
+    d.machine = machine::describe(&Cpus::allowed());
+    d.thin();
+}
+
+/// Prints the result and writes the report.
+fn show(options: &Options, d: &Diagnosis, name: &Path) -> Result<ExitCode> {
+    let folder = options.output.clone().unwrap_or_else(|| {
+        let name = name
+            .file_name()
+            .unwrap_or(name.as_os_str())
+            .to_string_lossy()
+            .into_owned();
+        PathBuf::from("mallard-results").join(format!("diagnose-{name}"))
+    });
+    let page = folder.join("diagnose.html");
+    let write = |path: &Path, text: &str| {
+        fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+    };
+    fs::create_dir_all(&folder)
+        .with_context(|| format!("cannot write results to the folder {}", folder.display()))?;
+    write(&page, &diagnosis::page(d))?;
+    write(&folder.join("diagnose.json"), &d.json())?;
+    if options.json {
+        output::text(&d.json())?;
+    } else {
+        let width = console::Term::stdout()
+            .size_checked()
+            .map_or(120, |(_, width)| width.into());
+        output::text(&diagnosis::text(d, width))?;
+        say!("  report    {}", page.display())?;
+    }
+    Ok(match d.answer {
+        Answer::CannotTell => ExitCode::from(CANNOT_TELL),
+        _ => ExitCode::SUCCESS,
+    })
+}
+
+fn explain() -> Result<ExitCode> {
+    say!("The evidence, how it is had, and what is used where that is refused:")?;
+    for (what, how) in [
+        (
+            "calls, sizes, live bytes",
+            "the probe; a program that takes none (static, setuid, 32-bit, musl, its own malloc): not known",
+        ),
+        (
+            "CPU share (--how perf, --pid)",
+            "samples of the kernel with the stack; for programs that take no probe and running processes",
+        ),
+        (
+            "CPU share (--how ptrace)",
+            "with --pid: each running thread is stopped for a moment, 100 times a second; on request only",
+        ),
+        (
+            "CPU share (--how signals)",
+            "timer signals of each thread’s CPU time; the probe says whether it is inside",
+        ),
+        (
+            "CPU share (--how proc)",
+            "1,000 looks a second at the probe’s cells and /proc; used if the program uses that signal itself",
+        ),
+        (
+            "waits, calls > 1 ms",
+            "the same looks: the same call in two of them lasts; /proc/PID/task/TID/syscall says what for",
+        ),
+        (
+            "system calls",
+            "a run of its own with seccomp’s user notification; where that is refused: not counted",
+        ),
+        (
+            "system calls (--pid)",
+            "the kernel’s tracepoint, with the stack of each call; needs root and tracefs",
+        ),
+        (
+            "page faults",
+            "the kernel’s count; its price is measured on this machine",
+        ),
+        (
+            "page faults by kind (--pid)",
+            "samples of the kernel with addresses: heaps, files, stacks",
+        ),
+        (
+            "live bytes (--pid)",
+            "a process on Mallard publishes them; of any other: not known",
+        ),
+        (
+            "held back or pinned",
+            "at exit the allocator is asked for its free memory, and RSS is read before and after",
+        ),
+    ] {
+        say!("  {what:<26} {how}")?;
+    }
+    say!("")?;
+    say!("The thresholds:")?;
+    for (what, threshold, verdict) in thresholds::TABLE {
+        say!("  {what:<76} {threshold:<24} {verdict}")?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

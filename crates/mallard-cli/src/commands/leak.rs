@@ -1,0 +1,417 @@
+//! `mallard leak`: runs a program on Mallard, samples every block, and tells what was never freed.
+//!
+//! While the program runs, the live bytes of its call stacks are read from outside. A site whose
+//! bytes rise in each of four quarters of the run grows; all others were allocated once, or at some
+//! time.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use mallard_profile::model::Profile;
+use mallard_profile::process::Reading;
+use mallard_profile::process::live::{Process, Stacks};
+use mallard_profile::show::{self, Layout, Named, Page};
+use mallard_profile::view::View;
+use mallard_profile::view::rows::{By, keys, rows};
+
+use crate::commands::profile::SearchOptions;
+use crate::commands::profile::program::{self, Watch};
+use crate::terminal::output;
+
+/// Tell what a program never freed
+///
+/// Runs the program on Mallard, records every block, and shows by site what is still in use at the
+/// end: first the sites that grew all the time, then the others. Sites that the C library, the
+/// loader and the runtimes of C++ and Rust keep for themselves until the end are left out.
+///
+/// The exit code is 0 without leaks, 1 with leaks, 2 for a mistake on the command line. If the
+/// program fails, it is the program's own; 128 and the signal's number if a signal ended it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES, override_usage = "mallard leak [OPTIONS] -- <PROGRAM> [ARGS]...")]
+pub struct Options {
+    /// Ignore sites that hold less than this many bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 1)]
+    pub min: u64,
+
+    /// Only sites that grew all the time are leaks
+    #[arg(long)]
+    pub growing: bool,
+
+    /// Ignore call stacks with a function of this name; `*` stands for any text (may be repeated)
+    #[arg(long, value_name = "PATTERN")]
+    pub suppress: Vec<String>,
+
+    /// All leaks as JSON
+    #[arg(long)]
+    pub json: bool,
+
+    #[command(flatten)]
+    pub search: SearchOptions,
+
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_names = ["PROGRAM", "ARGS"])]
+    pub program: Vec<OsString>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  mallard leak -- ./test                          exit code 1 if anything was never freed
+  mallard leak --growing --min 4096 -- ./server --self-test
+  mallard leak --suppress 'cache::*' --json -- ./test";
+
+/// What libraries keep until the end: buffers of stdio, what the loader knows of libraries,
+/// thread-local storage, locales, time zones, lists of functions to run at the end, the reserve of
+/// C++ for exceptions, and what Rust knows of the main thread.
+const KEPT: [&str; 17] = [
+    "*_IO_file_doallocate",
+    "*_IO_*doallocbuf",
+    "_dl_*",
+    "dl_*",
+    "dlerror*",
+    "allocate_dtv",
+    "allocate_dtv_entry",
+    "__new_exitfn",
+    "__cxa_atexit",
+    "setlocale",
+    "_nl_*",
+    "tzset*",
+    "__tz*",
+    "__gnu_cxx::__freeres",
+    "*::pool::pool",
+    "std::rt::*",
+    "std::thread::current::*",
+];
+
+pub fn run(options: &Options) -> Result<ExitCode> {
+    let mut growth = Growth::default();
+    let ended = program::run(
+        &options.program,
+        ",lg_prof_sample:0",
+        options.json,
+        &mut growth,
+        &options.search,
+    )?;
+    let loaded = ended.loaded;
+    let patterns: Vec<&str> = options.suppress.iter().map(String::as_str).collect();
+    let profile = unsuppressed(&loaded.profile, &[&KEPT[..], &patterns].concat());
+    let found = leaks(&profile, &growth, options.min)?;
+    let is_leak = |leak: &&Leak| leak.grows || !options.growing;
+    let has_leaks = found.iter().any(|leak| is_leak(&leak));
+    let text = if options.json {
+        json(&loaded.name, &loaded.notes, &found, &profile, &growth)?
+    } else {
+        let mut text = format!("{}: {}\n", loaded.name, summary(&found, growth.is_known()));
+        for (grows, head) in [
+            (true, "growing"),
+            (
+                false,
+                if growth.is_known() {
+                    "not growing"
+                } else {
+                    "never freed"
+                },
+            ),
+        ] {
+            let chosen: Vec<&str> = found
+                .iter()
+                .filter(|leak| leak.grows == grows)
+                .map(|leak| leak.key.as_str())
+                .collect();
+            if !chosen.is_empty() {
+                text.push_str(&table(&loaded.outcome, head, &of_keys(&profile, &chosen)?)?);
+            }
+        }
+        for note in &loaded.notes {
+            text.push_str(&format!("note: {note}\n"));
+        }
+        text
+    };
+    output::text(&text)?;
+    Ok(match (ended.status.success(), has_leaks) {
+        (false, _) => program::code_of(ended.status),
+        (true, true) => ExitCode::FAILURE,
+        (true, false) => ExitCode::SUCCESS,
+    })
+}
+
+/// Blocks of a site that were never freed.
+struct Leak {
+    key: String,
+    bytes: i128,
+    grows: bool,
+}
+
+fn leaks(profile: &Profile, growth: &Growth, min: u64) -> Result<Vec<Leak>> {
+    let figures = View::Live.figures(profile)?;
+    let quarters = growth.quarters(profile)?;
+    let found = rows(profile, figures, By::Function).into_iter();
+    let found = found.filter(|row| row.main(figures) >= i128::from(min));
+    let leaks = found.map(|row| {
+        let mut before = 0;
+        let bytes = row.main(figures);
+        let grows = quarters.as_ref().is_some_and(|quarters| {
+            quarters
+                .iter()
+                .map(|quarter| quarter.get(&row.key).copied().unwrap_or(0))
+                .chain([bytes])
+                .all(|now| std::mem::replace(&mut before, now) < now)
+        });
+        Leak {
+            key: row.key,
+            bytes,
+            grows,
+        }
+    });
+    Ok(leaks.collect())
+}
+
+fn summary(leaks: &[Leak], is_known: bool) -> String {
+    if leaks.is_empty() {
+        return "no leaks".to_owned();
+    }
+    let bytes: i128 = leaks.iter().map(|leak| leak.bytes).sum();
+    let growing = leaks.iter().filter(|leak| leak.grows).count();
+    let told = if is_known {
+        format!("{growing} of them growing")
+    } else {
+        "the run was too short to tell which of them grow".to_owned()
+    };
+    let sites = if leaks.len() == 1 { "site" } else { "sites" };
+    let bytes = mallard_figures::bytes(bytes as f64);
+    format!("{bytes} at {} {sites} never freed, {told}", leaks.len())
+}
+
+fn table(names: &mallard_profile::names::Outcome, head: &str, profile: &Profile) -> Result<String> {
+    let names = mallard_profile::names::Outcome {
+        lacks: if head == "growing" {
+            Vec::new()
+        } else {
+            names.lacks.clone()
+        },
+    };
+    let page = Page {
+        subject: Named {
+            name: head,
+            profile,
+        },
+        before: None,
+        view: View::Live,
+        by: By::Function,
+        names: &names,
+        notes: &[],
+        apart: None,
+    };
+    let layout = Layout {
+        width: None,
+        color: false,
+        rows: None,
+    };
+    Ok(show::table(&page, layout)?)
+}
+
+fn json(
+    name: &str,
+    notes: &[String],
+    leaks: &[Leak],
+    profile: &Profile,
+    growth: &Growth,
+) -> Result<String> {
+    let figures = View::Live.figures(profile)?;
+    let mut sites = Vec::new();
+    for row in rows(profile, figures, By::Function) {
+        let Some(leak) = leaks.iter().find(|leak| leak.key == row.key) else {
+            continue;
+        };
+        let place = row.heaviest.site.as_ref();
+        sites.push(serde_json::json!({
+            "site": row.key,
+            "bytes": leak.bytes as f64,
+            "blocks": row.blocks(figures).map(|blocks| blocks as f64),
+            "grows": growth.is_known().then_some(leak.grows),
+            "file": place.map(|place| &place.file),
+            "line": place.map(|place| place.line),
+            "callers": row.heaviest.callers.iter().map(|c| c.function.to_string()).collect::<Vec<_>>(),
+        }));
+    }
+    let answer =
+        serde_json::json!({ "schema": 1, "program": name, "leaks": sites, "notes": notes });
+    Ok(format!("{}\n", serde_json::to_string_pretty(&answer)?))
+}
+
+/// The profile without stacks that have a function of one of these patterns.
+fn unsuppressed(profile: &Profile, patterns: &[&str]) -> Profile {
+    let is_kept = |stack: &[mallard_profile::model::LocationIndex]| {
+        let locations = stack.iter().map(|&index| profile.location(index));
+        let mut functions = locations.flat_map(|location| &location.frames);
+        functions.any(|frame| {
+            patterns
+                .iter()
+                .any(|pattern| fits(pattern, &frame.function))
+        })
+    };
+    let mut rest = profile.clone();
+    rest.samples.retain(|sample| !is_kept(&sample.stack));
+    rest
+}
+
+/// Whether a text fits a pattern, in which `*` stands for any text.
+fn fits(pattern: &str, text: &str) -> bool {
+    let Some((start, rest)) = pattern.split_once('*') else {
+        return pattern == text;
+    };
+    let Some(mut text) = text.strip_prefix(start) else {
+        return false;
+    };
+    let mut parts: Vec<&str> = rest.split('*').collect();
+    let end = parts.pop().unwrap_or_default();
+    for part in parts {
+        match text.find(part) {
+            Some(at) => text = &text[at + part.len()..],
+            None => return false,
+        }
+    }
+    text.ends_with(end)
+}
+
+/// The live samples of some rows.
+fn of_keys(profile: &Profile, chosen: &[&str]) -> Result<Profile> {
+    let live = View::Live.figures(profile)?.main;
+    let samples = profile.samples.iter().zip(keys(profile, By::Function));
+    let of_chosen = samples
+        .filter(|(sample, key)| sample.values[live] != 0 && chosen.contains(&key.as_str()))
+        .map(|(sample, _)| sample.clone());
+    Ok(Profile {
+        samples: of_chosen.collect(),
+        ..empty(profile)
+    })
+}
+
+/// A profile with the same types and places, and without samples.
+fn empty(profile: &Profile) -> Profile {
+    Profile {
+        types: profile.types.clone(),
+        default_type: profile.default_type,
+        samples: Vec::new(),
+        locations: profile.locations.clone(),
+        mappings: profile.mappings.clone(),
+        period: profile.period,
+        period_type: profile.period_type.clone(),
+        ..Profile::default()
+    }
+}
+
+/// The live bytes during the run: at equal distances, which double when there are many.
+#[derive(Default)]
+struct Growth {
+    process: Option<Process>,
+    snapshots: Vec<(Duration, Stacks)>,
+    began: Option<Instant>,
+    every: Duration,
+    next: Duration,
+}
+
+const FIRST_EVERY: Duration = Duration::from_millis(10);
+const MOST_SNAPSHOTS: usize = 32;
+const QUARTERS: u32 = 4;
+
+impl Growth {
+    /// Whether the run was long enough.
+    fn is_known(&self) -> bool {
+        self.snapshots.len() >= 2 * QUARTERS as usize
+    }
+
+    /// The live bytes of each row after each of the first three quarters.
+    fn quarters(&self, profile: &Profile) -> Result<Option<Vec<HashMap<String, i128>>>> {
+        let (true, Some((end, _))) = (self.is_known(), self.snapshots.last()) else {
+            return Ok(None);
+        };
+        let figures = View::Live.figures(profile)?;
+        let mut quarters = Vec::new();
+        for quarter in 1..QUARTERS {
+            let at = *end * quarter / QUARTERS;
+            let snapshot = self.snapshots.iter().find(|(time, _)| *time >= at);
+            let Some((_, stacks)) = snapshot else {
+                return Ok(None);
+            };
+            let mut then = empty(profile);
+            let mut seen = std::collections::HashSet::new();
+            for sample in &profile.samples {
+                let addresses: Vec<u64> = sample
+                    .stack
+                    .iter()
+                    .map(|&i| profile.location(i).address)
+                    .collect();
+                let bytes = stacks.get(&addresses).copied().unwrap_or(0);
+                if bytes > 0 && seen.insert(addresses) {
+                    let mut sample = sample.clone();
+                    sample.values.fill(0);
+                    sample.values[figures.main] = i64::try_from(bytes).unwrap_or(i64::MAX);
+                    then.samples.push(sample);
+                }
+            }
+            let rows = rows(&then, figures, By::Function).into_iter();
+            quarters.push(
+                rows.map(|row| (row.key.clone(), row.main(figures)))
+                    .collect(),
+            );
+        }
+        Ok(Some(quarters))
+    }
+}
+
+impl Watch for Growth {
+    fn look(&mut self, pid: u32) {
+        let began = *self.began.get_or_insert_with(Instant::now);
+        let now = began.elapsed();
+        if now < self.next {
+            return;
+        }
+        if self.process.is_none() {
+            self.process = Process::open(pid).ok();
+        }
+        match self.process.as_ref().map(Process::live) {
+            Some(Ok(stacks)) => self.snapshots.push((now, stacks)),
+            Some(Err(_)) => self.process = None,
+            None => {}
+        }
+        self.every = self.every.max(FIRST_EVERY);
+        if self.snapshots.len() >= MOST_SNAPSHOTS {
+            self.every *= 2;
+            let mut place = 0;
+            self.snapshots.retain(|_| {
+                place += 1;
+                place % 2 == 0
+            });
+        }
+        // The target's own work comes first.
+        let cost = began.elapsed() - now;
+        self.next = now + self.every.max(cost * 10);
+    }
+
+    fn last(&mut self) -> Option<Reading> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_stand_for_names() {
+        for (pattern, text, expected) in [
+            ("main", "main", true),
+            ("main", "mains", false),
+            ("_dl_*", "_dl_map_object", true),
+            ("*::pool::pool", "(anonymous namespace)::pool::pool", true),
+            ("a*b*c", "a-b-b-c", true),
+            ("a*b*c", "a-c", false),
+            ("*", "", true),
+        ] {
+            assert_eq!(fits(pattern, text), expected, "{pattern} {text}");
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! Where profiles come from: files, processes and core files.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use mallard_profile::model::{Frame, Location, Mapping, MappingIndex, Profile, Text};
+use mallard_profile::names::{self, Outcome};
+use mallard_profile::process::live::{self, Process};
+use mallard_profile::process::{self, Reading, core};
+use mallard_profile::read;
+use mallard_profile::show::Named;
+
+use super::{Options, SearchOptions};
+use crate::terminal::progress::Spinner;
+
+/// A profile that has its names.
+pub struct Loaded {
+    pub name: String,
+    pub profile: Profile,
+    pub outcome: Outcome,
+    /// What is to be known of it.
+    pub notes: Vec<String>,
+}
+
+impl Loaded {
+    pub fn named(&self) -> Named<'_> {
+        Named {
+            name: &self.name,
+            profile: &self.profile,
+        }
+    }
+
+    fn of(reading: Reading, process: Option<u32>, search: &SearchOptions) -> Loaded {
+        let Reading {
+            mut profile,
+            name,
+            pid,
+            notes,
+        } = reading;
+        let outcome = find_names(&mut profile, &name, pid, process, search);
+        Loaded {
+            name,
+            profile,
+            outcome,
+            notes,
+        }
+    }
+}
+
+/// Reads a file, a process or a core file.
+pub fn load(subject: &Path, options: &Options) -> Result<Loaded> {
+    let search = &options.search;
+    if let Some(pid) = process_of(subject)? {
+        let reading = Process::open(pid)?.read()?;
+        return Ok(Loaded::of(reading, Some(pid), search));
+    }
+    let shown = subject.display();
+    if subject != Path::new("-") {
+        let core = core::open(subject, search.root.as_deref());
+        let core = core.map_err(|error| match error {
+            process::Error::Io(error) => {
+                anyhow::Error::from(error).context(format!("cannot read {shown}"))
+            }
+            error => anyhow::Error::from(error).context(shown.to_string()),
+        })?;
+        if let Some(reading) = core {
+            return Ok(Loaded::of(reading, None, search));
+        }
+    }
+    let bytes = if subject == Path::new("-") {
+        let mut bytes = Vec::new();
+        io::stdin().lock().read_to_end(&mut bytes).map(|_| bytes)
+    } else {
+        fs::read(subject)
+    };
+    let bytes = bytes.with_context(|| format!("cannot read {shown}"))?;
+    let mut profile = read::profile(&bytes).with_context(|| shown.to_string())?;
+    let name = match subject.file_name() {
+        Some(name) if subject != Path::new("-") => name.to_string_lossy().into_owned(),
+        _ => "standard input".to_owned(),
+    };
+    let outcome = find_names(&mut profile, &name, pid_of(&name), None, search);
+    Ok(Loaded {
+        name,
+        profile,
+        outcome,
+        notes: Vec::new(),
+    })
+}
+
+/// Reads a process twice.
+pub fn twice(subject: &Path, apart: Duration, options: &Options) -> Result<(Loaded, Loaded)> {
+    let search = &options.search;
+    let pid = process_of(subject)?.ok_or_else(|| {
+        anyhow!(
+            "--for reads a process, and {} is no number of one; --diff compares files",
+            subject.display()
+        )
+    })?;
+    let process = Process::open(pid)?;
+    let mut before = process.read()?;
+    {
+        let spinner = Spinner::new();
+        spinner.show(format!("waiting {}", humantime::format_duration(apart)));
+        thread::sleep(apart);
+    }
+    let after = Loaded::of(process.read()?, Some(pid), search);
+    // Most addresses have their names by now.
+    let known: HashMap<u64, _> = after
+        .profile
+        .locations
+        .iter()
+        .map(|location| (location.address, &location.frames))
+        .collect();
+    for location in &mut before.profile.locations {
+        if let Some(&frames) = known.get(&location.address) {
+            location.frames.clone_from(frames);
+        }
+    }
+    Ok((Loaded::of(before, Some(pid), search), after))
+}
+
+/// Names of addresses that are known already.
+pub type Names = HashMap<u64, Vec<Frame>>;
+
+/// Reads a running process, and gives names to what `known` has none for; that has all names then.
+pub fn running(
+    pid: u32,
+    search: &names::Options,
+    known: &mut Names,
+) -> Result<Profile, process::Error> {
+    let Reading {
+        mut profile,
+        pid: inside,
+        ..
+    } = Process::open(pid)?.read()?;
+    for location in &mut profile.locations {
+        if let Some(frames) = known.get(&location.address) {
+            location.frames.clone_from(frames);
+        }
+    }
+    names::name(&mut profile, &options_for(pid, inside, search));
+    let named = profile.locations.iter();
+    *known = named
+        .map(|location| (location.address, location.frames.clone()))
+        .collect();
+    Ok(profile)
+}
+
+/// The functions at addresses of a running process, which need not run on Mallard.
+///
+/// # Errors
+/// The process is gone, or may not be read.
+pub fn functions(
+    pid: u32,
+    addresses: &[u64],
+    search: &names::Options,
+) -> Result<Vec<Option<Text>>, process::Error> {
+    let mappings = live::code(pid)?;
+    let location = |&address: &u64| {
+        let contains = |mapping: &Mapping| (mapping.start..mapping.limit).contains(&address);
+        let mapping = mappings.iter().position(contains);
+        Location {
+            address,
+            mapping: mapping.map(|index| MappingIndex(index as u32)),
+            frames: Vec::new(),
+        }
+    };
+    let mut profile = Profile {
+        locations: addresses.iter().map(location).collect(),
+        ..Profile::default()
+    };
+    profile.mappings = mappings;
+    let inside = mallard_live::process::number_inside(pid);
+    names::name(&mut profile, &options_for(pid, inside, search));
+    // The last one is the function whose code it is; others were inlined into it.
+    let function = |location: &Location| location.frames.last().map(|frame| frame.function.clone());
+    Ok(profile.locations.iter().map(function).collect())
+}
+
+/// Where the names of a process are that runs, and has this number in its own container.
+fn options_for(pid: u32, inside: Option<u32>, search: &names::Options) -> names::Options {
+    let proc = PathBuf::from(format!("/proc/{pid}"));
+    names::Options {
+        root: Some(proc.join("root")),
+        pid: inside,
+        process: Some(proc),
+        fetcher: fetcher(),
+        ..search.clone()
+    }
+}
+
+/// The process that a number means.
+fn process_of(subject: &Path) -> Result<Option<u32>> {
+    let text = subject.to_string_lossy();
+    if text.is_empty() || !text.bytes().all(|digit| digit.is_ascii_digit()) {
+        return Ok(None);
+    }
+    let pid = text.parse().ok().filter(|&pid| pid > 0);
+    pid.map(Some)
+        .ok_or_else(|| anyhow!("there is no process {text}"))
+}
+
+/// Gives names to the addresses of a profile.
+pub fn find_names(
+    profile: &mut Profile,
+    name: &str,
+    pid: Option<u32>,
+    process: Option<u32>,
+    search: &SearchOptions,
+) -> Outcome {
+    let spinner = Spinner::new();
+    spinner.show(format!("finding names for {name}"));
+    let proc = process.map(|pid| PathBuf::from(format!("/proc/{pid}")));
+    let own_root = proc.as_ref().map(|proc| proc.join("root"));
+    names::name(
+        profile,
+        &names::Options {
+            root: search.root.clone().or(own_root),
+            debug_folders: search.debug_folders.clone(),
+            files: search.binaries.clone(),
+            pid: search.pid.or(pid),
+            process: proc,
+            fetcher: fetcher(),
+        },
+    )
+}
+
+/// debuginfod's client, where the user has named servers for it.
+fn fetcher() -> Option<PathBuf> {
+    let servers = std::env::var_os("DEBUGINFOD_URLS").unwrap_or_default();
+    (!servers.is_empty()).then(|| "debuginfod-find".into())
+}
+
+/// The process in a name as Mallard and jemalloc give it: `PREFIX.PID.NUMBER.KIND.heap`.
+fn pid_of(name: &str) -> Option<u32> {
+    let mut parts = name.rsplit('.');
+    let (_heap, _kind, _number) = (parts.next()?, parts.next()?, parts.next()?);
+    parts.next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_process_is_known_by_the_profile_s_name() {
+        assert_eq!(pid_of("jeprof.4711.0.f.heap"), Some(4711));
+        assert_eq!(pid_of("my.app.4711.12.i3.heap"), Some(4711));
+        assert_eq!(pid_of("heap.pb.gz"), None);
+        assert_eq!(pid_of("x.heap"), None);
+    }
+
+    #[test]
+    fn a_number_is_a_process() {
+        let process = |text: &str| process_of(Path::new(text)).map_err(|e| e.to_string());
+        assert_eq!(process("4711"), Ok(Some(4711)));
+        assert_eq!(process("./4711"), Ok(None));
+        assert_eq!(process("core.4711"), Ok(None));
+        let none = "there is no process ";
+        assert_eq!(process("0"), Err(format!("{none}0")));
+        assert_eq!(process("99999999999"), Err(format!("{none}99999999999")));
+    }
+}

@@ -1,0 +1,204 @@
+//! `mallard report`: a result of the lab, shown again.
+//!
+//! Every command of the lab writes its result as JSON. [`read`] finds out of which kind a file is,
+//! and this module writes the text, the Markdown and the page from it again, with this version's
+//! forms. Several files of one kind are shown side by side. Nothing is measured.
+
+pub mod read;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+use anyhow::{Context, Result};
+use mallard_report::{TerminalOptions, collation as beside, diagnosis, history, tuning};
+
+use crate::session::folder;
+use crate::terminal::exit::usage;
+use crate::terminal::output::{self, say};
+use read::Found;
+
+/// Show results again: as text, as Markdown and as a web page
+///
+/// Takes what the commands of the lab wrote: results.json (bench), compare.json (compare, replay),
+/// diagnose.json, tune.json, the file of a baseline, what `baseline check --json` and
+/// `profile --json` print, or a folder with one of them. Writes the page beside it and prints the
+/// text. Several files of one kind are shown side by side.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Options {
+    /// Files of the lab in JSON, or folders with one
+    #[arg(value_name = "FILE", default_value = "mallard-results/latest")]
+    pub files: Vec<PathBuf>,
+
+    /// Open the page in the browser
+    #[arg(long)]
+    pub open: bool,
+
+    /// Where to write the page [default: beside the file; a baseline's and that of several files in
+    /// mallard-results]
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+
+    /// Write the tables as Markdown to a file, or to standard output for `-`, to paste into a pull
+    /// request
+    #[arg(long, value_name = "FILE|-")]
+    pub export_markdown: Option<PathBuf>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  mallard report                                      the last session
+  mallard report --open mallard-results/diagnose-web
+  mallard report before/compare.json after/compare.json
+  mallard report .mallard/baselines/web.json          how a baseline went from save to save
+  mallard report --export-markdown - tune.json >> notes.md
+
+To know what changed between two results, use `mallard diff`: it compares round by round.";
+
+/// A result in every form.
+struct Forms {
+    text: String,
+    markdown: String,
+    page: String,
+    /// Where the page goes if the user says nothing.
+    place: PathBuf,
+}
+
+pub fn run(options: &Options) -> Result<ExitCode> {
+    let found: Vec<(PathBuf, Found)> = options
+        .files
+        .iter()
+        .map(|file| read::read(file))
+        .collect::<Result<_>>()?;
+    let forms = match found.len() {
+        1 => one(&found[0])?,
+        _ => several(&found)?,
+    };
+    let to_stdout = options.export_markdown.as_deref() == Some(Path::new("-"));
+    match &options.export_markdown {
+        Some(_) if to_stdout => output::text(&forms.markdown)?,
+        Some(file) => folder::write(file, &forms.markdown)?,
+        None => {}
+    }
+    if !to_stdout {
+        output::text(&forms.text)?;
+    }
+    let page = options.output.as_ref().unwrap_or(&forms.place);
+    folder::write(page, &forms.page)?;
+    match to_stdout {
+        true => eprintln!("Report: {}", page.display()),
+        false => say!("Report: {}", page.display())?,
+    }
+    if options.open {
+        open(page)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The width of the terminal.
+fn width() -> usize {
+    let size = console::Term::stdout().size_checked();
+    size.map_or(120, |(_, width)| width.into())
+}
+
+fn one((path, found): &(PathBuf, Found)) -> Result<Forms> {
+    let beside = |name: &str| path.with_file_name(name);
+    Ok(match found {
+        Found::Results(r) => {
+            let mut markdown = Vec::new();
+            mallard_report::write_markdown(r, &mut markdown)?;
+            let options = TerminalOptions {
+                width: width(),
+                color: console::colors_enabled(),
+            };
+            Forms {
+                text: mallard_report::terminal(r, options),
+                markdown: String::from_utf8_lossy(&markdown).into_owned(),
+                page: mallard_report::html(r),
+                place: beside(folder::page_of(r.kind)),
+            }
+        }
+        Found::Diagnosis(d) => Forms {
+            text: diagnosis::text(d, width()),
+            markdown: diagnosis::markdown(d),
+            page: diagnosis::page(d),
+            place: beside("diagnose.html"),
+        },
+        Found::Tuning(t) => Forms {
+            text: tuning::text(t),
+            markdown: tuning::markdown(t),
+            page: tuning::page(t),
+            place: beside("tune.html"),
+        },
+        // Beside its file the page would come into version control.
+        Found::Baseline(h) => Forms {
+            text: history::text(h),
+            markdown: history::markdown(h),
+            page: history::page(h),
+            place: folder::in_results(&format!("baseline-{}.html", h.name)),
+        },
+        Found::Check(c) => Forms {
+            text: c.text.clone(),
+            markdown: c.markdown(),
+            page: c.page(),
+            place: path.with_extension("html"),
+        },
+        Found::Profile(s) => Forms {
+            text: s.text(),
+            markdown: s.markdown(),
+            page: s.page(),
+            place: path.with_extension("html"),
+        },
+    })
+}
+
+fn several(found: &[(PathBuf, Found)]) -> Result<Forms> {
+    macro_rules! all {
+        ($kind:ident) => {
+            found
+                .iter()
+                .map(|(path, found)| match found {
+                    Found::$kind(one) => Some((path.display().to_string(), (**one).clone())),
+                    _ => None,
+                })
+                .collect::<Option<Vec<_>>>()
+        };
+    }
+    let beside = all!(Results)
+        .map(|all| beside::results(&all))
+        .or_else(|| all!(Diagnosis).map(|all| beside::diagnoses(&all)))
+        .or_else(|| all!(Tuning).map(|all| beside::tunings(&all)))
+        .or_else(|| all!(Baseline).map(|all| beside::histories(&all)))
+        .or_else(|| all!(Check).map(|all| beside::checks(&all)))
+        .or_else(|| all!(Profile).map(|all| beside::profiles(&all)));
+    let Some(beside) = beside else {
+        let kinds = found
+            .iter()
+            .map(|(path, found)| format!("{} is of {}", path.display(), found.command()));
+        return Err(usage(format!(
+            "only results of one kind stand side by side: {}",
+            kinds.collect::<Vec<_>>().join(", ")
+        )));
+    };
+    Ok(Forms {
+        text: beside::text(&beside),
+        markdown: beside::markdown(&beside),
+        page: beside::page(&beside),
+        place: folder::in_results("side-by-side.html"),
+    })
+}
+
+/// Shows a page by the program that the user chose for pages.
+fn open(page: &Path) -> Result<()> {
+    let browser = std::env::var_os("BROWSER").unwrap_or_else(|| "xdg-open".into());
+    let mut command = Command::new(&browser);
+    let quiet = command.arg(page).stdin(Stdio::null()).stdout(Stdio::null());
+    quiet.stderr(Stdio::null()).spawn().with_context(|| {
+        format!(
+            "cannot open {} with {}; BROWSER names another program",
+            page.display(),
+            browser.to_string_lossy()
+        )
+    })?;
+    Ok(())
+}

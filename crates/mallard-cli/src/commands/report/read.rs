@@ -1,0 +1,105 @@
+//! Finds out of which kind a file of the lab is, by the fields that only that kind has, and reads
+//! it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use mallard_report::diagnosis::{self, Diagnosis};
+use mallard_report::history::{Checked, History};
+use mallard_report::model::Results;
+use mallard_report::sites::Sites;
+use mallard_report::tuning::{self, Tuning};
+use serde_json::Value;
+
+use crate::commands::baseline;
+
+/// What a file holds.
+pub enum Found {
+    Results(Box<Results>),
+    Diagnosis(Box<Diagnosis>),
+    Tuning(Box<Tuning>),
+    Baseline(Box<History>),
+    Check(Box<Checked>),
+    Profile(Box<Sites>),
+}
+
+impl Found {
+    /// The command that wrote it.
+    pub fn command(&self) -> &'static str {
+        match self {
+            Found::Results(_) => "bench or compare",
+            Found::Diagnosis(_) => "diagnose",
+            Found::Tuning(_) => "tune",
+            Found::Baseline(_) => "baseline",
+            Found::Check(_) => "baseline check",
+            Found::Profile(_) => "profile",
+        }
+    }
+}
+
+/// The files that a folder of results may have.
+const NAMES: [&str; 4] = ["results.json", "compare.json", "diagnose.json", "tune.json"];
+
+/// Reads a file, or the one in a folder. Returns its path, too.
+pub fn read(path: &Path) -> Result<(PathBuf, Found)> {
+    let path = match path.is_dir() {
+        true => in_folder(path)?,
+        false => path.to_owned(),
+    };
+    let shown = path.display();
+    let bytes = fs::read(&path).with_context(|| format!("cannot read {shown}"))?;
+    let Ok(value) = serde_json::from_slice::<Value>(&bytes) else {
+        // A profile is shown by the command that knows its symbols.
+        bail!(
+            "{shown} is no JSON file of the lab; heap profiles are shown by `mallard profile`, recordings \
+             by `mallard trace info`"
+        );
+    };
+    let has = |key: &str| value.get(key).is_some();
+    let text = String::from_utf8_lossy(&bytes);
+    let wrong = |error: String| anyhow::anyhow!("{shown}: {error}");
+    let found = if has("experiments") {
+        let results = mallard_report::read_json(&mut &bytes[..]);
+        Found::Results(Box::new(results.map_err(|error| wrong(error.to_string()))?))
+    } else if has("answer") && has("figures") {
+        newest(&value, diagnosis::SCHEMA).map_err(wrong)?;
+        Found::Diagnosis(Box::new(Diagnosis::from_json(&text).map_err(wrong)?))
+    } else if has("points") && has("sentence") {
+        newest(&value, tuning::SCHEMA).map_err(wrong)?;
+        Found::Tuning(Box::new(Tuning::from_json(&text).map_err(wrong)?))
+    } else if has("saves") && has("gates") {
+        Found::Baseline(Box::new(baseline::history(&text).map_err(wrong)?))
+    } else if has("now") && has("gates") {
+        Found::Check(Box::new(baseline::checked(&text).map_err(wrong)?))
+    } else if has("view") && has("rows") {
+        Found::Profile(Box::new(Sites::of(&text).map_err(wrong)?))
+    } else {
+        bail!(
+            "{shown} is no result that can be shown again: those of bench, compare, replay, diagnose, tune, \
+             baseline check and profile, and the files of baselines can"
+        );
+    };
+    Ok((path, found))
+}
+
+fn in_folder(folder: &Path) -> Result<PathBuf> {
+    let mut files = NAMES.iter().map(|name| folder.join(name));
+    files.find(|file| file.is_file()).with_context(|| {
+        let shown = folder.display();
+        match folder.exists() {
+            true => format!("{shown} has none of {}", NAMES.join(", ")),
+            false => format!("there is no {shown}"),
+        }
+    })
+}
+
+/// Refuses what a newer lab wrote.
+fn newest(value: &Value, known: u32) -> Result<(), String> {
+    match value.get("schema").and_then(Value::as_u64) {
+        Some(schema) if schema > u64::from(known) => Err(format!(
+            "it was written by a newer mallard (schema {schema}; this one reads up to {known})"
+        )),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,77 @@
+//! `mallard trace import`: another tool's recording.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, BufWriter};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use mallard_report::units;
+use mallard_trace::EXTENSION;
+use mallard_trace::import::{self, FORMATS, Format};
+
+use super::Input;
+use crate::terminal::exit::usage;
+use crate::terminal::output::say;
+
+/// Make a recording of another tool's
+///
+/// Reads the text of Android's malloc_debug (record_allocs), the `.ops` of WebKit's MallocBench,
+/// the output of `ltrace -f -e malloc+free+calloc+realloc`, the interpreted text of heaptrack, and
+/// the files of memray 1.20.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    #[command(flatten)]
+    input: Input,
+
+    /// The file to write [default: the name of FILE with .mtrace]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// Whose file it is: android, ops, ltrace, heaptrack or memray [default: a guess by its
+    /// content]
+    #[arg(long, value_name = "FORMAT", value_parser = format)]
+    from: Option<Format>,
+}
+
+fn format(name: &str) -> Result<Format, String> {
+    let found = FORMATS.iter().find(|(known, _)| *known == name);
+    found
+        .map(|(_, format)| *format)
+        .ok_or_else(|| "expected android, ops, ltrace, heaptrack or memray".to_owned())
+}
+
+pub fn run(options: &Options) -> Result<ExitCode> {
+    let path = &options.input.file;
+    let shown = path.display();
+    let file = File::open(path).with_context(|| format!("cannot read {shown}"))?;
+    let mut from = BufReader::new(file);
+    let head = from
+        .fill_buf()
+        .with_context(|| format!("cannot read {shown}"))?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let format = options.from.or_else(|| import::guess(&name, head));
+    let format = format.ok_or_else(|| {
+        usage(format!(
+            "{shown}: the content does not show which format this is; name it with --from (android, \
+             ops, ltrace, heaptrack, memray)"
+        ))
+    })?;
+    let output = options
+        .output
+        .clone()
+        .unwrap_or_else(|| path.with_extension(EXTENSION));
+    let to = File::create(&output).with_context(|| format!("cannot write {}", output.display()))?;
+    let imported = import::import(format, from, BufWriter::new(to), &name);
+    if imported.is_err() {
+        // Half a recording would only mislead.
+        let _ = std::fs::remove_file(&output);
+    }
+    let calls = imported.with_context(|| format!("cannot import {shown}"))?;
+    say!(
+        "{}: {} events",
+        output.display(),
+        units::count(calls as f64)
+    )?;
+    Ok(ExitCode::SUCCESS)
+}

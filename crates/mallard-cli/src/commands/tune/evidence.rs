@@ -1,0 +1,61 @@
+//! What a diagnosis found about the subject, which says with which options to begin.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+
+use super::options::Options;
+use crate::commands::diagnose;
+use crate::commands::report::read::{self, Found};
+use crate::subject::Target;
+use crate::terminal::exit::usage;
+
+/// The troubles of the diagnosis that the user names, or of the subject's own in the folder of
+/// results; none if there is no such diagnosis.
+pub fn troubles(options: &Options, target: &Target) -> Result<Vec<String>> {
+    let found = match &options.diagnosis {
+        Some(path) => Some(named(path)?),
+        None => own(options, target),
+    };
+    let Some((path, troubles)) = found.filter(|(_, troubles)| !troubles.is_empty()) else {
+        return Ok(Vec::new());
+    };
+    eprintln!(
+        "Options against {} come first ({}).",
+        troubles.join(", "),
+        path.display()
+    );
+    Ok(troubles)
+}
+
+fn named(path: &Path) -> Result<(PathBuf, Vec<String>)> {
+    match read::read(path)? {
+        (path, Found::Diagnosis(d)) => Ok((
+            path,
+            d.troubles.into_iter().map(|trouble| trouble.key).collect(),
+        )),
+        (path, other) => Err(usage(format!(
+            "--diagnosis {}: it is a result of {}",
+            path.display(),
+            other.command()
+        ))),
+    }
+}
+
+/// The diagnosis of the same subject, if it was made here.
+fn own(options: &Options, target: &Target) -> Option<(PathBuf, Vec<String>)> {
+    let typed = match target {
+        Target::Program { words, .. } => diagnose::words(words),
+        Target::Service { service, .. } => options.subject.typed(service),
+        Target::Recording(_) => return None,
+    };
+    let folder = crate::session::folder::in_results(&format!("diagnose-{}", target.name()));
+    let (path, found) = read::read(&folder).ok()?;
+    match found {
+        Found::Diagnosis(d) if d.program == typed => Some((
+            path,
+            d.troubles.into_iter().map(|trouble| trouble.key).collect(),
+        )),
+        _ => None,
+    }
+}

@@ -1,0 +1,244 @@
+//! `mallard tune`: a short option string for a program or a service, or "keep the defaults".
+//!
+//! [`space`] has the options that are worth trying, [`objective`] what is to become better,
+//! [`search`] the way from the one to the other with [`model`], [`evidence`] what a diagnosis says
+//! about where to begin, and [`lab`] the runs. [`show`] says what was found and how sure it is.
+
+mod evidence;
+mod lab;
+mod model;
+mod objective;
+pub mod options;
+mod search;
+mod show;
+mod space;
+
+use std::collections::VecDeque;
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Result, bail};
+use mallard_allocators::{Allocator, Kind, conf};
+use mallard_measure::{Cpus, Launcher, Stop};
+use mallard_report::stats::BASELINE;
+
+use crate::allocators::choice::Choice;
+use crate::allocators::preparation;
+use crate::recording::replay::Replay;
+use crate::service::work;
+use crate::session;
+use crate::session::folder::Folder;
+use crate::subject::{Conditions, Subject, Target};
+use crate::terminal::exit::{self, INTERRUPTED, usage};
+use crate::terminal::output::{self, say};
+use lab::Bench;
+use objective::Goal;
+use options::Options;
+use search::Outcome;
+use space::{Knob, Setting};
+
+/// Fewer runs than this cannot confirm anything.
+const LEAST_RUNS: f64 = 40.0;
+
+pub fn run(options: &Options) -> Result<ExitCode> {
+    let started = SystemTime::now();
+    if options.trace.is_none() {
+        // A mistake in the subject is reported before anything is built.
+        Target::of(&options.subject, &options.program)?;
+    }
+    let earlier = match &options.resume {
+        Some(folder) => lab::kept(folder)?,
+        None => VecDeque::new(),
+    };
+    let allocators = allocators(&options.choice)?;
+    let stop = session::stop_on_signals()?;
+    let launcher = Launcher::new(stop.clone())?;
+    let target = target(options, &launcher, &stop)?;
+    let conditions = Conditions {
+        warm: true,
+        limit: options.timeout,
+        ..Conditions::default()
+    };
+    let mut subject = Subject::new(&target, &launcher, &stop, conditions)?;
+    let metrics = subject.metrics();
+    let goal = Goal::new(options.objective, &options.within, &metrics)?;
+    let bases = ordered(bases(&allocators), options, &target)?;
+    let control = &allocators[0];
+    let budget = options.budget.as_secs_f64();
+    // A session that goes on keeps to what its beginning chose.
+    let (each, times) = match earlier.front() {
+        Some(run) => (run.seconds, run.times),
+        None => {
+            let once = first(&mut subject, control)?.ok_or(exit::Interrupted)?;
+            let times = lab::times(once, budget);
+            (once * times as f64, times)
+        }
+    };
+    output::text(&plan(&target, &bases, budget, each, times))?;
+    if budget / each < LEAST_RUNS {
+        return too_little(budget, each);
+    }
+    if options.dry_run {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let folder = Folder::open(options.output.as_deref(), "tune", &target.name(), started)?;
+    let log = folder.log(lab::RUNS)?;
+    let mut bench = Bench::new(subject, &allocators, earlier, log, budget, times);
+    let outcome = search::search(&mut bench, &goal, budget, &bases);
+    let spent = bench.spent;
+    drop(bench);
+    let found = show::Found {
+        target: &target,
+        goal: &goal,
+        metrics: &metrics,
+        control: Setting::default_of(&control.name),
+        allocators: &allocators,
+        outcome: &outcome,
+        times,
+        spent,
+        folder: &folder,
+    };
+    found.show(options.json)?;
+    Ok(ending(&stop, &folder, &outcome))
+}
+
+/// What is tuned: a recording is compiled first.
+fn target(options: &Options, launcher: &Launcher, stop: &Stop) -> Result<Target> {
+    match &options.trace {
+        Some(file) => Ok(Target::Recording(Box::new(Replay::new(
+            file, launcher, stop,
+        )?))),
+        None => Target::of(&options.subject, &options.program),
+    }
+}
+
+/// The allocators' options, those against what a diagnosis found first.
+fn ordered(
+    mut bases: Vec<(String, Vec<Knob>)>,
+    options: &Options,
+    target: &Target,
+) -> Result<Vec<(String, Vec<Knob>)>> {
+    let troubles = evidence::troubles(options, target)?;
+    for (_, knobs) in &mut bases {
+        space::order(knobs, &troubles);
+    }
+    Ok(bases)
+}
+
+fn ending(stop: &Stop, folder: &Folder, outcome: &Outcome) -> ExitCode {
+    if stop.requested() {
+        eprintln!(
+            "Interrupted: go on with --resume {} and the same options.",
+            folder.path().display()
+        );
+        return ExitCode::from(INTERRUPTED);
+    }
+    match outcome.unconfirmed {
+        true => ExitCode::from(exit::CANNOT_TELL),
+        false => ExitCode::SUCCESS,
+    }
+}
+
+/// Ends with what budget would do, for runs that take so many seconds each.
+fn too_little(budget: f64, each: f64) -> Result<ExitCode> {
+    let enough = Duration::from_secs((each * LEAST_RUNS * 2.0) as u64 + 1);
+    say!(
+        "Cannot tell: the budget allows {:.0} runs, and {LEAST_RUNS} are the least. Give a --budget of {} or \
+         more, or a shorter load.",
+        budget / each,
+        humantime::format_duration(enough)
+    )?;
+    Ok(ExitCode::from(exit::CANNOT_TELL))
+}
+
+/// The allocators that take part, the control first.
+fn allocators(choice: &Choice) -> Result<Vec<Allocator>> {
+    let words = match choice.is_given() {
+        true => choice.clone(),
+        false => Choice {
+            names: vec![BASELINE.to_owned(), "mallard".to_owned()],
+            ..Choice::default()
+        },
+    };
+    let chosen = words.resolve()?;
+    if !chosen.variants.is_empty() {
+        return Err(usage(
+            "tune makes its own variants: name allocators with -a",
+        ));
+    }
+    let mut allocators = Vec::new();
+    for name in &chosen.names {
+        match preparation::prepare(&chosen.catalog, name)? {
+            Ok(allocator) => allocators.push(allocator),
+            Err(missing) => eprintln!("{name} is skipped: {}", missing.reason),
+        }
+    }
+    if allocators.is_empty() {
+        bail!("none of the requested allocators is available here; see `mallard allocators`");
+    }
+    allocators.sort_by_key(|allocator| allocator.kind != Kind::Glibc);
+    Ok(allocators)
+}
+
+/// Each allocator with its options, without values that this version of it refuses.
+fn bases(allocators: &[Allocator]) -> Vec<(String, Vec<Knob>)> {
+    let cpus = Cpus::allowed().count();
+    let base = |allocator: &Allocator| {
+        let mut knobs = space::knobs(allocator, cpus);
+        if allocator.reads_conf() {
+            for knob in &mut knobs {
+                let key = knob.key.clone();
+                let mut first = true;
+                knob.values.retain(|value| {
+                    let is_default = std::mem::take(&mut first);
+                    is_default || conf::check(allocator, &format!("{key}:{value}"), None).is_ok()
+                });
+            }
+        }
+        knobs.retain(|knob| knob.values.len() > 1);
+        (allocator.name.clone(), knobs)
+    };
+    allocators.iter().map(base).collect()
+}
+
+/// Runs the control once: a subject that fails must not cost a search. Returns the seconds.
+fn first(subject: &mut Subject, control: &Allocator) -> Result<Option<f64>> {
+    let spec = subject
+        .spec(control, None, &[])
+        .map_err(anyhow::Error::msg)?;
+    let begun = std::time::Instant::now();
+    match subject.once(&spec) {
+        None => Ok(None),
+        Some(Ok(_)) => Ok(Some(begun.elapsed().as_secs_f64())),
+        Some(Err(failure)) => Err(work::failed(&failure)),
+    }
+}
+
+fn plan(
+    target: &Target,
+    bases: &[(String, Vec<Knob>)],
+    budget: f64,
+    each: f64,
+    times: usize,
+) -> String {
+    let options: usize = bases.iter().map(|base| base.1.len()).sum();
+    let grid: f64 = bases
+        .iter()
+        .map(|base| {
+            base.1
+                .iter()
+                .map(|knob| knob.values.len() as f64)
+                .product::<f64>()
+        })
+        .sum();
+    let names: Vec<&str> = bases.iter().map(|base| base.0.as_str()).collect();
+    format!(
+        "{} on {}: {options} options, {grid:.0} combinations. A run takes about {}{}: at most {:.0} runs in {}.\n",
+        target.shown(),
+        names.join(", "),
+        mallard_figures::duration(each * 1e9),
+        lab::executions(times),
+        budget / each,
+        humantime::format_duration(std::time::Duration::from_secs(budget as u64))
+    )
+}

@@ -1,0 +1,307 @@
+//! What a search found, as a sentence, a string to type, and the trade-offs.
+
+use anyhow::Result;
+use mallard_allocators::Allocator;
+use mallard_report::model::Metric;
+use mallard_report::tuning::{self, Point, Tuning};
+use mallard_statistics::Comparison;
+
+use super::lab;
+use super::objective::{self, Goal};
+use super::search::{self, Block, IMPROVEMENT_MIN, Outcome};
+use super::space::{self, Setting};
+use crate::session::folder::Folder;
+use crate::session::machine;
+use crate::subject::{Figures, Target};
+use crate::terminal::output;
+
+pub struct Found<'a> {
+    pub target: &'a Target,
+    pub goal: &'a Goal,
+    pub metrics: &'a [Metric],
+    pub control: Setting,
+    pub allocators: &'a [Allocator],
+    pub outcome: &'a Outcome,
+    /// Executions of a run.
+    pub times: usize,
+    pub spent: f64,
+    pub folder: &'a Folder,
+}
+
+impl Found<'_> {
+    /// Prints the outcome and writes tune.json and tune.html.
+    pub fn show(&self, json: bool) -> Result<()> {
+        let found = self.tuning();
+        let text = serde_json::to_string_pretty(&found)? + "\n";
+        self.folder.text("tune.json", &text)?;
+        let page = self.folder.text("tune.html", &tuning::page(&found))?;
+        match json {
+            true => output::text(&text)?,
+            false => {
+                output::text(&tuning::text(&found))?;
+                output::text(&format!("  report        {}\n", page.display()))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn tuning(&self) -> Tuning {
+        let outcome = self.outcome;
+        let points = self.points();
+        Tuning {
+            schema: tuning::SCHEMA,
+            title: self.target.shown(),
+            sentence: self.sentence(),
+            typed: outcome
+                .recommended
+                .as_ref()
+                .map(|setting| self.typed(setting)),
+            lines: self.lines(&points),
+            work: self.goal.work.clone(),
+            memory: self.goal.memory.clone(),
+            points,
+            command: std::env::args().collect(),
+            machine: machine::describe(&mallard_measure::Cpus::allowed()),
+        }
+    }
+
+    /// The lines below the sentence: a label, and what is to be said.
+    fn lines(&self, points: &[Point]) -> Vec<(String, String)> {
+        let outcome = self.outcome;
+        let mut lines = self.against();
+        let mut line = |label: &str, text: String| lines.push((label.to_owned(), text));
+        if let Some(reason) = &outcome.refused {
+            line("refused", reason.clone());
+        }
+        let left: Vec<String> = outcome
+            .left_out
+            .iter()
+            .map(|(key, value, gain, error)| {
+                let noise = if gain.abs() < 2.0 * error {
+                    ", within noise"
+                } else {
+                    ""
+                };
+                format!("{key}:{value} ({:+.1} %{noise})", gain * 100.0)
+            })
+            .collect();
+        if !left.is_empty() {
+            let fresh = match outcome.pruning {
+                0 => String::new(),
+                blocks => format!(" · each doubtful one left out in {blocks} fresh blocks"),
+            };
+            line("left out", left.join(" · ") + &fresh);
+        }
+        for (index, point) in points.iter().filter(|point| point.front).enumerate() {
+            let label = if index == 0 { "trade-offs" } else { "" };
+            let (work, memory) = (change(point.work), change(point.memory));
+            let text = format!("{}: {} {work}, memory {memory}", point.name, self.goal.work);
+            line(label, text);
+        }
+        for (setting, reason) in &outcome.failures {
+            line("failed", format!("{}: {reason}", setting.shown()));
+        }
+        line(
+            "how sure",
+            format!(
+                "{} runs{} in {:.1} s; a run varies by {:.1} %; an improvement of {:.1} % or more would have been seen",
+                outcome.runs,
+                lab::executions(self.times),
+                self.spent,
+                outcome.noise * 100.0,
+                outcome.smallest * 100.0
+            ),
+        );
+        lines
+    }
+
+    /// What was found against the control, and against the defaults of its allocator.
+    fn against(&self) -> Vec<(String, String)> {
+        let outcome = self.outcome;
+        let mut lines = Vec::new();
+        let mut line = |label: &str, text: String| lines.push((label.to_owned(), text));
+        if let Some(setting) = &outcome.recommended {
+            line("against", self.changes(setting, &self.control));
+            let default = Setting::default_of(&setting.allocator);
+            if default != self.control && default != *setting {
+                line("", self.changes(setting, &default));
+            }
+            return lines;
+        }
+        let found = outcome.found.as_ref();
+        if let Some(found) = found.filter(|found| **found != self.control) {
+            line("best found", found.shown());
+            if !outcome.confirmation.is_empty() {
+                line("against", self.changes(found, &self.control));
+            }
+        }
+        lines
+    }
+
+    fn sentence(&self) -> String {
+        let outcome = self.outcome;
+        let percent = |share: f64| format!("{:.1}", share * 100.0);
+        match &outcome.recommended {
+            _ if outcome.unconfirmed => {
+                "Not confirmed: the search ended before its last step; go on with --resume."
+                    .to_owned()
+            }
+            Some(setting) => format!("Use {}.", self.named(setting)),
+            None if outcome.refused.is_some() => {
+                format!(
+                    "Keep {}: what is better breaks a limit.",
+                    self.named(&self.control)
+                )
+            }
+            None if outcome.smallest <= IMPROVEMENT_MIN => format!(
+                "Keep {}: nothing is better by {:.0} % or more; {} % would have been seen.",
+                self.named(&self.control),
+                IMPROVEMENT_MIN * 100.0,
+                percent(outcome.smallest)
+            ),
+            // What is smaller would not have been seen, so nothing is said about it.
+            None => format!(
+                "Keep {}: nothing is better by {} % or more, and less than that these runs cannot show.",
+                self.named(&self.control),
+                percent(outcome.smallest)
+            ),
+        }
+    }
+
+    fn named(&self, setting: &Setting) -> String {
+        match setting.options.is_empty() {
+            true => format!("{} with its defaults", setting.allocator),
+            false => format!("{} with {}", setting.allocator, setting.conf()),
+        }
+    }
+
+    /// What a user types before the program.
+    fn typed(&self, setting: &Setting) -> String {
+        let allocator = self.allocators.iter().find(|a| a.name == setting.allocator);
+        let Some(allocator) = allocator else {
+            return setting.conf();
+        };
+        let own = space::typed(setting, allocator);
+        let preload = allocator
+            .file
+            .as_ref()
+            .map(|file| format!("LD_PRELOAD={}", file.display()));
+        let all: Vec<String> = preload.into_iter().chain(std::iter::once(own)).collect();
+        all.iter()
+            .filter(|part| !part.is_empty())
+            .cloned()
+            .collect::<Vec<_>>()
+            .join(" ")
+    }
+
+    /// How the metrics of a setting differ from those of another, over the fresh runs.
+    fn changes(&self, setting: &Setting, other: &Setting) -> String {
+        let blocks = &self.outcome.confirmation;
+        let of = |name: &str| {
+            let log = |figures: &Figures| Some(objective::positive(figures, name)?.ln());
+            search::compare(blocks, setting, other, log).map(|c| format!("{name} {}", shown(&c)))
+        };
+        let wanted = |metric: &&Metric| {
+            let name = metric.name.as_str();
+            name == self.goal.work || name == self.goal.memory || name == "p99" || name == "cpu"
+        };
+        let parts: Vec<String> = self
+            .metrics
+            .iter()
+            .filter(wanted)
+            .filter_map(|metric| of(&metric.name))
+            .collect();
+        format!(
+            "{} · {} fresh blocks beside {}",
+            parts.join(", "),
+            blocks.len(),
+            other.shown()
+        )
+    }
+
+    /// Every setting by its work and its memory, against the control, with the front of those that
+    /// no other beats in both.
+    fn points(&self) -> Vec<Point> {
+        let mut settings: Vec<&Setting> = Vec::new();
+        for (setting, _) in self.outcome.blocks.iter().flatten() {
+            if !settings.contains(&setting) {
+                settings.push(setting);
+            }
+        }
+        let base = self.outcome.base.as_deref().map(Setting::default_of);
+        // A block has the control, or the default of the best allocator, whose own place is known.
+        let offset = |name: &str| {
+            let base = base.as_ref().filter(|base| **base != self.control)?;
+            ratio(&self.outcome.blocks, base, &self.control, name)
+        };
+        let offsets = [offset(&self.goal.work), offset(&self.goal.memory)];
+        let place = |setting: &Setting, name: &str, offset: Option<f64>| {
+            let direct = ratio(&self.outcome.blocks, setting, &self.control, name);
+            let through =
+                || Some(ratio(&self.outcome.blocks, setting, base.as_ref()?, name)? * offset?);
+            direct.or_else(through)
+        };
+        let mut points: Vec<Point> = settings
+            .into_iter()
+            .filter_map(|setting| {
+                let has = |block: &&Block| block.iter().any(|(other, _)| other == setting);
+                Some(Point {
+                    name: setting.shown(),
+                    work: place(setting, &self.goal.work, offsets[0])?,
+                    memory: place(setting, &self.goal.memory, offsets[1])?,
+                    runs: self.outcome.blocks.iter().filter(has).count(),
+                    recommended: self.outcome.recommended.as_ref() == Some(setting),
+                    front: false,
+                })
+            })
+            .collect();
+        let rises = self.goal.work_rises;
+        let beats = |one: &Point, other: &Point| {
+            let work = if rises {
+                one.work >= other.work
+            } else {
+                one.work <= other.work
+            };
+            let same = one.work == other.work && one.memory == other.memory;
+            work && one.memory <= other.memory && !same
+        };
+        // A single run may be luck: only what ran in several blocks can be on the front.
+        const SURE_RUNS_MIN: usize = 6;
+        let sure: Vec<Point> = points
+            .iter()
+            .filter(|point| point.runs >= SURE_RUNS_MIN)
+            .cloned()
+            .collect();
+        for point in &mut points {
+            point.front =
+                point.runs >= SURE_RUNS_MIN && !sure.iter().any(|other| beats(other, point));
+        }
+        points
+    }
+}
+
+/// The ratio of two settings over all blocks that have both.
+fn ratio(blocks: &[Block], one: &Setting, other: &Setting, name: &str) -> Option<f64> {
+    if one == other {
+        return Some(1.0);
+    }
+    let log = |figures: &Figures| Some(objective::positive(figures, name)?.ln());
+    search::compare(blocks, one, other, log).map(|c| c.ratio)
+}
+
+fn change(ratio: f64) -> String {
+    format!("{:+.1} %", (ratio - 1.0) * 100.0)
+}
+
+fn shown(c: &Comparison) -> String {
+    let end = |ratio: f64| format!("{:+.1}", (ratio - 1.0) * 100.0);
+    match c.interval {
+        Some(interval) => format!(
+            "{} ({} to {})",
+            change(c.ratio),
+            end(interval.low),
+            end(interval.high)
+        ),
+        None => change(c.ratio),
+    }
+}
