@@ -8,6 +8,9 @@ use mallard_statistics::{Comparison, Verdict};
 
 use crate::model::Exit;
 
+/// Stands where there is no figure.
+pub const ABSENT: &str = "–";
+
 /// The unit of all times in a table or plot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeUnit {
@@ -68,7 +71,7 @@ pub fn elapsed(value: f64) -> String {
 /// At least three significant digits, never an exponent: `1840`, `12.3`, `0.0412`.
 pub fn significant(value: f64) -> String {
     if !value.is_finite() {
-        return "–".to_owned();
+        return ABSENT.to_owned();
     }
     if value == 0.0 {
         return "0".to_owned();

@@ -20,7 +20,7 @@ const NOTE: &str = "MiB; starts when everything but the kept blocks has been fre
 pub fn summary(r: &Results, palette: &Palette) -> Markup {
     let means = suite::means(r);
     let lags = suite::lags(r);
-    let ratio = |value: Option<f64>| value.map_or("–".to_owned(), units::ratio);
+    let ratio = |value: Option<f64>| value.map_or(units::ABSENT.to_owned(), units::ratio);
     html! {
         section class="summary" {
             h2 { "Ranking" }
@@ -115,7 +115,7 @@ fn ratio(row: &Row, allocator: &str, place: Option<&Place>, table: &Ratios) -> M
         let cell = row.cells.iter().find(|cell| cell.allocator == allocator);
         return match cell.and_then(|cell| cell.failure.as_ref()) {
             Some(failure) => html! { td class="bad" title=(failure_line(failure)) { "failed" } },
-            None => html! { td class="none" { "–" } },
+            None => html! { td class="none" { (units::ABSENT) } },
         };
     };
     let spread = &place.spread;
@@ -159,7 +159,7 @@ fn plain(e: &Experiment, names: &[&str], table: &Plain, palette: &Palette) -> Ma
                                     @if let Some(place) = places.iter().find(|place| place.allocator == *n) {
                                         td data-a=(n) { (shown(place.spread.median)) }
                                     } @else {
-                                        td class="none" { "–" }
+                                        td class="none" { (units::ABSENT) }
                                     }
                                 }
                             }

@@ -35,7 +35,7 @@ pub fn ranking(ranking: &Ranking, palette: &Palette) -> Markup {
         Some(c) => {
             html! { td class={(doubt(&c))} { (units::compared(&c)) " " small { (units::interval(&c)) } } }
         }
-        None => html! { td class="none" { "–" } },
+        None => html! { td class="none" { (units::ABSENT) } },
     };
     let mean = |o: &Overall, value: fn(&Overall) -> Option<f64>, best: bool| {
         let most = most(value);
@@ -44,7 +44,7 @@ pub fn ranking(ranking: &Ranking, palette: &Palette) -> Markup {
                 td class={"meter " (palette.look(&o.allocator).class) @if best { " best" }}
                     style=(format!("--share:{:.1}%", v / most * 100.0)) { (units::ratio(v)) }
             } @else {
-                td class="none" { "–" }
+                td class="none" { (units::ABSENT) }
             }
         }
     };
@@ -121,7 +121,7 @@ fn figure(row: &Row, allocator: &str, standing: Option<&Standing>, unit: TimeUni
             .and_then(|c| c.failure.as_ref());
         return match failure {
             Some(f) => html! { td class="bad" title=(failure_line(f)) { "failed" } },
-            None => html! { td class="none" { "–" } },
+            None => html! { td class="none" { (units::ABSENT) } },
         };
     };
     html! {
@@ -199,7 +199,7 @@ fn service(e: &Experiment, row: &Row, palette: &Palette) -> Markup {
                                         @match line.to_glibc {
                                             Some(_) if line.allocator == stats::BASELINE => { td class="none" { "1.00" } }
                                             Some(c) => { td class=(doubt(&c)) { (units::compared(&c)) " " small { (units::interval(&c)) } } }
-                                            None => { td class="none" { "–" } }
+                                            None => { td class="none" { (units::ABSENT) } }
                                         }
                                     }
                                     None => { td class="bad" { "failed" } td class="none" {} }
@@ -229,7 +229,7 @@ fn compare_figures(row: &Row, cell: &Cell, standing: Option<&Standing>) -> Marku
         Some(c) => {
             html! { td class=(doubt(&c)) { (units::compared(&c)) " " small { (units::interval(&c)) } } }
         }
-        None => html! { td class="none" { "–" } },
+        None => html! { td class="none" { (units::ABSENT) } },
     };
     html! {
         td {
@@ -253,7 +253,7 @@ fn output(output: Output, cell: &Cell) -> Markup {
         Output::Same => html! { td { "same" } },
         Output::Differs => html! { td class="bad" { "differs" } },
         Output::Varies => html! { td title="The output differs from run to run" { "varies" } },
-        Output::Unknown => html! { td class="none" { "–" } },
+        Output::Unknown => html! { td class="none" { (units::ABSENT) } },
     }
 }
 

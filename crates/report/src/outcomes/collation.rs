@@ -31,9 +31,6 @@ pub struct Collation {
     pub note: String,
 }
 
-/// The figure of a file that has none of that line.
-const NO_FIGURE: &str = "–";
-
 impl Collation {
     fn new(kind: &str, files: Vec<(String, String)>) -> Collation {
         Collation {
@@ -54,7 +51,7 @@ impl Collation {
         match found {
             Some((_, figures)) => figures[file] = figure,
             None => {
-                let mut figures = vec![NO_FIGURE.to_owned(); count];
+                let mut figures = vec![units::ABSENT.to_owned(); count];
                 figures[file] = figure;
                 self.lines.push((line, figures));
             }
@@ -291,8 +288,8 @@ mod tests {
                 .1
                 .clone()
         };
-        assert_eq!(line("left out"), ["a | b", NO_FIGURE]);
-        assert_eq!(line("failed"), [NO_FIGURE, "a | b"]);
+        assert_eq!(line("left out"), ["a | b", units::ABSENT]);
+        assert_eq!(line("failed"), [units::ABSENT, "a | b"]);
         assert!(
             text(&collation).contains("  one  a | b"),
             "{}",

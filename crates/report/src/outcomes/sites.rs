@@ -142,7 +142,7 @@ impl Sites {
 
     fn cells(&self, row: &Row) -> [String; 5] {
         let or_none =
-            |value: Option<f64>| value.map_or("–".to_owned(), |value| self.figure(value));
+            |value: Option<f64>| value.map_or(units::ABSENT.to_owned(), |value| self.figure(value));
         let callers = row
             .callers
             .iter()
@@ -155,7 +155,7 @@ impl Sites {
                 let share = row.value / self.summary.total.max(1.0) * 100.0;
                 let blocks = row
                     .blocks
-                    .map_or("–".to_owned(), |blocks| format!("{blocks:.0}"));
+                    .map_or(units::ABSENT.to_owned(), |blocks| format!("{blocks:.0}"));
                 (format!("{share:.1} %"), blocks)
             }
         };

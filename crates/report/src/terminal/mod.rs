@@ -16,12 +16,10 @@ use crate::arithmetic::stats::{self, Standing};
 use crate::closing::closing;
 use crate::export::failure_line;
 use crate::model::{Experiment, Kind, Results, Row};
-use crate::units::{self, TimeUnit};
+use crate::units::{self, ABSENT, TimeUnit};
 use sheet::{Field, Sheet, Tone};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Shown for an allocator that was not run.
-const ABSENT: &str = "–";
 const FAILED: &str = "failed";
 /// How many lines of a failed process's output a note repeats.
 const NOTE_LINES_MAX: usize = 4;
