@@ -156,8 +156,8 @@ fn describe(command: &Command) -> String {
 }
 
 fn last_lines(bytes: &[u8]) -> String {
-    const LINES: usize = 40;
+    const LINES_MAX: usize = 40;
     let text = String::from_utf8_lossy(bytes);
     let lines: Vec<&str> = text.lines().collect();
-    lines[lines.len().saturating_sub(LINES)..].join("\n")
+    lines[lines.len().saturating_sub(LINES_MAX)..].join("\n")
 }

@@ -24,7 +24,7 @@ const PASSED_ON: &[&str] = &[
 ];
 
 /// Test programs work for some seconds, but for minutes in the debug build on a busy machine.
-const LIMIT: Duration = Duration::from_secs(600);
+const RUN_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// An empty folder and an allocator.
 #[derive(Debug)]
@@ -149,7 +149,7 @@ impl<'a> Sandbox<'a> {
     /// # Errors
     /// It cannot be started, takes too long, or does not exit with 0.
     pub fn run(&self, command: &mut Command) -> Result<Outcome, String> {
-        process::run(command, LIMIT)?.success()
+        process::run(command, RUN_TIMEOUT)?.success()
     }
 
     /// Like [`Sandbox::run`], with standard input.
@@ -157,7 +157,7 @@ impl<'a> Sandbox<'a> {
     /// # Errors
     /// As [`Sandbox::run`].
     pub fn run_with_input(&self, command: &mut Command, input: &[u8]) -> Result<Outcome, String> {
-        process::run_with_input(command, input, LIMIT)?.success()
+        process::run_with_input(command, input, RUN_TIMEOUT)?.success()
     }
 
     /// Runs the command to its end, whatever its status.
@@ -165,7 +165,7 @@ impl<'a> Sandbox<'a> {
     /// # Errors
     /// It cannot be started or takes too long.
     pub fn run_to_any_end(&self, command: &mut Command) -> Result<Outcome, String> {
-        process::run(command, LIMIT)
+        process::run(command, RUN_TIMEOUT)
     }
 
     /// Runs one of the tests' own programs, and checks that the allocator served it.

@@ -14,7 +14,7 @@ use crate::sandbox::Sandbox;
 
 /// The time limit for any step of a server: the debug build on a busy machine needs seconds, and on
 /// one that stalls far more.
-const PATIENCE: Duration = Duration::from_secs(240);
+const STEP_TIMEOUT: Duration = Duration::from_secs(240);
 
 /// A running server.
 #[derive(Debug)]
@@ -178,12 +178,12 @@ fn children(process: u32) -> Vec<u32> {
 /// # Errors
 /// The question failed, or the answer was still no after some minutes.
 pub fn poll(what: &str, mut done: impl FnMut() -> Result<bool, String>) -> Result<(), String> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + STEP_TIMEOUT;
     while !done()? {
         if Instant::now() > deadline {
             return Err(format!(
                 "{what} did not come within {} s",
-                PATIENCE.as_secs()
+                STEP_TIMEOUT.as_secs()
             ));
         }
         std::thread::sleep(Duration::from_millis(20));

@@ -93,7 +93,7 @@ fn what_a_process_locks_is_its_heap() {
     for allocator in ours() {
         match run(allocator, &["locked"]).as_str() {
             "cannot" => skipped("this user may not lock memory"),
-            told => assert!(number(told) < 320, "{told} MiB for 300"),
+            locked => assert!(number(locked) < 320, "{locked} MiB for 300"),
         }
     }
 }

@@ -121,10 +121,10 @@ fn a_refusal_is_told_once_and_is_no_end() {
         let sandbox = Sandbox::temporary(Allocator::Preload(library));
         let outcome = sandbox.run_own(sandbox.command(program()).arg("refused").arg(module()));
         assert_eq!(outcome.expect_success(), "its work: 0\ndone\n");
-        let told = outcome.stderr_text();
-        assert_eq!(told.lines().count(), 1, "{told}");
+        let text = outcome.stderr_text();
+        assert_eq!(text.lines().count(), 1, "{text}");
         for word in ["mallard: ", "RTLD_DEEPBIND", "mprotect", "EPERM"] {
-            assert!(told.contains(word), "no '{word}' in: {told}");
+            assert!(text.contains(word), "no '{word}' in: {text}");
         }
     }
 }

@@ -50,8 +50,8 @@ fn symbols(library: &Library) -> String {
 /// change the space before them in `layout.ld.in`.
 #[test]
 fn malloc_and_free_do_not_begin_at_the_end_of_a_cache_line() {
-    const LINE: u64 = 64;
-    const LAST_START: u64 = 32;
+    const LINE_BYTES: u64 = 64;
+    const LAST_START_BYTE: u64 = 32;
     let library = Library::release();
     if !library.is_mallard_or_skipped() {
         return;
@@ -63,9 +63,9 @@ fn malloc_and_free_do_not_begin_at_the_end_of_a_cache_line() {
             (words.next() == Some(name)).then(|| words.nth(1))?
         });
         let address = address.and_then(|address| u64::from_str_radix(address, 16).ok());
-        let into_line = address.expect("nm shows its address") % LINE;
+        let into_line = address.expect("nm shows its address") % LINE_BYTES;
         assert!(
-            into_line <= LAST_START,
+            into_line <= LAST_START_BYTE,
             "{name} begins {into_line} bytes into a line"
         );
     }

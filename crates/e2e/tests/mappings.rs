@@ -24,8 +24,8 @@ fn count(allocator: Allocator<'_>, options: &str, program: &Path, arguments: &[&
     let sandbox = Sandbox::temporary(allocator);
     let mut command = sandbox.command(program);
     command.env("MALLOC_CONF", options).args(arguments);
-    let told = sandbox.run_own(&mut command).expect_success();
-    let words: Vec<&str> = told.split_whitespace().collect();
+    let figures = sandbox.run_own(&mut command).expect_success();
+    let words: Vec<&str> = figures.split_whitespace().collect();
     let number = |i: usize| words[i].parse().expect("the program tells numbers");
     assert_eq!([words[0], words[2], words[4]], ["most", "end", "freed"]);
     Mappings {
@@ -36,7 +36,7 @@ fn count(allocator: Allocator<'_>, options: &str, program: &Path, arguments: &[&
 }
 
 /// The number that any program may have besides what it asks for.
-const FEW: usize = 200;
+const FEW_MAPPINGS: usize = 200;
 
 #[test]
 fn a_turnover_of_5_gib_leaves_200_mappings_at_most() {
@@ -46,14 +46,14 @@ fn a_turnover_of_5_gib_leaves_200_mappings_at_most() {
             let preload = Allocator::Preload(library);
             let mappings = count(preload, options, &program, &["turnover"]);
             assert!(
-                mappings.most.max(mappings.end).max(mappings.freed) <= FEW,
+                mappings.most.max(mappings.end).max(mappings.freed) <= FEW_MAPPINGS,
                 "{options:?} on the {} build: {mappings:?}",
                 library.name
             );
         }
     }
     let system = count(Allocator::System, "", &program, &["turnover"]);
-    assert!(system.most <= FEW, "the C library's: {system:?}");
+    assert!(system.most <= FEW_MAPPINGS, "the C library's: {system:?}");
 }
 
 #[test]
@@ -74,9 +74,9 @@ fn buffers_that_grow_are_two_mappings_each_at_most_and_none_when_they_are_freed(
         let system = count(Allocator::System, "", &program, &arguments);
         let library = Library::release();
         let mappings = count(Allocator::Preload(library), options, &program, &arguments);
-        let told = format!("{options:?}, {buffers} buffers: {mappings:?}, glibc {system:?}");
-        assert!(mappings.end <= 2 * buffers + FEW, "{told}");
-        assert!(mappings.freed <= FEW, "{told}");
+        let case = format!("{options:?}, {buffers} buffers: {mappings:?}, glibc {system:?}");
+        assert!(mappings.end <= 2 * buffers + FEW_MAPPINGS, "{case}");
+        assert!(mappings.freed <= FEW_MAPPINGS, "{case}");
     }
 }
 

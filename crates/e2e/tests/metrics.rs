@@ -8,7 +8,7 @@ use mallard_e2e::{Allocator, Library, Sandbox};
 use mallard_live::metrics::text::families;
 
 /// The text of the program's metrics, and what it printed before.
-fn told(options: &str) -> (BTreeMap<String, f64>, String) {
+fn figures(options: &str) -> (BTreeMap<String, f64>, String) {
     let program = Source::new("metrics.c")
         .flags(&["-O1"])
         .link(&Library::release().shared);
@@ -56,16 +56,16 @@ fn samples(text: &str) -> BTreeMap<String, f64> {
 
 #[test]
 fn metrics_agree_with_every_other_way_to_read_the_figures() {
-    let (told, text) = told("narenas:1");
+    let (figures, text) = figures("narenas:1");
     let samples = samples(&text);
     for name in ["allocated", "active", "resident", "metadata"] {
         assert_eq!(
             samples[&format!("mallard_{name}_bytes")],
-            told[name],
+            figures[name],
             "{name}: {text}"
         );
     }
-    assert_eq!(samples["mallard_allocated_bytes"], told["mallinfo2"]);
+    assert_eq!(samples["mallard_allocated_bytes"], figures["mallinfo2"]);
     let classes = samples
         .iter()
         .filter(|(name, _)| name.starts_with("mallard_class_allocated_bytes"));
@@ -88,7 +88,7 @@ fn metrics_agree_with_every_other_way_to_read_the_figures() {
 /// `mallard export` writes the families of the same table, so both have the same names.
 #[test]
 fn a_process_names_every_metric_that_mallard_export_knows_of_it() {
-    let (_, text) = told("");
+    let (_, text) = figures("");
     let written: Vec<&str> = text
         .lines()
         .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())

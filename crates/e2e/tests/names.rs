@@ -98,8 +98,8 @@ fn every_name_of_jemalloc_answers_or_is_known_not_to() {
         let outcome = sandbox
             .run_with_input(sandbox.command(&program).arg("walk"), input.as_bytes())
             .expect("the program runs");
-        let told = outcome.expect_success();
-        let answers: BTreeMap<&str, (&str, &str)> = told
+        let text = outcome.expect_success();
+        let answers: BTreeMap<&str, (&str, &str)> = text
             .lines()
             .filter_map(|line| {
                 let mut words = line.split(' ');

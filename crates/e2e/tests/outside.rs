@@ -59,9 +59,9 @@ fn start(mut command: Command) -> Running {
 }
 
 /// The longest that the end of a program takes on a busy machine.
-const LONG: Duration = Duration::from_secs(60);
+const END_TIMEOUT: Duration = Duration::from_secs(60);
 
-const EVERY: &str = "prof:true,lg_prof_sample:0";
+const EVERY_BLOCK_CONF: &str = "prof:true,lg_prof_sample:0";
 
 fn read(running: &Running) -> Reading {
     Process::open(running.0.id()).unwrap().read().unwrap()
@@ -98,7 +98,7 @@ fn has_the_blocks(profile: &Profile) {
 
 #[test]
 fn a_waiting_and_a_stopped_process_are_read() {
-    let running = start(preloaded(&program(), "wait", EVERY));
+    let running = start(preloaded(&program(), "wait", EVERY_BLOCK_CONF));
     for signal in ["-CONT", "-STOP"] {
         running.signal(signal);
         let mut reading = read(&running);
@@ -130,7 +130,9 @@ fn static_programs_are_read() {
             .compile();
         let mut command = Command::new(&program);
         // The C library allocates before it can tell where the tables lie.
-        command.env("MALLOC_CONF", EVERY).stdout(Stdio::piped());
+        command
+            .env("MALLOC_CONF", EVERY_BLOCK_CONF)
+            .stdout(Stdio::piped());
         let running = start(command);
         let mut reading = read(&running);
         named(&mut reading, Some(running.0.id()));
@@ -145,17 +147,21 @@ fn a_static_program_without_an_index_of_its_tables_is_told() {
         .link(Library::release().archive())
         .compile();
     let mut command = Command::new(&program);
-    command.env("MALLOC_CONF", EVERY).stdout(Stdio::piped());
+    command
+        .env("MALLOC_CONF", EVERY_BLOCK_CONF)
+        .stdout(Stdio::piped());
     let running = start(command);
     let mut reading = read(&running);
     let outcome = named(&mut reading, Some(running.0.id()));
     let figures = View::Live.figures(&reading.profile).unwrap();
     let blocks = reading.profile.total(figures.blocks.unwrap());
     assert!(blocks >= 1010, "sizes and threads are known: {blocks}");
-    let told = outcome.lacks.iter().map(ToString::to_string);
-    let told: Vec<String> = told.filter(|line| line.contains("unwind tables")).collect();
+    let lacks = outcome.lacks.iter().map(ToString::to_string);
+    let lacks: Vec<String> = lacks
+        .filter(|line| line.contains("unwind tables"))
+        .collect();
     assert!(
-        told.len() == 1 && told[0].contains("-Wl,--eh-frame-hdr"),
+        lacks.len() == 1 && lacks[0].contains("-Wl,--eh-frame-hdr"),
         "{:?}",
         outcome.lacks
     );
@@ -166,19 +172,19 @@ fn a_program_that_was_deleted_keeps_its_names_and_is_told() {
     let folder = scratch("deleted").unwrap();
     let copy = folder.path().join("gone");
     fs::copy(program(), &copy).unwrap();
-    let running = start(preloaded(&copy, "wait", EVERY));
+    let running = start(preloaded(&copy, "wait", EVERY_BLOCK_CONF));
     fs::remove_file(&copy).unwrap();
     let mut reading = read(&running);
     let outcome = named(&mut reading, Some(running.0.id()));
     has_the_blocks(&reading.profile);
-    let told = outcome.lacks.iter().find(|lack| lack.module == "gone");
-    let told = told.expect("the module is told").to_string();
-    assert!(told.contains("deleted or replaced"), "{told}");
+    let lack = outcome.lacks.iter().find(|lack| lack.module == "gone");
+    let lack = lack.expect("the module is told").to_string();
+    assert!(lack.contains("deleted or replaced"), "{lack}");
 }
 
 #[test]
 fn figures_of_sites_at_rest_are_exact_beside_threads_that_sample_all_the_time() {
-    let running = start(preloaded(&program(), "busy", EVERY));
+    let running = start(preloaded(&program(), "busy", EVERY_BLOCK_CONF));
     let process = Process::open(running.0.id()).unwrap();
     for _ in 0..20 {
         let mut reading = process.read().unwrap();
@@ -306,7 +312,7 @@ fn a_server_is_read_while_it_serves() {
 
 #[test]
 fn a_site_that_pins_slabs_fragments_the_heap_most() {
-    let running = start(preloaded(&program(), "pins", EVERY));
+    let running = start(preloaded(&program(), "pins", EVERY_BLOCK_CONF));
     let mut reading = read(&running);
     named(&mut reading, Some(running.0.id()));
     let figures = View::Frag.figures(&reading.profile).unwrap();
@@ -327,7 +333,7 @@ fn a_core_is_read_and_one_that_is_cut_short_is_told() {
         return;
     }
     let folder = scratch("core").unwrap();
-    let running = start(preloaded(&program(), "wait", EVERY));
+    let running = start(preloaded(&program(), "wait", EVERY_BLOCK_CONF));
     let file = folder.path().join("core");
     let pid = running.0.id().to_string();
     let gcore = Command::new("gcore")
@@ -360,7 +366,7 @@ fn await_zombie(pid: u32) {
         if fields.starts_with('Z') {
             return;
         }
-        assert!(begun.elapsed() < LONG, "{stat}");
+        assert!(begun.elapsed() < END_TIMEOUT, "{stat}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

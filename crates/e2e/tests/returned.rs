@@ -4,7 +4,7 @@ use mallard_e2e::compiler::Source;
 use mallard_e2e::{Allocator, Library, Sandbox};
 
 /// Freed pages go back within a second.
-const SOON: &str = "dirty_decay_ms:1000";
+const SHORT_DECAY_CONF: &str = "dirty_decay_ms:1000";
 
 /// The output of a part of the program with these options.
 fn figure(allocator: Allocator, options: &str, words: &[&str]) -> f64 {
@@ -29,8 +29,8 @@ fn figures(options: &str, words: &[&str]) -> Vec<f64> {
 fn aligned_blocks_are_as_small_as(best: f64, align: &str, size: &str, count: &str) {
     let words = ["aligned", align, size, count];
     // On any allocator, every page that is written to is resident.
-    let least = figure(Allocator::System, SOON, &words).min(best);
-    for here in figures(SOON, &words) {
+    let least = figure(Allocator::System, SHORT_DECAY_CONF, &words).min(best);
+    for here in figures(SHORT_DECAY_CONF, &words) {
         assert!(
             here <= 1.05 * least,
             "{here} for blocks of {size} bytes at multiples of {align}, {least} elsewhere"
@@ -50,7 +50,7 @@ fn aligned_blocks_leave_no_memory_between_them() {
 #[test]
 fn a_block_of_which_one_word_is_written_does_not_bring_all_of_it_into_memory() {
     // At any time, half a gibibyte of addresses is in use.
-    for here in figures(SOON, &["untouched", "512", "20000"]) {
+    for here in figures(SHORT_DECAY_CONF, &["untouched", "512", "20000"]) {
         assert!(here <= 200.0, "{here} MiB");
     }
 }
@@ -58,7 +58,7 @@ fn a_block_of_which_one_word_is_written_does_not_bring_all_of_it_into_memory() {
 #[test]
 fn a_heap_that_one_thread_tears_down_goes_back_while_it_is_torn_down() {
     for size in ["300", "4096", "40000", "1000000", "10000000"] {
-        for here in figures(SOON, &["torn-down", size, "1"]) {
+        for here in figures(SHORT_DECAY_CONF, &["torn-down", size, "1"]) {
             assert!(here <= 100.0, "{here} MiB of blocks of {size} bytes");
         }
     }
@@ -78,7 +78,7 @@ fn a_heap_that_is_built_up_again_soon_stays() {
 
 #[test]
 fn threads_that_freed_all_and_sleep_keep_little() {
-    for here in figures(SOON, &["sleepers", "500", "1024", "120"]) {
+    for here in figures(SHORT_DECAY_CONF, &["sleepers", "500", "1024", "120"]) {
         assert!(here <= 120.0, "{here} MiB in the caches of 500 threads");
     }
 }

@@ -17,7 +17,7 @@ const ALL: [(&str, &str); 6] = [
     ("inherited", "2"),
 ];
 /// Memory decays while the program is in its sandbox.
-const SOON: &str = "dirty_decay_ms:50";
+const SHORT_DECAY_CONF: &str = "dirty_decay_ms:50";
 
 fn program() -> std::path::PathBuf {
     Source::new("sandboxed.c")
@@ -26,12 +26,12 @@ fn program() -> std::path::PathBuf {
 }
 
 /// Returns whether the kernel supports filters.
-fn lives(sandbox: &Sandbox, command: &mut Command, told: &str) -> bool {
+fn lives(sandbox: &Sandbox, command: &mut Command, case: &str) -> bool {
     let outcome = sandbox.run_own(command);
     let text = outcome.stdout_text();
     assert!(
         outcome.success().is_ok() && (text == "lives\n" || text.starts_with("no filter")),
-        "{} in {told}: {text}",
+        "{} in {case}: {text}",
         sandbox.allocator.name()
     );
     let lives = text == "lives\n";
@@ -52,8 +52,8 @@ fn expect_life_in(cases: &[(&str, &str)], allocator: Allocator, filter: &str, op
         let mut command = sandbox.command(&program);
         command.args([filter, when, nodes]);
         command.env("MALLOC_CONF", options);
-        let told = format!("{filter} {when}, {nodes} nodes, {options}");
-        if !lives(&sandbox, &mut command, &told) {
+        let case = format!("{filter} {when}, {nodes} nodes, {options}");
+        if !lives(&sandbox, &mut command, &case) {
             return;
         }
     }
@@ -68,14 +68,14 @@ fn a_program_on_the_c_library_s_allocator_lives() {
 #[test]
 fn a_program_lives_with_fewer_calls_than_the_c_library_s_malloc_makes() {
     for library in Library::under_test() {
-        expect_life(Allocator::Preload(library), "allow", SOON);
+        expect_life(Allocator::Preload(library), "allow", SHORT_DECAY_CONF);
     }
 }
 
 #[test]
 fn a_program_lives_without_the_calls_that_systemd_calls_resources() {
     for library in Library::under_test() {
-        expect_life(Allocator::Preload(library), "deny", SOON);
+        expect_life(Allocator::Preload(library), "deny", SHORT_DECAY_CONF);
     }
 }
 
@@ -91,7 +91,7 @@ fn options_change_nothing_about_that() {
         "tcache:false",
         "zero:true",
     ] {
-        let options = format!("{SOON},{options}");
+        let options = format!("{SHORT_DECAY_CONF},{options}");
         let mallard = Allocator::Preload(Library::release());
         expect_life_in(
             &[("first", "1"), ("later", "2")],
@@ -117,7 +117,7 @@ fn a_program_lives_where_the_system_s_files_tell_of_two_nodes() {
         let mut command = sandbox.command("unshare");
         let script = format!("{show} && exec {} deny later 2", program.display());
         command.args(["-m", "sh", "-c", &script]);
-        command.env("MALLOC_CONF", SOON);
+        command.env("MALLOC_CONF", SHORT_DECAY_CONF);
         lives(&sandbox, &mut command, "deny later, 2 nodes in files");
     }
 }

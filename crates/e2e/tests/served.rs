@@ -13,7 +13,7 @@ use mallard_needs::lacks;
 use mallard_profile::model::{Label, LabelValue, Profile};
 
 /// The longest that anything here takes on a slow machine.
-const LONG: Duration = Duration::from_secs(60);
+const STEP_TIMEOUT: Duration = Duration::from_secs(60);
 
 struct Served {
     sandbox: Sandbox<'static>,
@@ -93,7 +93,7 @@ impl Served {
 
 fn ask(socket: &std::path::Path, request: &str) -> Vec<u8> {
     let mut client = UnixStream::connect(socket).expect("it listens");
-    client.set_read_timeout(Some(LONG)).expect("a time");
+    client.set_read_timeout(Some(STEP_TIMEOUT)).expect("a time");
     client.write_all(request.as_bytes()).expect("it reads");
     let mut answer = Vec::new();
     client
@@ -134,7 +134,7 @@ fn held_in(profile: &Profile, place: usize) -> i64 {
 fn settles(is_true: impl Fn() -> bool) -> bool {
     let begun = Instant::now();
     while !is_true() {
-        if begun.elapsed() > LONG {
+        if begun.elapsed() > STEP_TIMEOUT {
             return false;
         }
         std::thread::sleep(Duration::from_millis(5));
@@ -181,7 +181,14 @@ fn clients_get_metrics_reports_and_profiles_and_control_nothing() {
         (24 << 20..48 << 20).contains(&held),
         "{held} bytes of 32 MiB"
     );
-    // The same profile, which shows other figures at first, and what changes in a second.
+    expect_other_profiles(&served, &profile, live);
+    expect_refusals(&served);
+    served.end();
+}
+
+/// The same profile, which shows other figures at first, and what changes in a second. `live` is
+/// the place of what is in use.
+fn expect_other_profiles(served: &Served, profile: &Profile, live: usize) {
     for (path, kind) in [
         ("allocs", "alloc_space"),
         ("peak", "peak_space"),
@@ -211,8 +218,12 @@ fn clients_get_metrics_reports_and_profiles_and_control_nothing() {
         "{}",
         held_in(&later, live)
     );
-    let (meanwhile, ever) = (sum(&later, 1), sum(&profile, 1));
+    let (meanwhile, ever) = (sum(&later, 1), sum(profile, 1));
     assert!(meanwhile > 0 && ever > 0, "{meanwhile} and {ever} bytes");
+}
+
+/// Wrong queries are answered as such, and a request to control something is refused.
+fn expect_refusals(served: &Served) {
     for query in [
         "seconds=0",
         "seconds=x",
@@ -244,7 +255,6 @@ fn clients_get_metrics_reports_and_profiles_and_control_nothing() {
         );
     }
     assert!(served.get("/metrics").contains("\nmallard_prof_active 1\n"));
-    served.end();
 }
 
 #[test]
@@ -272,9 +282,52 @@ fn hostile_clients_cost_the_process_no_more_than_their_connections() {
     };
     assert!(served.get("/metrics").contains("mallard_"));
     let (files, threads, before) = (served.count("fd"), served.count("task"), resident());
+    let silent = say_nothing(&served, files);
     let connect = || UnixStream::connect(served.socket());
+    // Many that wait for an answer of later, one of which says more, and goes.
+    let waiting: Vec<_> = (0..6)
+        .filter_map(|_| {
+            let mut client = connect().ok()?;
+            client
+                .write_all(b"GET /debug/pprof/heap?seconds=3600 HTTP/1.1\r\n\r\nmore")
+                .ok()?;
+            Some(client)
+        })
+        .collect();
+    assert!(served.get("/metrics").contains("mallard_allocated_bytes"));
+    drop(waiting);
+    send_nonsense(&served);
+    // Some ask for much and read nothing.
+    let unread: Vec<_> = (0..3)
+        .filter_map(|_| {
+            let mut client = connect().ok()?;
+            client.write_all(b"GET /stats.json HTTP/1.1\r\n\r\n").ok()?;
+            Some(client)
+        })
+        .collect();
+    let begun = Instant::now();
+    assert!(served.get("/metrics").contains("mallard_allocated_bytes"));
+    assert!(begun.elapsed() < STEP_TIMEOUT);
+    drop((silent, unread));
+    assert!(served.get("/metrics").contains("mallard_allocated_bytes"));
+    let begun = Instant::now();
+    while served.count("fd") > files && begun.elapsed() < STEP_TIMEOUT {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!((served.count("fd"), served.count("task")), (files, threads));
+    // The program's own records may come late.
+    assert!(
+        resident() < before + 4096,
+        "{before} KiB, then {}",
+        resident()
+    );
+    served.end();
+}
 
-    // Many that say nothing, and some that say it slowly.
+/// Many clients that say nothing, and some that say it slowly. `files` are the descriptors of the
+/// process without clients.
+fn say_nothing(served: &Served, files: usize) -> Vec<UnixStream> {
+    let connect = || UnixStream::connect(served.socket());
     let mut silent = Vec::new();
     for i in 0..40 {
         // The queue of the kernel may be full: others are in it.
@@ -293,19 +346,12 @@ fn hostile_clients_cost_the_process_no_more_than_their_connections() {
             "at most four clients"
         );
     }
-    // Many that wait for an answer of later, one of which says more, and goes.
-    let waiting: Vec<_> = (0..6)
-        .filter_map(|_| {
-            let mut client = connect().ok()?;
-            client
-                .write_all(b"GET /debug/pprof/heap?seconds=3600 HTTP/1.1\r\n\r\nmore")
-                .ok()?;
-            Some(client)
-        })
-        .collect();
-    assert!(served.get("/metrics").contains("mallard_allocated_bytes"));
-    drop(waiting);
-    // Requests that are none, and ones that do not end.
+    silent
+}
+
+/// Requests that are none, and ones that do not end.
+fn send_nonsense(served: &Served) {
+    let connect = || UnixStream::connect(served.socket());
     let mut seed = 7u64;
     for length in [1, 10, 100, 4096, 5000, 100_000] {
         let bytes: Vec<u8> = (0..length)
@@ -322,35 +368,10 @@ fn hostile_clients_cost_the_process_no_more_than_their_connections() {
             let Ok(mut client) = connect() else { continue };
             let _ = client.write_all(&bytes);
             let _ = client.shutdown(std::net::Shutdown::Write);
-            client.set_read_timeout(Some(LONG)).expect("a time");
+            client.set_read_timeout(Some(STEP_TIMEOUT)).expect("a time");
             let _ = client.read_to_end(&mut Vec::new());
         }
     }
-    // Some ask for much and read nothing.
-    let unread: Vec<_> = (0..3)
-        .filter_map(|_| {
-            let mut client = connect().ok()?;
-            client.write_all(b"GET /stats.json HTTP/1.1\r\n\r\n").ok()?;
-            Some(client)
-        })
-        .collect();
-    let begun = Instant::now();
-    assert!(served.get("/metrics").contains("mallard_allocated_bytes"));
-    assert!(begun.elapsed() < LONG);
-    drop((silent, unread));
-    assert!(served.get("/metrics").contains("mallard_allocated_bytes"));
-    let begun = Instant::now();
-    while served.count("fd") > files && begun.elapsed() < LONG {
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    assert_eq!((served.count("fd"), served.count("task")), (files, threads));
-    // The program's own records may come late.
-    assert!(
-        resident() < before + 4096,
-        "{before} KiB, then {}",
-        resident()
-    );
-    served.end();
 }
 
 #[test]
@@ -430,7 +451,7 @@ fn a_child_of_a_fork_has_a_server_only_if_the_address_is_its_own() {
         assert!(ask(&socket(own), "GET /metrics HTTP/1.1\r\n\r\n").len() > 1000);
         if has_own {
             let begun = Instant::now();
-            while !socket(child).exists() && begun.elapsed() < LONG {
+            while !socket(child).exists() && begun.elapsed() < STEP_TIMEOUT {
                 std::thread::sleep(Duration::from_millis(20));
             }
             let request = "GET /debug/pprof/cmdline HTTP/1.1\r\n\r\n";

@@ -7,9 +7,9 @@ use mallard_e2e::{Allocator, Library, Sandbox};
 use std::path::Path;
 
 /// Bytes below the caller.
-const MOST: usize = 2048;
+const DEPTH_BYTES_MAX: usize = 2048;
 /// The whole report, which calls the program's own function; jemalloc uses 17,160.
-const MOST_OF_REPORT: usize = 8192;
+const REPORT_DEPTH_BYTES_MAX: usize = 8192;
 
 /// The maximum depth of each entry.
 fn depths(program: &Path, allocator: Allocator, options: &str) -> Vec<(String, usize)> {
@@ -55,9 +55,9 @@ fn no_entry_takes_more_than_two_kibibytes_of_the_stack() {
     ] {
         for (name, depth) in depths(&program, Allocator::Preload(library), options) {
             let most = if name == "print" {
-                MOST_OF_REPORT
+                REPORT_DEPTH_BYTES_MAX
             } else {
-                MOST
+                DEPTH_BYTES_MAX
             };
             assert!(depth <= most, "{name} under {options:?}: {depth} bytes");
         }

@@ -19,9 +19,9 @@ use mallard_live::source::Reader;
 use mallard_needs::{lacks, skipped};
 
 /// What the program holds in blocks of 64 KiB.
-const HELD: u64 = 32 << 20;
+const HELD_BYTES: u64 = 32 << 20;
 /// The longest that anything here takes on a slow machine.
-const LONG: Duration = Duration::from_secs(30);
+const STEP_TIMEOUT: Duration = Duration::from_secs(30);
 
 struct Watched {
     _sandbox: Sandbox<'static>,
@@ -85,7 +85,7 @@ fn within<T>(what: &str, mut get: impl FnMut() -> Option<T>) -> T {
         if let Some(got) = get() {
             return got;
         }
-        assert!(begun.elapsed() < LONG, "{what}");
+        assert!(begun.elapsed() < STEP_TIMEOUT, "{what}");
         sleep(Duration::from_millis(20));
     }
 }
@@ -141,10 +141,10 @@ fn expect_what_it_holds(snapshot: &Snapshot, expected: u64) {
 #[test]
 fn a_process_that_shares_its_page_is_read_by_a_descriptor_and_takes_requests() {
     let (watched, _) = Watched::start("hold", "export_stats:true");
-    let (reader, snapshot) = read_until(watched.pid(), |s| s.totals.allocated >= HELD);
+    let (reader, snapshot) = read_until(watched.pid(), |s| s.totals.allocated >= HELD_BYTES);
     assert!(reader.is_shared());
-    expect_what_it_holds(&snapshot, HELD);
-    let ask = |request| reader.ask(request, Consent::SharedOnly, LONG);
+    expect_what_it_holds(&snapshot, HELD_BYTES);
+    let ask = |request| reader.ask(request, Consent::SharedOnly, STEP_TIMEOUT);
     ask(Request::Start(Some(16))).expect("sampling starts");
     let (_, snapshot) = read_until(watched.pid(), |s| s.totals.samples > 0);
     assert_eq!(snapshot.totals.sampling(), Some(1 << 16));
@@ -161,10 +161,10 @@ fn a_process_that_shares_its_page_is_read_by_a_descriptor_and_takes_requests() {
 #[test]
 fn a_process_of_some_size_is_read_from_its_memory_and_asked_with_consent_alone() {
     let (watched, _) = Watched::start("hold", "");
-    let (reader, snapshot) = read_until(watched.pid(), |s| s.totals.allocated >= HELD);
+    let (reader, snapshot) = read_until(watched.pid(), |s| s.totals.allocated >= HELD_BYTES);
     assert!(!reader.is_shared());
-    expect_what_it_holds(&snapshot, HELD);
-    let ask = |consent| reader.ask(Request::Start(None), consent, LONG);
+    expect_what_it_holds(&snapshot, HELD_BYTES);
+    let ask = |consent| reader.ask(Request::Start(None), consent, STEP_TIMEOUT);
     assert!(matches!(
         ask(Consent::SharedOnly),
         Err(Error::NeedsConsent(_))
@@ -203,12 +203,12 @@ fn the_child_of_a_fork_has_a_page_of_its_own() {
             .expect(&line)
             .parse()
             .expect("a number");
-        let half = HELD / 2;
+        let half = HELD_BYTES / 2;
         let (reader, snapshot) = read_until(child, |s| held(s) == half);
         expect_what_it_holds(&snapshot, half);
         // The C library tells of no raw `clone`: the page is then in the child's memory.
         assert_eq!(reader.is_shared(), what == "fork" && !options.is_empty());
-        let left = HELD - (64 << 10);
+        let left = HELD_BYTES - (64 << 10);
         let (_, snapshot) = read_until(watched.pid(), |s| held(s) == left);
         expect_what_it_holds(&snapshot, left);
         watched.end();
@@ -219,28 +219,28 @@ fn the_child_of_a_fork_has_a_page_of_its_own() {
 fn a_program_that_closes_all_descriptors_gets_the_numbers_it_expects_and_is_still_read() {
     let (watched, line) = Watched::start("closes", "export_stats:true");
     assert_eq!(line, "opened 3");
-    let (reader, snapshot) = read_until(watched.pid(), |s| s.totals.allocated >= HELD);
+    let (reader, snapshot) = read_until(watched.pid(), |s| s.totals.allocated >= HELD_BYTES);
     assert!(!reader.is_shared());
-    expect_what_it_holds(&snapshot, HELD);
+    expect_what_it_holds(&snapshot, HELD_BYTES);
     watched.end();
 }
 
 #[test]
 fn a_stopped_process_is_read_and_does_not_answer() {
     let (watched, _) = Watched::start("hold", "export_stats:true");
-    let (reader, _) = read_until(watched.pid(), |s| s.totals.allocated >= HELD);
+    let (reader, _) = read_until(watched.pid(), |s| s.totals.allocated >= HELD_BYTES);
     let signal = |signal| {
         let pid = rustix::process::Pid::from_raw(watched.pid() as i32).expect("a process");
         rustix::process::kill_process(pid, signal).expect("ours");
     };
     signal(rustix::process::Signal::STOP);
-    expect_what_it_holds(&reader.read().expect("readable"), HELD);
+    expect_what_it_holds(&reader.read().expect("readable"), HELD_BYTES);
     let soon = Duration::from_millis(200);
     let asked = reader.ask(Request::Purge, Consent::SharedOnly, soon);
     assert!(matches!(asked, Err(Error::NoAnswer(_))), "{asked:?}");
     signal(rustix::process::Signal::CONT);
     reader
-        .ask(Request::Start(None), Consent::SharedOnly, LONG)
+        .ask(Request::Start(None), Consent::SharedOnly, STEP_TIMEOUT)
         .expect("it goes on");
     watched.end();
 }
@@ -251,7 +251,7 @@ fn a_program_that_another_took_the_place_of_is_no_longer_read() {
     assert_eq!(line, "ready");
     // The new program is small, but was asked to have a page; what it says is its own.
     if let Ok(snapshot) = open(watched.pid()).and_then(|reader| reader.read()) {
-        assert!(snapshot.totals.allocated < HELD, "{snapshot:?}");
+        assert!(snapshot.totals.allocated < HELD_BYTES, "{snapshot:?}");
     }
     watched.end();
 }
@@ -263,14 +263,14 @@ fn a_sandbox_without_the_calls_of_a_shared_page_is_no_trouble_by_default() {
         return skipped("the kernel has no seccomp filters");
     }
     let (_, snapshot) = read_until(watched.pid(), |s| s.count > 3);
-    expect_what_it_holds(&snapshot, HELD);
+    expect_what_it_holds(&snapshot, HELD_BYTES);
     assert_eq!(watched.end(), "lives\n");
 }
 
 #[test]
 fn a_scan_finds_them_among_all_processes() {
     let (watched, _) = Watched::start("hold", "export_stats:true");
-    read_until(watched.pid(), |s| s.totals.allocated >= HELD);
+    read_until(watched.pid(), |s| s.totals.allocated >= HELD_BYTES);
     let mut scanner = Scanner::default();
     for _ in 0..2 {
         let found = scanner.scan(None);
@@ -278,7 +278,7 @@ fn a_scan_finds_them_among_all_processes() {
             .iter()
             .find(|found| found.about.identity.pid == watched.pid());
         let snapshot = ours.expect("found").snapshot.as_ref().expect("readable");
-        expect_what_it_holds(snapshot, HELD);
+        expect_what_it_holds(snapshot, HELD_BYTES);
         let me = std::process::id();
         assert!(found.iter().all(|found| found.about.identity.pid != me));
     }
@@ -292,7 +292,7 @@ fn a_core_file_has_the_statistics_of_the_process() {
     }
     for options in ["", "export_stats:true"] {
         let (watched, _) = Watched::start("hold", options);
-        read_until(watched.pid(), |s| s.totals.allocated >= HELD);
+        read_until(watched.pid(), |s| s.totals.allocated >= HELD_BYTES);
         let folder = scratch("core").expect("a folder");
         let gcore = std::process::Command::new("gcore")
             .arg("-o")
@@ -308,7 +308,7 @@ fn a_core_file_has_the_statistics_of_the_process() {
             (dead.pid, dead.name.as_str()),
             (watched.pid(), "watched-c-0")
         );
-        expect_what_it_holds(&dead.snapshot, HELD);
+        expect_what_it_holds(&dead.snapshot, HELD_BYTES);
         let cut = core_file::read(&bytes[..bytes.len() / 20], None).expect_err("cut short");
         assert!(cut.to_string().contains("cut short"), "{cut}");
         watched.end();
@@ -320,7 +320,7 @@ fn a_core_file_has_the_statistics_of_the_process() {
 fn a_page_is_read_a_hundred_thousand_times_beside_its_writer_without_a_torn_read() {
     const READS: u32 = 100_000;
     let (watched, _) = Watched::start("hold", "export_stats:true");
-    let (reader, _) = read_until(watched.pid(), |s| s.totals.allocated >= HELD);
+    let (reader, _) = read_until(watched.pid(), |s| s.totals.allocated >= HELD_BYTES);
     let (mut last, mut publications) = (0, 0);
     for _ in 0..READS {
         let snapshot = reader.read().expect("readable");

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 /// The tolerated change of a count in percent: with the compiler that made the record, and with
 /// another one, whose code is not ours to control.
-const TOLERANCE: f64 = 3.0;
-const TOLERANCE_ELSEWHERE: f64 = 15.0;
+const TOLERANCE_PERCENT: f64 = 3.0;
+const TOLERANCE_ELSEWHERE_PERCENT: f64 = 15.0;
 
 const HEADER: &str = "\
 # Instructions of the library per operation in the release build, counted by callgrind;
@@ -82,9 +82,9 @@ impl Record {
     /// Compares new counts with these.
     pub fn compare(&self, now: &Record) -> Verdict {
         let mut verdict = Verdict::default();
-        let mut limit = TOLERANCE;
+        let mut limit = TOLERANCE_PERCENT;
         if self.compiler != now.compiler {
-            limit = TOLERANCE_ELSEWHERE;
+            limit = TOLERANCE_ELSEWHERE_PERCENT;
             verdict.remarks.push(format!(
                 "recorded with {}, compiled by {} here: up to {limit} % more are let pass",
                 self.compiler, now.compiler

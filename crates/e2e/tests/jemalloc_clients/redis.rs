@@ -176,14 +176,14 @@ fn await_return(
     start: &HashMap<String, String>,
     loaded: &HashMap<String, String>,
 ) -> Result<(), String> {
-    const SLACK: f64 = 12e6;
+    const SLACK_BYTES: f64 = 12e6;
     let mut last = memory(sandbox)?;
     poll("the return of the memory", || {
         last = memory(sandbox)?;
         Ok(
-            figure(&last, "used_memory_rss")? < figure(start, "used_memory_rss")? + SLACK
+            figure(&last, "used_memory_rss")? < figure(start, "used_memory_rss")? + SLACK_BYTES
                 && figure(&last, "allocator_resident")?
-                    < figure(start, "allocator_resident")? + SLACK,
+                    < figure(start, "allocator_resident")? + SLACK_BYTES,
         )
     })
     .map_err(|error| {

@@ -48,12 +48,12 @@ fn xmalloc_aborts_where_null_would_be() {
 }
 
 /// The number of arenas in the output of `malloc_stats`.
-fn arenas_told(outcome: &Outcome) -> usize {
+fn arenas_in(outcome: &Outcome) -> usize {
     let report = outcome.stderr_text();
-    let told = report
+    let line = report
         .lines()
         .find_map(|l| l.strip_prefix("arenas")?.split_once('='));
-    let number = told.and_then(|(_, number)| number.trim().parse().ok());
+    let number = line.and_then(|(_, number)| number.trim().parse().ok());
     number.unwrap_or_else(|| panic!("no line of arenas: {report}"))
 }
 
@@ -64,7 +64,7 @@ fn narenas_is_the_number_of_arenas() {
             let conf = format!("narenas:{narenas}");
             let outcome = run_optioned(library, &[("MALLOC_CONF", &conf)], "arenas");
             outcome.expect_success();
-            let arenas = arenas_told(&outcome);
+            let arenas = arenas_in(&outcome);
             // The main thread is in an arena too, and there are no more arenas than threads.
             assert_eq!(arenas, narenas.min(25), "with {conf}");
         }
@@ -133,7 +133,7 @@ fn narenas_ratio_is_by_cpu_and_narenas_says_more() {
         let arenas = |conf: &str| {
             let outcome = run_optioned(library, &[("MALLOC_CONF", conf)], "arenas");
             outcome.expect_success();
-            arenas_told(&outcome)
+            arenas_in(&outcome)
         };
         assert_eq!(arenas("narenas_ratio:1000"), 25, "one for each thread");
         assert_eq!(arenas("narenas_ratio:0.0001"), 1);

@@ -66,8 +66,8 @@ fn total(profile: &Profile, view: View) -> Result<(i128, i128), String> {
     Ok((profile.total(figures.main), blocks))
 }
 
-fn expect(holds: bool, told: impl FnOnce() -> String) -> Result<(), String> {
-    if holds { Ok(()) } else { Err(told()) }
+fn expect(holds: bool, problem: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(problem()) }
 }
 
 fn hindered() -> Result<(), String> {
@@ -108,26 +108,7 @@ fn hindered() -> Result<(), String> {
         let failed = libc_efault();
         let expected = ["0", failed, failed, failed, failed, failed, failed, "0"];
         expect(codes == expected, || text.clone())?;
-        let told = outcome.stderr_text();
-        let told: Vec<&str> = told
-            .lines()
-            .map(|line| {
-                line.strip_prefix("mallard: cannot write the heap profile ")
-                    .unwrap_or(line)
-            })
-            .collect();
-        let of_long = told.get(4).copied().unwrap_or_default();
-        expect(
-            of_long.contains("nnn…nnn")
-                && of_long.ends_with("n/x: the name is too long (error 36)"),
-            || of_long.to_owned(),
-        )?;
-        let same =
-            |(place, reason): (usize, &String)| place == 4 || told.get(place) == Some(&&**reason);
-        expect(
-            told.len() == reasons.len() && reasons.iter().enumerate().all(same),
-            || format!("{told:#?} instead of {reasons:#?}"),
-        )?;
+        expect_lines(&outcome.stderr_text(), &reasons)?;
         // What was sampled before the failures is in the profile after them.
         for file in ["first", "last"] {
             let profile = read(&sandbox.path(file))?;
@@ -145,6 +126,29 @@ fn hindered() -> Result<(), String> {
     Ok(())
 }
 
+/// Checks the lines about the files that could not be written: one for each reason. The fifth is
+/// about a name that is shortened.
+fn expect_lines(text: &str, reasons: &[String]) -> Result<(), String> {
+    let lines: Vec<&str> = text
+        .lines()
+        .map(|line| {
+            line.strip_prefix("mallard: cannot write the heap profile ")
+                .unwrap_or(line)
+        })
+        .collect();
+    let of_long = lines.get(4).copied().unwrap_or_default();
+    expect(
+        of_long.contains("nnn…nnn") && of_long.ends_with("n/x: the name is too long (error 36)"),
+        || of_long.to_owned(),
+    )?;
+    let same =
+        |(place, reason): (usize, &String)| place == 4 || lines.get(place) == Some(&&**reason);
+    expect(
+        lines.len() == reasons.len() && reasons.iter().enumerate().all(same),
+        || format!("{lines:#?} instead of {reasons:#?}"),
+    )
+}
+
 /// `EFAULT`, as the program prints it.
 fn libc_efault() -> &'static str {
     "14"
@@ -152,7 +156,7 @@ fn libc_efault() -> &'static str {
 
 fn prefixes() -> Result<(), String> {
     let long = "x".repeat(600);
-    for (prefix, told) in [
+    for (prefix, expected) in [
         (
             "/nowhere/x",
             "mallard: cannot write the heap profile /nowhere/x.",
@@ -168,7 +172,7 @@ fn prefixes() -> Result<(), String> {
         let outcome = run(&sandbox, &conf, &["sites", "100", ""])?;
         let (code, text) = (outcome.stdout_text(), outcome.stderr_text());
         eprintln!("{code}{text}");
-        expect(text.contains(told), || format!("{prefix}: {text}"))?;
+        expect(text.contains(expected), || format!("{prefix}: {text}"))?;
         // One line for the profile that was asked for, and one for the last one.
         expect((1..=3).contains(&text.lines().count()), || text.clone())?;
     }

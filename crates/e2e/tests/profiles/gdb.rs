@@ -62,7 +62,7 @@ gdb.execute('run')
 ";
 
 /// The share of gdb's stacks that the profile must have.
-const LEAST: f64 = 0.99;
+const SHARE_MIN: f64 = 0.99;
 
 fn agree(source: &str, flags: &[&str]) -> Result<(), String> {
     let sandbox = Sandbox::temporary(Allocator::System);
@@ -100,7 +100,7 @@ fn agree(source: &str, flags: &[&str]) -> Result<(), String> {
         share * 100.0,
         stacks.len()
     );
-    if share >= LEAST {
+    if share >= SHARE_MIN {
         return Ok(());
     }
     Err(format!("gdb has stacks such as {:x?}", lost.first()))

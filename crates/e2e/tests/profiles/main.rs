@@ -111,8 +111,11 @@ fn run(command: &mut Command) -> Result<String, String> {
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    let told = String::from_utf8_lossy(&output.stderr);
-    Err(format!("{command:?} ended with {}:\n{told}", output.status))
+    let errors = String::from_utf8_lossy(&output.stderr);
+    Err(format!(
+        "{command:?} ended with {}:\n{errors}",
+        output.status
+    ))
 }
 
 fn read(path: &Path) -> Result<Profile, String> {
@@ -167,14 +170,14 @@ fn printed(text: &str, unit: &str) -> Figures {
 /// Compares the figures of one function. The others print whole numbers of what they sum up in
 /// another order, so a few units may differ.
 fn agree(what: &str, name: &str, ours: &Figures, theirs: &Figures) -> Result<(), String> {
-    const ROUNDING: f64 = 8.0;
+    const DIFFERENCE_MAX: f64 = 8.0;
     let ours = ours
         .get(name)
         .ok_or(format!("{what}: {name} is not in our profile"))?;
     let theirs = theirs
         .get(name)
         .ok_or(format!("{what}: {name} is not in theirs"))?;
-    let close = |a: f64, b: f64| (a - b).abs() <= ROUNDING;
+    let close = |a: f64, b: f64| (a - b).abs() <= DIFFERENCE_MAX;
     if close(ours.0, theirs.0) && close(ours.1, theirs.1) {
         return Ok(());
     }

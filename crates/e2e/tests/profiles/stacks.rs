@@ -21,26 +21,45 @@ use mallard_profile::view::View;
 use object::{Object, ObjectSegment};
 
 /// The least share in percent for native programs, and for those whose code is made at run time.
-const NATIVE: f64 = 99.5;
-const MADE_AT_RUN_TIME: f64 = 90.0;
+const NATIVE_PERCENT_MIN: f64 = 99.5;
+const RUN_TIME_CODE_PERCENT_MIN: f64 = 90.0;
 /// Bytes from the entry point of a program to the address that its first call returns to.
-const START_SIZE: u64 = 64;
+const START_BYTES: u64 = 64;
 
 pub fn trials() -> Vec<Trial> {
-    let case = |name, needs, least, run: fn(&Sandbox) -> Result<(), String>| {
-        installed::trial(name, needs, move || expect_whole(name, least, run))
-    };
+    let mut all = compiled_trials();
+    all.extend(installed_trials());
+    all
+}
+
+fn case(
+    name: &'static str,
+    needs: &'static [&'static str],
+    least_percent: f64,
+    run: fn(&Sandbox) -> Result<(), String>,
+) -> Trial {
+    installed::trial(name, needs, move || expect_whole(name, least_percent, run))
+}
+
+/// Programs that are compiled here.
+fn compiled_trials() -> Vec<Trial> {
     vec![
-        case("stacks_are_whole_in_c", &["cc"], NATIVE, |sandbox| {
-            run_it(sandbox, &compiled("whole.c", &["-O2", "-pthread"])?, &[])
-        }),
-        case("stacks_are_whole_in_cpp", &["c++"], NATIVE, |sandbox| {
-            run_it(sandbox, &compiled("whole.cpp", &["-O2", "-pthread"])?, &[])
-        }),
+        case(
+            "stacks_are_whole_in_c",
+            &["cc"],
+            NATIVE_PERCENT_MIN,
+            |sandbox| run_it(sandbox, &compiled("whole.c", &["-O2", "-pthread"])?, &[]),
+        ),
+        case(
+            "stacks_are_whole_in_cpp",
+            &["c++"],
+            NATIVE_PERCENT_MIN,
+            |sandbox| run_it(sandbox, &compiled("whole.cpp", &["-O2", "-pthread"])?, &[]),
+        ),
         case(
             "stacks_are_whole_in_a_program_with_gaps",
             &["c++"],
-            NATIVE,
+            NATIVE_PERCENT_MIN,
             |sandbox| {
                 let flags = ["-O2", "-pthread", "-no-pie", "-Wl,-Ttext=0x900000"];
                 run_it(sandbox, &compiled("whole.cpp", &flags)?, &[])
@@ -49,7 +68,7 @@ pub fn trials() -> Vec<Trial> {
         case(
             "stacks_are_whole_in_a_static_program",
             &["c++"],
-            NATIVE,
+            NATIVE_PERCENT_MIN,
             |sandbox| {
                 let program = Source::new("whole.cpp")
                     // Without the index of the tables no unwinder finds them.
@@ -59,11 +78,22 @@ pub fn trials() -> Vec<Trial> {
                 run_it(sandbox, &program, &[])
             },
         ),
-        case("stacks_are_whole_in_rust", &["rustc"], NATIVE, rust),
+        case(
+            "stacks_are_whole_in_rust",
+            &["rustc"],
+            NATIVE_PERCENT_MIN,
+            rust,
+        ),
+    ]
+}
+
+/// Programs of the system.
+fn installed_trials() -> Vec<Trial> {
+    vec![
         case(
             "stacks_are_whole_in_python3",
             &["python3"],
-            NATIVE,
+            NATIVE_PERCENT_MIN,
             |sandbox| {
                 let script = sandbox.write("work.py", &program("work.py"));
                 let mut command = sandbox.command("python3");
@@ -74,7 +104,7 @@ pub fn trials() -> Vec<Trial> {
         case(
             "stacks_are_whole_in_sqlite3",
             &["sqlite3"],
-            NATIVE,
+            NATIVE_PERCENT_MIN,
             |sandbox| {
                 const SQL: &str = "create table t(a, b); with recursive c(x) as (select 1 union \
                 all select x + 1 from c where x < 20000) insert into t select x, \
@@ -86,13 +116,13 @@ pub fn trials() -> Vec<Trial> {
         case(
             "stacks_are_whole_in_redis",
             &["redis-server", "redis-cli"],
-            NATIVE,
+            NATIVE_PERCENT_MIN,
             redis,
         ),
         case(
             "stacks_are_whole_in_node",
             &["node"],
-            MADE_AT_RUN_TIME,
+            RUN_TIME_CODE_PERCENT_MIN,
             |sandbox| {
                 let script = sandbox.write("work.js", &program("work.js"));
                 run(sandbox, sandbox.command("node").arg(script))
@@ -101,7 +131,7 @@ pub fn trials() -> Vec<Trial> {
         case(
             "stacks_are_whole_in_java",
             &["javac", "java"],
-            MADE_AT_RUN_TIME,
+            RUN_TIME_CODE_PERCENT_MIN,
             java,
         ),
     ]
@@ -305,7 +335,7 @@ impl Place<'_> {
         let entry = *entries
             .entry(path.clone())
             .or_insert_with(|| entry_of(Path::new(&path)));
-        let is_entry = entry.is_some_and(|at| (at..at + START_SIZE).contains(&self.offset));
+        let is_entry = entry.is_some_and(|at| (at..at + START_BYTES).contains(&self.offset));
         is_entry || thread_starts.contains(&(path, self.offset))
     }
 }

@@ -212,8 +212,8 @@ fn check(transcript: &Transcript, log: &str) -> Result<(), String> {
             ));
         }
     }
-    let told = ["signal 11", "signal 6", "SIGSEGV", "SIGABRT", "mallard:"];
-    match told.iter().find(|&&word| log.contains(word)) {
+    let signs = ["signal 11", "signal 6", "SIGSEGV", "SIGABRT", "mallard:"];
+    match signs.iter().find(|&&word| log.contains(word)) {
         Some(word) => Err(format!("the log says '{word}':\n{log}")),
         None => Ok(()),
     }
