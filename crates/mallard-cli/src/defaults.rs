@@ -20,13 +20,13 @@ use crate::commands::Args;
 use crate::options::command_line;
 use crate::terminal::exit::usage;
 
-const FILE: &str = "mallard.toml";
+const FILE_NAME: &str = "mallard.toml";
 /// The variable that names another file; empty for none.
 const VARIABLE: &str = "MALLARD_TOML";
 /// The table for all commands.
-const ALL: &str = "defaults";
+const ALL_TABLE: &str = "defaults";
 /// Tables that describe a service.
-const OF_SERVICE: [&str; 2] = ["service", "metrics"];
+const SERVICE_TABLES: [&str; 2] = ["service", "metrics"];
 
 /// The words of the command line, with those of the file.
 pub fn words() -> Result<Vec<OsString>> {
@@ -51,7 +51,7 @@ fn read() -> Result<Option<(PathBuf, Table)>> {
     let file = match &named {
         Some(named) if named.as_os_str().is_empty() => return Ok(None),
         Some(named) => named.as_path(),
-        None => Path::new(FILE),
+        None => Path::new(FILE_NAME),
     };
     if named.is_none() && !file.exists() {
         return Ok(None);
@@ -78,18 +78,18 @@ fn check(file: &Path, tables: &Table) -> Result<()> {
     for (name, value) in tables {
         let Value::Table(table) = value else {
             return wrong(format!(
-                "`{name}` stands in no table; write it below [{ALL}] or a command such as [compare]"
+                "`{name}` stands in no table; write it below [{ALL_TABLE}] or a command such as [compare]"
             ));
         };
         // The command `service` has no options that a project would set.
-        if OF_SERVICE.contains(&name.as_str()) {
+        if SERVICE_TABLES.contains(&name.as_str()) {
             continue;
         }
-        if name == ALL {
+        if name == ALL_TABLE {
             let known: Vec<&str> = commands().flat_map(longs).collect();
             if let Some(key) = table.keys().find(|key| !known.contains(&key.as_str())) {
                 return wrong(format!(
-                    "[{ALL}]: no command has an option `{key}`{}",
+                    "[{ALL_TABLE}]: no command has an option `{key}`{}",
                     near(key, &known)
                 ));
             }
@@ -173,7 +173,7 @@ fn with_defaults(tables: &Table, typed: Vec<OsString>) -> (Vec<OsString>, Vec<St
     else {
         return (typed, Vec::new());
     };
-    let all = tables.get(ALL).and_then(Value::as_table);
+    let all = tables.get(ALL_TABLE).and_then(Value::as_table);
     let (mut command, mut given, mut table) = (&root, &matches, Some(tables));
     let (mut words, mut added, mut from) = (typed, Vec::new(), 1);
     while let Some((name, inner)) = given.subcommand() {
@@ -191,8 +191,8 @@ fn with_defaults(tables: &Table, typed: Vec<OsString>) -> (Vec<OsString>, Vec<St
         let mut own: Vec<String> = Vec::new();
         for arg in command.get_arguments().filter(|arg| settable(arg)) {
             let Some(long) = arg.get_long() else { continue };
-            let told = [table, all].into_iter().flatten();
-            let Some(value) = told.filter_map(|table| table.get(long)).next() else {
+            let mut tables = [table, all].into_iter().flatten();
+            let Some(value) = tables.find_map(|table| table.get(long)) else {
                 continue;
             };
             if !typed_instead(command, arg, given) {
@@ -242,7 +242,7 @@ mod tests {
 
     fn added(file: &str, typed: &[&str]) -> Vec<String> {
         let tables: Table = file.parse().unwrap();
-        check(Path::new(FILE), &tables).unwrap();
+        check(Path::new(FILE_NAME), &tables).unwrap();
         let typed = typed.iter().map(OsString::from).collect();
         let (words, added) = with_defaults(&tables, typed);
         let words: Vec<_> = words.iter().map(|word| word.to_str().unwrap()).collect();
@@ -314,7 +314,9 @@ mod tests {
             ("[compare]\nruns = { a = 1 }", "takes a text"),
         ] {
             let tables: Table = file.parse().unwrap();
-            let error = check(Path::new(FILE), &tables).unwrap_err().to_string();
+            let error = check(Path::new(FILE_NAME), &tables)
+                .unwrap_err()
+                .to_string();
             assert!(error.contains(part), "{file}: {error}");
         }
     }

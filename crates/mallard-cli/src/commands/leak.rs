@@ -174,14 +174,14 @@ fn summary(leaks: &[Leak], is_known: bool) -> String {
     }
     let bytes: i128 = leaks.iter().map(|leak| leak.bytes).sum();
     let growing = leaks.iter().filter(|leak| leak.grows).count();
-    let told = if is_known {
+    let growth = if is_known {
         format!("{growing} of them growing")
     } else {
         "the run was too short to tell which of them grow".to_owned()
     };
     let sites = if leaks.len() == 1 { "site" } else { "sites" };
     let bytes = mallard_figures::bytes(bytes as f64);
-    format!("{bytes} at {} {sites} never freed, {told}", leaks.len())
+    format!("{bytes} at {} {sites} never freed, {growth}", leaks.len())
 }
 
 fn table(names: &mallard_profile::names::Outcome, head: &str, profile: &Profile) -> Result<String> {
@@ -313,8 +313,8 @@ struct Growth {
     next: Duration,
 }
 
-const FIRST_EVERY: Duration = Duration::from_millis(10);
-const MOST_SNAPSHOTS: usize = 32;
+const FIRST_INTERVAL: Duration = Duration::from_millis(10);
+const SNAPSHOTS_MAX: usize = 32;
 const QUARTERS: u32 = 4;
 
 impl Growth {
@@ -377,8 +377,8 @@ impl Watch for Growth {
             Some(Err(_)) => self.process = None,
             None => {}
         }
-        self.every = self.every.max(FIRST_EVERY);
-        if self.snapshots.len() >= MOST_SNAPSHOTS {
+        self.every = self.every.max(FIRST_INTERVAL);
+        if self.snapshots.len() >= SNAPSHOTS_MAX {
             self.every *= 2;
             let mut place = 0;
             self.snapshots.retain(|_| {

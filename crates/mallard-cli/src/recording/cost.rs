@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use mallard_measure::{End, Launcher, Measurement, Spec, Stop};
 
-use crate::workloads::{Answer, MAX_ANSWER_BYTES};
+use crate::workloads::{ANSWER_BYTES_MAX, Answer};
 
 /// Runs without an allocator, of which the middle one counts.
 const COST_RUNS: usize = 3;
@@ -34,7 +34,7 @@ impl Cost {
                 stop.request();
                 break;
             }
-            let text = measured.stdout.head(MAX_ANSWER_BYTES)?;
+            let text = measured.stdout.head(ANSWER_BYTES_MAX)?;
             let answer = Answer::read(&text).filter(|_| measured.end == End::Code(0));
             let Some(answer) = answer else {
                 let said = measured.stderr.last_lines(1)?.pop().unwrap_or_default();
@@ -78,12 +78,12 @@ pub fn cpu_seconds(measured: &Measurement) -> f64 {
 
 /// A time that is less than this share of what was measured, after the replay's own is taken off,
 /// is noise.
-const LEAST_SHARE: f64 = 0.01;
+const TIME_SHARE_MIN: f64 = 0.01;
 
 /// A time without the replay's own, and whether the difference means anything. What is less than
 /// the noise of both is shown as the least that can be measured.
 pub fn without(whole: f64, own: f64) -> (f64, bool) {
-    let least = (whole * LEAST_SHARE).max(f64::MIN_POSITIVE);
+    let least = (whole * TIME_SHARE_MIN).max(f64::MIN_POSITIVE);
     let rest = whole - own;
     (rest.max(least), rest >= least)
 }

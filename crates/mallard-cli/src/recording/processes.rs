@@ -13,7 +13,7 @@ use mallard_trace::plan::{self, Family};
 use crate::terminal::exit::usage;
 
 /// With `all`, families with less than this part of the calls are left out.
-const LEAST_SHARE: f64 = 0.01;
+const REPLAYED_SHARE_MIN: f64 = 0.01;
 /// How many processes a sentence names.
 const NAMED_PROCESSES_MAX: usize = 8;
 
@@ -56,7 +56,7 @@ pub struct Process {
 
 impl Process {
     /// In a sentence.
-    fn told(&self) -> String {
+    fn description(&self) -> String {
         format!("{} ({})", self.number, self.program)
     }
 }
@@ -111,7 +111,7 @@ impl Subject {
         match self.family.apart {
             Some(reason) => format!(
                 " Process {} replays apart from the one that forked it: {reason}.",
-                first.told()
+                first.description()
             ),
             None => String::new(),
         }
@@ -123,11 +123,11 @@ fn all<R: std::io::Read + std::io::Seek>(recording: &Recording<R>) -> Vec<Proces
     let mut all: Vec<Process> = Vec::new();
     for ((number, _), thread) in &recording.threads {
         if all.last().is_none_or(|last| last.number != *number) {
-            let told = recording.processes.get(number);
+            let known = recording.processes.get(number);
             all.push(Process {
                 number: *number,
-                pid: told.map_or(0, |told| told.pid),
-                program: told.map_or_else(String::new, |told| told.program.clone()),
+                pid: known.map_or(0, |known| known.pid),
+                program: known.map_or_else(String::new, |known| known.program.clone()),
                 events: 0,
             });
         }
@@ -173,7 +173,7 @@ fn families<R: std::io::Read + std::io::Seek>(
     recording: &mut Recording<R>,
 ) -> Result<(Vec<Subject>, Vec<Process>)> {
     let calls: u64 = all.iter().map(|process| process.events).sum();
-    let least = calls as f64 * LEAST_SHARE;
+    let least = calls as f64 * REPLAYED_SHARE_MIN;
     let of = |number: &u32| all.iter().find(|process| process.number == *number);
     let families = plan::families(recording)?;
     let subjects = families.into_iter().map(|family| Subject {
@@ -218,15 +218,15 @@ pub fn left_out(replayed: &[Subject], left: &[Process]) -> String {
             several => format!("{several} processes"),
         },
         100.0 * there / (here + there).max(1.0),
-        list(left, Process::told),
+        list(left, Process::description),
     )
 }
 
-fn list(processes: &[Process], told: impl Fn(&Process) -> String) -> String {
+fn list(processes: &[Process], describe: impl Fn(&Process) -> String) -> String {
     let shown: Vec<String> = processes
         .iter()
         .take(NAMED_PROCESSES_MAX)
-        .map(told)
+        .map(describe)
         .collect();
     let rest = if processes.len() > NAMED_PROCESSES_MAX {
         ", …"

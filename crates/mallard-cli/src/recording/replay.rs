@@ -14,7 +14,7 @@ use super::plan::compile;
 use super::processes::{self, Wanted};
 use super::{open, warn_of_state};
 use crate::terminal::exit::Interrupted;
-use crate::workloads::{Answer, MAX_ANSWER_BYTES, Workloads};
+use crate::workloads::{ANSWER_BYTES_MAX, Answer, Workloads};
 
 /// A recording that is ready to be replayed.
 #[derive(Debug, Clone)]
@@ -60,7 +60,7 @@ impl Replay {
     /// Seconds, CPU seconds and peak memory of a run, without the replay's own; none if the run did
     /// not print its result.
     pub fn figures(&self, measured: &Measurement) -> Option<[f64; 3]> {
-        let text = measured.stdout.head(MAX_ANSWER_BYTES).unwrap_or_default();
+        let text = measured.stdout.head(ANSWER_BYTES_MAX).unwrap_or_default();
         let answer = Answer::read(&text)?;
         // A figure is never zero, so that ratios exist.
         let rest = |figure: f64, own: f64| cost::without(figure, own).0;

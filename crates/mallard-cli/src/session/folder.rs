@@ -15,11 +15,11 @@ use anyhow::{Context, Result};
 use mallard_report::model::{Kind, Results};
 
 /// The folder of all sessions.
-const ALL: &str = "mallard-results";
+const RESULTS_FOLDER: &str = "mallard-results";
 /// The link to the last session's folder.
-const LATEST: &str = "latest";
+const LATEST_LINK: &str = "latest";
 /// A subject may be any text; this much of it is in the name.
-const LONGEST_SUBJECT: usize = 40;
+const SUBJECT_CHARS_MAX: usize = 40;
 
 /// A folder that has been checked to be writable.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl Folder {
         now: SystemTime,
     ) -> Result<Folder> {
         let Some(path) = chosen else {
-            return Folder::of_session(Path::new(ALL), command, subject, now);
+            return Folder::of_session(Path::new(RESULTS_FOLDER), command, subject, now);
         };
         Folder::at(path)
     }
@@ -84,8 +84,8 @@ impl Folder {
         };
         // A link is a convenience: a file system without links has the folder all the same.
         let (link, new) = (
-            all.join(LATEST),
-            all.join(format!(".{LATEST}-{}", std::process::id())),
+            all.join(LATEST_LINK),
+            all.join(format!(".{LATEST_LINK}-{}", std::process::id())),
         );
         if fs::read_link(&link).is_ok_and(|to| to.as_os_str() == name) {
             return;
@@ -173,7 +173,7 @@ pub fn page_of(kind: Kind) -> &'static str {
 
 /// A file in the folder of all sessions.
 pub fn in_results(name: &str) -> PathBuf {
-    Path::new(ALL).join(name)
+    Path::new(RESULTS_FOLDER).join(name)
 }
 
 /// Writes a text, and makes its folder.
@@ -196,7 +196,7 @@ fn plain(subject: &str) -> String {
             '-'
         }
     };
-    let plain: String = subject.chars().map(fit).take(LONGEST_SUBJECT).collect();
+    let plain: String = subject.chars().map(fit).take(SUBJECT_CHARS_MAX).collect();
     match plain.trim_matches(['-', '.']) {
         "" => "program".to_owned(),
         plain => plain.to_owned(),

@@ -12,7 +12,7 @@ use mallard_statistics::{Verdict, compare};
 pub const SUFFIX: &str = "-again";
 
 /// For a power of 80 % at a level of 5 %: the sum of both quantiles of the normal distribution.
-const QUANTILES: f64 = 1.959_964 + 0.841_621;
+const QUANTILE_SUM: f64 = 1.959_964 + 0.841_621;
 /// The difference that users ask about.
 const ASKED_DIFFERENCE: f64 = 0.01;
 
@@ -28,7 +28,7 @@ pub fn twin(of: &Allocator) -> Allocator {
 /// Takes the twin out of all rows, and returns what it showed of the noise.
 pub fn take_out(experiments: &mut [Experiment], of: &str) -> String {
     let twin = format!("{of}{SUFFIX}");
-    let mut told = Told::default();
+    let mut noise = Noise::default();
     for experiment in experiments {
         for row in &mut experiment.rows {
             let place = row.cells.iter().position(|cell| cell.allocator == twin);
@@ -36,16 +36,16 @@ pub fn take_out(experiments: &mut [Experiment], of: &str) -> String {
                 continue;
             };
             if let Some(first) = row.cells.iter().find(|cell| cell.allocator == of) {
-                told.add(&row.label, first, &second);
+                noise.add(&row.label, first, &second);
             }
         }
     }
-    told.sentence(of)
+    noise.sentence(of)
 }
 
 /// What the rows showed.
 #[derive(Debug, Default)]
-struct Told {
+struct Noise {
     rows: usize,
     /// Rows in which the two seem to differ, though they are the same.
     differ: usize,
@@ -53,7 +53,7 @@ struct Told {
     spreads: Vec<(f64, usize, String)>,
 }
 
-impl Told {
+impl Noise {
     fn add(&mut self, label: &str, first: &Cell, second: &Cell) {
         let pairs = || {
             let both = first.runs.iter().zip(&second.runs);
@@ -107,11 +107,11 @@ fn spread(logs: &[f64]) -> f64 {
 
 /// The smallest difference that so many blocks show in four sessions of five.
 fn shown_by(spread: f64, blocks: usize) -> f64 {
-    QUANTILES * spread / (blocks as f64).sqrt()
+    QUANTILE_SUM * spread / (blocks as f64).sqrt()
 }
 
 fn runs_for(spread: f64, difference: f64) -> usize {
-    let runs = (QUANTILES * spread / difference).powi(2).ceil() as usize;
+    let runs = (QUANTILE_SUM * spread / difference).powi(2).ceil() as usize;
     runs.max(mallard_statistics::FULL_BLOCKS)
 }
 
@@ -156,17 +156,17 @@ pub mod tests {
                 cell("mallard", &[0.5; 4]),
             ])],
         }];
-        let told = take_out(&mut experiments, "glibc");
+        let text = take_out(&mut experiments, "glibc");
         assert_eq!(experiments[0].rows[0].cells.len(), 2);
         assert!(
-            told.contains("scatter by 2.0 %: 4 runs show differences from 2.8 %"),
-            "{told}"
+            text.contains("scatter by 2.0 %: 4 runs show differences from 2.8 %"),
+            "{text}"
         );
         assert!(
-            told.contains("1.0 % would take 31 runs; 0 of 1 rows"),
-            "{told}"
+            text.contains("1.0 % would take 31 runs; 0 of 1 rows"),
+            "{text}"
         );
-        let told = take_out(&mut experiments, "glibc");
-        assert!(told.contains("tells nothing"), "{told}");
+        let text = take_out(&mut experiments, "glibc");
+        assert!(text.contains("tells nothing"), "{text}");
     }
 }

@@ -65,7 +65,7 @@ impl Outlook {
     }
 
     /// Prints the plan: rows with their processes, then all of them and the time.
-    pub fn tell(&self, rows: &[(String, usize)], runs: &str, time: &str) -> Result<ExitCode> {
+    pub fn print(&self, rows: &[(String, usize)], runs: &str, time: &str) -> Result<ExitCode> {
         for (row, processes) in rows {
             say!("  {row:<40} {}", processes_of(*processes))?;
         }

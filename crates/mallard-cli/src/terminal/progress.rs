@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// The number of steps in the bar; weights are scaled to them.
-const STEPS: u64 = 1000;
+const BAR_STEPS: u64 = 1000;
 
 /// The progress of a session whose pieces of work have weights. Weights are rough seconds, but only
 /// their proportions count.
@@ -22,7 +22,7 @@ pub struct Progress {
 
 impl Progress {
     pub fn new(total: f64) -> Progress {
-        let bar = ProgressBar::new(STEPS);
+        let bar = ProgressBar::new(BAR_STEPS);
         let template = "{bar:24.cyan/dim} {percent:>3}%  {msg}";
         let style = ProgressStyle::with_template(template).expect("the template is constant");
         bar.set_style(style.progress_chars("━━─"));
@@ -43,7 +43,7 @@ impl Progress {
     pub fn advance(&mut self, weight: f64) {
         self.done += weight;
         let share = self.share().clamp(0.0, 1.0);
-        self.bar.set_position((share * STEPS as f64) as u64);
+        self.bar.set_position((share * BAR_STEPS as f64) as u64);
     }
 
     /// The share of the work that is done.

@@ -31,7 +31,7 @@ const CXX: &str = env!("MALLARD_CXX");
 pub const CXX_VERSION: &str = env!("MALLARD_CXX_VERSION");
 
 /// A workload prints a few lines. Output beyond this is not its answer.
-pub const MAX_ANSWER_BYTES: usize = 64 * 1024;
+pub const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
 /// The programs, written to a folder.
 #[derive(Debug)]
@@ -226,7 +226,7 @@ pub fn judge(allocator: &Allocator, measured: &Measurement) -> Result<Run, Failu
         End::TimedOut => return fail("it did not finish within the time limit".to_owned()),
         _ => return fail("the workload failed".to_owned()),
     }
-    let text = measured.stdout.head(MAX_ANSWER_BYTES).unwrap_or_default();
+    let text = measured.stdout.head(ANSWER_BYTES_MAX).unwrap_or_default();
     let Some(answer) = Answer::read(&text) else {
         return fail("the workload did not print its result".to_owned());
     };

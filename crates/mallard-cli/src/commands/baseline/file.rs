@@ -18,7 +18,7 @@ const FOLDER: &str = ".mallard/baselines";
 /// The version of the structure. A reader of version N reads all versions up to N.
 const SCHEMA: u32 = 1;
 /// Older saves are dropped.
-const MOST_SAVES: usize = 20;
+const SAVES_MAX: usize = 20;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Baseline {
@@ -157,7 +157,7 @@ impl Baseline {
     /// Writes the file, which replaces the old one only when it is whole.
     pub fn write(&mut self) -> Result<PathBuf> {
         let path = path(&self.name)?;
-        let from = self.saves.len().saturating_sub(MOST_SAVES);
+        let from = self.saves.len().saturating_sub(SAVES_MAX);
         self.saves.drain(..from);
         let failed = || format!("cannot write {}", path.display());
         fs::create_dir_all(FOLDER).with_context(failed)?;

@@ -28,7 +28,7 @@ pub struct Bench {
 }
 
 /// The allocator of a subject for which the user names none.
-const SUBJECT: &str = "mallard";
+const DEFAULT_SUBJECT: &str = "mallard";
 
 impl Bench {
     pub fn new(baseline: &Baseline) -> Result<Bench> {
@@ -63,7 +63,7 @@ impl Bench {
 
     /// The subject of a baseline and its anchor.
     pub fn pair(&self, baseline: &Baseline) -> Result<Pair<'_>> {
-        let allocator = choice::one(&baseline.choice, SUBJECT)?;
+        let allocator = choice::one(&baseline.choice, DEFAULT_SUBJECT)?;
         choice::check_options(std::slice::from_ref(&allocator), baseline.conf.as_deref())?;
         let conf = baseline.conf.as_deref();
         let subject = self.side(&self.target, &allocator, conf, allocator.name.clone())?;
@@ -94,7 +94,7 @@ impl Bench {
     /// The two of `ab`: what must not be worse, and what it is compared with.
     pub fn two(&self, options: &Ab) -> Result<Pair<'_>> {
         if let Some(other) = &self.other {
-            let allocator = choice::one(&options.choice, SUBJECT)?;
+            let allocator = choice::one(&options.choice, DEFAULT_SUBJECT)?;
             let name = |target: &Target| match (target, &options.against) {
                 (_, Some(path)) if std::ptr::eq(target, other) => path.clone(),
                 _ => target.shown(),

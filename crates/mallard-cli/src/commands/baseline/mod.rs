@@ -36,7 +36,8 @@ use options::{Ab, Check, Command, Options, Outputs, Save as SaveOptions};
 use verdicts::{Line, Outcome, Sitting};
 
 /// A reference has at least this many blocks, and at most that many.
-const SAVED_BLOCKS: (usize, usize) = (8, 30);
+const SAVED_BLOCKS_MIN: usize = 8;
+const SAVED_BLOCKS_MAX: usize = 30;
 
 pub fn run(options: &Options) -> Result<ExitCode> {
     match &options.command {
@@ -109,7 +110,7 @@ fn save(options: &SaveOptions) -> Result<ExitCode> {
 /// Whether a reference has enough blocks.
 fn is_saved(blocks: &[Block], gates: &[Gate]) -> bool {
     let enough = || gates.iter().all(|gate| is_narrow(blocks, gate));
-    blocks.len() >= SAVED_BLOCKS.1 || (blocks.len() >= SAVED_BLOCKS.0 && enough())
+    blocks.len() >= SAVED_BLOCKS_MAX || (blocks.len() >= SAVED_BLOCKS_MIN && enough())
 }
 
 /// Whether the interval of a gate's metric is narrow enough for a reference.

@@ -20,7 +20,7 @@ use super::gate::{Gate, Verdict};
 use super::looks::{self, Looks};
 use super::options::Rehearse;
 use super::verdicts::Outcome;
-use super::{SAVED_BLOCKS, against, is_saved};
+use super::{SAVED_BLOCKS_MIN, against, is_saved};
 use crate::options::limit::Within;
 use crate::terminal::exit::{CANNOT_TELL, usage};
 use crate::terminal::output::{self, say};
@@ -54,7 +54,7 @@ pub fn run(options: &Rehearse) -> Result<ExitCode> {
     super::gate::check(&gates, &metrics)?;
     let plants = plants(&options.plants, &gates)?;
     let pool = pool(&baseline, &options.files)?;
-    let least = SAVED_BLOCKS.0 + looks::most();
+    let least = SAVED_BLOCKS_MIN + looks::most();
     if pool.len() < least {
         say!(
             "Cannot tell: there are {} blocks, and {least} are the least. Save again, or give the JSON of \
@@ -319,7 +319,7 @@ mod tests {
             for session in 0..40 {
                 let (then, now) = deal(&pool, &gates, session);
                 let now: Vec<Block> = now.collect();
-                assert!(then.len() >= SAVED_BLOCKS.0 && now.len() == looks::most());
+                assert!(then.len() >= SAVED_BLOCKS_MIN && now.len() == looks::most());
                 assert!(
                     !now.iter().any(|block| then.contains(block)),
                     "session {session}"

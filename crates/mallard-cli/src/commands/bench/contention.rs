@@ -22,11 +22,11 @@ use crate::session::folder::Folder;
 use crate::terminal::exit::usage;
 use crate::terminal::output::{self, say};
 use crate::workloads::conditions::LIMIT_SECONDS;
-use crate::workloads::{Answer, MAX_ANSWER_BYTES, Workloads};
+use crate::workloads::{ANSWER_BYTES_MAX, Answer, Workloads};
 
-const THREADS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
-const RUNS: u32 = 3;
-const FILE: &str = "contention.csv";
+const THREAD_COUNTS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
+const RUNS_PER_POINT: u32 = 3;
+const FILE_NAME: &str = "contention.csv";
 
 /// A workload that divides its work among its threads.
 struct Load {
@@ -178,7 +178,7 @@ pub fn run(options: &Options, names: &[String]) -> Result<ExitCode> {
             write_csv(&mut csv, load.name, line);
         }
     }
-    let path = folder.text(FILE, &csv)?;
+    let path = folder.text(FILE_NAME, &csv)?;
     say!("Data: {}", path.display())?;
     Ok(ExitCode::SUCCESS)
 }
@@ -209,7 +209,7 @@ impl Counter<'_> {
     fn table(&self, load: &Load, program: &Path) -> Result<Vec<Line>> {
         let asked = &self.options.work.threads[..];
         let threads = if asked.is_empty() {
-            &THREADS[..]
+            &THREAD_COUNTS[..]
         } else {
             asked
         };
@@ -232,7 +232,7 @@ impl Counter<'_> {
             operations: 0.0,
             counts: Counts::default(),
         };
-        for _ in 0..runs.unwrap_or(if quick { 1 } else { RUNS }) {
+        for _ in 0..runs.unwrap_or(if quick { 1 } else { RUNS_PER_POINT }) {
             let (operations, reported) = self.once(program, (load.arguments)(threads, work))?;
             line.operations += operations;
             line.counts.add(&reported).map_err(|error| anyhow!(error))?;
@@ -265,10 +265,10 @@ impl Counter<'_> {
         };
         let measured = self.launcher.run(&spec)?;
         if measured.end != End::Code(0) {
-            let said = measured.stderr.head(MAX_ANSWER_BYTES).unwrap_or_default();
+            let said = measured.stderr.head(ANSWER_BYTES_MAX).unwrap_or_default();
             bail!("the workload failed: {:?}\n{said}", measured.end);
         }
-        let text = measured.stdout.head(MAX_ANSWER_BYTES).unwrap_or_default();
+        let text = measured.stdout.head(ANSWER_BYTES_MAX).unwrap_or_default();
         let answer =
             Answer::read(&text).ok_or_else(|| anyhow!("the workload did not print its result"))?;
         let reported = fs::read_to_string(&self.counts)
@@ -352,7 +352,7 @@ mod tests {
     #[test]
     fn the_threads_divide_the_work() {
         for load in &LOADS {
-            for threads in THREADS
+            for threads in THREAD_COUNTS
                 .into_iter()
                 .filter(|&threads| threads >= load.least_threads)
             {

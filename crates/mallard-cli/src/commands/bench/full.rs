@@ -25,12 +25,12 @@ use crate::terminal::exit::{CANNOT_TELL, usage};
 use crate::terminal::output::say;
 use crate::terminal::progress::Progress;
 use crate::workloads::conditions::{self, LIBRARY_PATH, LIMIT_SECONDS};
-use crate::workloads::{self, MAX_ANSWER_BYTES, Workloads};
+use crate::workloads::{self, ANSWER_BYTES_MAX, Workloads};
 
 const _: () =
     assert!(mallard_measure::COUNTED_SYSCALLS_MAX == mallard_report::suite::EXACT_SYSCALLS_BELOW);
 /// The whole suite on nine allocators then takes about forty minutes.
-const RUNS: Runs = Runs::ByTime {
+const DEFAULT_RUNS: Runs = Runs::ByTime {
     least: 5,
     most: 15,
     seconds: 2.5,
@@ -92,10 +92,10 @@ pub fn run(options: &Options, names: &[String]) -> Result<ExitCode> {
         (Some(runs), _) => Runs::Fixed(runs as usize),
         (None, Some(least)) => Runs::AtLeast(least as usize),
         (None, None) if options.work.quick => QUICK_RUNS,
-        (None, None) => RUNS,
+        (None, None) => DEFAULT_RUNS,
     };
     if options.dry_run {
-        return tell(options, &rows, runs);
+        return print_outlook(options, &rows, runs);
     }
     let session = Session::open("bench", &subject("full", names), &options.common, None)?;
     let workloads = Workloads::install(session.launcher.folder())?;
@@ -191,7 +191,7 @@ impl Effort {
 }
 
 /// Prints what would run, with `--dry-run`.
-fn tell(options: &Options, rows: &[&'static SuiteRow], runs: Runs) -> Result<ExitCode> {
+fn print_outlook(options: &Options, rows: &[&'static SuiteRow], runs: Runs) -> Result<ExitCode> {
     let outlook = Outlook::of("bench", &options.common.choice)?;
     let effort = Effort::of(options, runs);
     let count = outlook.count() + usize::from(options.common.aa);
@@ -203,7 +203,7 @@ fn tell(options: &Options, rows: &[&'static SuiteRow], runs: Runs) -> Result<Exi
         })
         .collect();
     let seconds = effort.seconds(rows) * effort.left() * count as f64;
-    outlook.tell(&lines, &runs.each(), &outlook::about(seconds))
+    outlook.print(&lines, &runs.each(), &outlook::about(seconds))
 }
 
 struct Suite<'a> {
@@ -473,8 +473,8 @@ fn environment_of(row: &SuiteRow, allocator: &Allocator) -> Vec<(String, String)
 /// What a workload reports beyond the figures that every row has.
 fn metrics_of(cells: &[Cell]) -> Vec<Metric> {
     let runs = cells.iter().flat_map(|cell| &cell.runs);
-    let mut told = runs.filter(|run| run.metric(suite::REMOTE_METRIC).is_some());
-    let remote = told.next().map(|_| Metric {
+    let mut reporting = runs.filter(|run| run.metric(suite::REMOTE_METRIC).is_some());
+    let remote = reporting.next().map(|_| Metric {
         name: suite::REMOTE_METRIC.to_owned(),
         unit: "%".to_owned(),
         higher_is_better: false,
@@ -548,7 +548,7 @@ impl Work {
         let reported = match self.real.is_server() {
             true => driven,
             false => {
-                let text = measured.stdout.head(MAX_ANSWER_BYTES).unwrap_or_default();
+                let text = measured.stdout.head(ANSWER_BYTES_MAX).unwrap_or_default();
                 match self.real.judge(&self.timed, &text) {
                     Ok(reported) => reported,
                     Err(reason) => return fail(reason),

@@ -31,7 +31,7 @@ use experiments::plan::{Plan, PlannedRow};
 pub use options::Options;
 use options::Suite;
 
-const RUNS: u32 = 5;
+const DEFAULT_RUNS: u32 = 5;
 const QUICK_RUNS: u32 = 3;
 
 pub fn run(options: &Options) -> Result<ExitCode> {
@@ -147,7 +147,7 @@ fn run_basic(options: &Options, names: &[String]) -> Result<ExitCode> {
         );
     }
     if options.dry_run {
-        return tell(options, &plans);
+        return print_outlook(options, &plans);
     }
     let session = Session::open("bench", &subject("basic", names), &options.common, None)?;
     choice::check_sets(&session.allocators(), &options.work.sets)?;
@@ -180,7 +180,7 @@ fn run_basic(options: &Options, names: &[String]) -> Result<ExitCode> {
 }
 
 /// Prints what would run, with `--dry-run`.
-fn tell(options: &Options, plans: &[Plan]) -> Result<ExitCode> {
+fn print_outlook(options: &Options, plans: &[Plan]) -> Result<ExitCode> {
     let outlook = Outlook::of("bench", &options.common.choice)?;
     choice::check_sets(&outlook.ready, &options.work.sets)?;
     let runs = runs(options);
@@ -196,7 +196,7 @@ fn tell(options: &Options, plans: &[Plan]) -> Result<ExitCode> {
         seconds += row.weight * processes as f64;
         rows.push((row_name(plan, row), processes));
     }
-    outlook.tell(&rows, &runs.each(), &outlook::about(seconds))
+    outlook.print(&rows, &runs.each(), &outlook::about(seconds))
 }
 
 /// Prints the experiments and what they do.
@@ -219,7 +219,11 @@ fn only_for_basic(options: &Options) -> Result<()> {
 }
 
 fn runs(options: &Options) -> Runs {
-    let default = if options.work.quick { QUICK_RUNS } else { RUNS };
+    let default = if options.work.quick {
+        QUICK_RUNS
+    } else {
+        DEFAULT_RUNS
+    };
     match options.min_runs {
         Some(least) => Runs::AtLeast(least as usize),
         None => Runs::Fixed(options.runs.unwrap_or(default) as usize),

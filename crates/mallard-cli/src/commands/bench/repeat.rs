@@ -110,8 +110,8 @@ fn took_part(earlier: &Results) -> impl Iterator<Item = &AllocatorInfo> {
 
 /// A fixed number of runs, from a time when the default may have been another.
 fn runs(earlier: &Results) -> Option<u32> {
-    let told = earlier.settings.iter().find(|(name, _)| name == "runs");
-    told.and_then(|(_, runs)| runs.parse().ok())
+    let setting = earlier.settings.iter().find(|(name, _)| name == "runs");
+    setting.and_then(|(_, runs)| runs.parse().ok())
 }
 
 /// What is not as it was: lines for the user.

@@ -127,7 +127,7 @@ fn look(pid: u32) -> Option<(Look, Duration)> {
 }
 
 /// What was taken off, as a sentence; nothing if that is nothing.
-pub fn told(cells: &[Cell]) -> String {
+pub fn sentence(cells: &[Cell]) -> String {
     let most = |cell: &Cell| {
         let all = cell.runs.iter().filter_map(|run| run.lazy_free_bytes);
         all.max().filter(|bytes| *bytes > 0)

@@ -27,19 +27,19 @@ use lazy_free::Watched;
 pub use options::Options;
 
 /// The fewest runs with intervals of 95 %.
-const RUNS: u32 = 6;
+const DEFAULT_RUNS: u32 = 6;
 /// `--show-output` prints this much of each stream.
-const MOST_SHOWN_BYTES: usize = 1 << 20;
+const SHOWN_BYTES_MAX: usize = 1 << 20;
 const NOT_IN_TIME: &str = "it did not finish within the time limit";
 
 pub fn run(options: &Options) -> Result<ExitCode> {
     let runs = match options.min_runs {
         Some(least) => Runs::AtLeast(least as usize),
-        None => Runs::Fixed(options.runs.unwrap_or(RUNS) as usize),
+        None => Runs::Fixed(options.runs.unwrap_or(DEFAULT_RUNS) as usize),
     };
     if let Some(service) = options.subject.service()? {
         if options.dry_run {
-            return tell(options, &service.name, runs);
+            return print_outlook(options, &service.name, runs);
         }
         return service::run(options, &service, runs);
     }
@@ -60,7 +60,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     }
     let label = label(options, name);
     if options.dry_run {
-        return tell(options, &command_line::typed(&options.program), runs);
+        return print_outlook(options, &command_line::typed(&options.program), runs);
     }
     let session = Session::open("compare", &label, &options.common, options.conf.as_deref())?;
     let entries: Vec<Entry> = session
@@ -110,7 +110,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     let experiment = experiment(
         shown.clone(),
         label.into_owned(),
-        [description(glibc_ended), lazy_free::told(&cells)]
+        [description(glibc_ended), lazy_free::sentence(&cells)]
             .join(" ")
             .trim()
             .to_owned(),
@@ -213,7 +213,7 @@ fn show_output(allocator: &str, measured: &Measurement) {
     eprintln!("--- {allocator}");
     for output in [&measured.stdout, &measured.stderr] {
         // What cannot be read back is not worth ending the comparison.
-        eprint!("{}", output.head(MOST_SHOWN_BYTES).unwrap_or_default());
+        eprint!("{}", output.head(SHOWN_BYTES_MAX).unwrap_or_default());
     }
 }
 
@@ -274,7 +274,7 @@ fn description(glibc: Option<End>) -> String {
 }
 
 /// Prints what would run, with `--dry-run`. How long a run takes is the program's.
-fn tell(options: &Options, subject: &str, runs: Runs) -> Result<ExitCode> {
+fn print_outlook(options: &Options, subject: &str, runs: Runs) -> Result<ExitCode> {
     let outlook = Outlook::of("compare", &options.common.choice)?;
     let count = outlook.count() + usize::from(options.common.aa);
     let least = match runs {
@@ -288,7 +288,7 @@ fn tell(options: &Options, subject: &str, runs: Runs) -> Result<ExitCode> {
         units::plural(options.warmup as usize, "warm-up run")
     );
     let time = format!("{} times the time of one run", each * count);
-    outlook.tell(&[(subject.to_owned(), each * count)], &runs, &time)
+    outlook.print(&[(subject.to_owned(), each * count)], &runs, &time)
 }
 
 fn settings(options: &Options, program: &Program, runs: Runs) -> Vec<(String, String)> {

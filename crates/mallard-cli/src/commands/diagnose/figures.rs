@@ -12,14 +12,14 @@ use mallard_report::diagnosis::{Calls, EndMemory, Figures, Growth, Moment};
 
 use super::options::Way;
 use super::runs::{Runs, TIMER_HZ};
-use super::thresholds::{GROWTH_BYTES, HELD, HELD_BYTES};
+use super::thresholds::{GROWTH_BYTES_MIN, HELD_BYTES_MIN, HELD_FACTOR_MIN};
 
 /// What the probe adds to a call at most, and what it is taken to add where that is not measured.
-const PROBE_SECONDS_AT_MOST: f64 = 8e-9;
+const PROBE_SECONDS_MAX: f64 = 8e-9;
 const PROBE_SECONDS: f64 = 6e-9;
 /// The part of it that the samples find inside the allocator, as the probe says so itself only
 /// after it has begun. Measured against perf by scripts/share.sh.
-const PROBE_INSIDE: f64 = 0.77;
+const PROBE_INSIDE_SHARE: f64 = 0.77;
 /// The least number of signals that is enough: looks have a bias where the program has no CPU for
 /// itself, and signals have none.
 const SIGNALS_MIN: f64 = 50.0;
@@ -205,13 +205,13 @@ fn share(f: &mut Figures, runs: &Runs, counts: &Counts, cpu: f64, asked: Option<
     let correct = {
         let calls: u64 = counts.calls.iter().sum();
         let plain: Option<f64> = f.probe_cost.map(|cost| cost / (1.0 + cost));
-        let most = calls as f64 * PROBE_SECONDS_AT_MOST / cpu.max(1e-9);
+        let most = calls as f64 * PROBE_SECONDS_MAX / cpu.max(1e-9);
         let added = match plain {
             Some(share) => share.min(most),
             None => calls as f64 * PROBE_SECONDS / cpu.max(1e-9),
         };
         move |share: f64| {
-            let own = share - added * PROBE_INSIDE;
+            let own = share - added * PROBE_INSIDE_SHARE;
             (own / (1.0 - added).max(0.01)).clamp(0.0, 1.0)
         }
     };
@@ -377,8 +377,8 @@ pub fn faults(f: &mut Figures, measured: &Measurement, found: &Findings) {
 
 /// What a page fault takes on this machine.
 pub fn fault_seconds() -> f64 {
-    const PAGES: usize = 4096;
-    let length = PAGES * PAGE_BYTES as usize;
+    const TOUCHED_PAGES: usize = 4096;
+    let length = TOUCHED_PAGES * PAGE_BYTES as usize;
     // SAFETY: a mapping of our own, touched within its length and released.
     unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -389,13 +389,13 @@ pub fn fault_seconds() -> f64 {
         }
         libc::madvise(memory, length, libc::MADV_NOHUGEPAGE);
         let begun = Instant::now();
-        for page in 0..PAGES {
+        for page in 0..TOUCHED_PAGES {
             memory
                 .cast::<u8>()
                 .add(page * PAGE_BYTES as usize)
                 .write_volatile(1);
         }
-        let took = begun.elapsed().as_secs_f64() / PAGES as f64;
+        let took = begun.elapsed().as_secs_f64() / TOUCHED_PAGES as f64;
         libc::munmap(memory, length);
         took
     }
@@ -417,7 +417,8 @@ fn memory(f: &mut Figures, found: &Findings) {
             memory.rss.saturating_sub(memory.lazy.unwrap_or(0)),
             memory.live.max(0),
         );
-        rss as f64 >= live as f64 * HELD && rss.saturating_sub(live as u64) >= HELD_BYTES
+        rss as f64 >= live as f64 * HELD_FACTOR_MIN
+            && rss.saturating_sub(live as u64) >= HELD_BYTES_MIN
     };
     let shown: Vec<_> = late.iter().filter(|memory| memory.rss > 0).collect();
     f.held_late = (shown.len() >= 3)
@@ -471,7 +472,7 @@ pub fn growth(moments: &[(f64, f64)]) -> Option<Growth> {
     let peak = moments.iter().map(|m| m.1).fold(0.0, f64::max);
     let length = moments[moments.len() - 1].0 - moments[0].0;
     let grown = xy / xx * length;
-    (grown >= GROWTH_BYTES as f64).then(|| Growth {
+    (grown >= GROWTH_BYTES_MIN as f64).then(|| Growth {
         bytes_per_second: xy / xx,
         fit: xy * xy / (xx * yy),
         share: (grown / peak).min(1.0),

@@ -1,5 +1,5 @@
-//! What the kernel tells of a process besides its time: where its page faults lie, and which system
-//! calls change its address space, with the stacks that made them.
+//! What the kernel reports of a process besides its time: where its page faults lie, and which
+//! system calls change its address space, with the stacks that made them.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,12 @@ pub struct Kernel {
     faults: Result<Samples, Refused>,
     calls: Result<Samples, Refused>,
     maps: Maps,
-    told: Told,
+    report: Report,
 }
 
 /// What they have reported.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct Report {
     faults: BTreeMap<Region, u64>,
     /// By name: calls of the allocator, and of all others.
     calls: BTreeMap<&'static str, [u64; 2]>,
@@ -52,34 +52,34 @@ impl Kernel {
             let refused = samples.as_ref().err();
             refused.map(ToString::to_string)
         };
-        let told = Told {
+        let report = Report {
             no_faults: why(&faults),
             no_calls: why(&calls),
-            ..Told::default()
+            ..Report::default()
         };
         Kernel {
             faults,
             calls,
             maps: Maps::default(),
-            told,
+            report,
         }
     }
 
     /// Takes what has come, except from the process that started the watched one.
     pub fn take(&mut self, code: &mut Code, started_by: i32) {
-        let (told, maps) = (&mut self.told, &mut self.maps);
+        let (report, maps) = (&mut self.report, &mut self.maps);
         if let Ok(faults) = &mut self.faults {
             faults.drain(|sample| {
                 if sample.pid != started_by {
                     let stack = sample.registers.map_or(0, |registers| registers.sp);
                     let region = maps.region(sample.pid, sample.address, stack);
-                    *told.faults.entry(region).or_default() += 1;
+                    *report.faults.entry(region).or_default() += 1;
                 }
             });
         }
         if let Ok(calls) = &mut self.calls {
             let mut by = BTreeMap::new();
-            told.lost += calls.drain(|sample| {
+            report.lost += calls.drain(|sample| {
                 let Some(name) = sample.call.filter(|_| sample.pid != started_by) else {
                     return;
                 };
@@ -88,18 +88,18 @@ impl Kernel {
                 });
                 by.entry(name).or_insert([0, 0])[usize::from(!inside)] += 1;
             });
-            told.add_calls(by);
+            report.add_calls(by);
         }
     }
 
-    pub fn told(self) -> Told {
-        self.told
+    pub fn report(self) -> Report {
+        self.report
     }
 }
 
-impl Told {
+impl Report {
     /// Adds what another run of the same program has reported.
-    pub fn add(&mut self, more: Told) {
+    pub fn add(&mut self, more: Report) {
         for (region, count) in more.faults {
             *self.faults.entry(region).or_default() += count;
         }

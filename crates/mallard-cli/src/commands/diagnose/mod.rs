@@ -1,19 +1,19 @@
 //! `mallard diagnose`: whether malloc is a program's bottleneck, and why.
 //!
 //! [`runs`] runs the program with the probe, [`figures`] computes figures from what was seen,
-//! [`judge`] gives the verdict by the table in [`thresholds`]. [`outside`] watches a process
-//! without the probe: a program that takes none ([`unprobed`]), or a process that runs already
-//! ([`attached`]).
+//! [`judge`] gives the verdict by the table in [`thresholds`]. [`observation`] watches a
+//! process without the probe: a program that takes none ([`sampling`]), or a [`process`] that runs
+//! already.
 
-mod attached;
 mod figures;
 mod judge;
 mod kernel;
+mod observation;
 pub mod options;
-mod outside;
+mod process;
 mod runs;
+mod sampling;
 mod thresholds;
-mod unprobed;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         return explain();
     }
     if let Some(pid) = options.pid {
-        return attached::run(options, pid);
+        return process::run(options, pid);
     }
     if options.way == Some(Way::Ptrace) {
         return Err(usage(
@@ -84,13 +84,13 @@ pub fn run(options: &Options) -> Result<ExitCode> {
             input: options.input.clone(),
             ..Spec::default()
         };
-        let subject = unprobed::Subject {
+        let subject = sampling::Subject {
             executable: &executable,
             typed: &typed,
             why,
             pid: None,
         };
-        unprobed::diagnose(&launcher, &stop, &spec, options, &subject)
+        sampling::diagnose(&launcher, &stop, &spec, options, &subject)
     };
     let mut d = match &probe {
         Err(problem) => from_outside(Some(format!("The probe cannot be loaded: {problem}.")))?,

@@ -16,9 +16,9 @@ use mallard_observe::syscalls::{self, Syscalls};
 use mallard_observe::{Findings, Folder, PROBE, PROBE_NAME, Settings, Watch, layout};
 use mallard_service::Ready;
 
-use super::kernel::{Kernel, Told};
+use super::kernel::{Kernel, Report};
 use super::options::{Options, Way};
-use super::thresholds::{BUSY, WAITS_SECONDS, WANTED_SAMPLES};
+use super::thresholds::{BUSY_CPUS_MIN, WAITING_SECONDS_MIN, WANTED_SAMPLES};
 use crate::race::Beside;
 use crate::service::work::{self, Work};
 
@@ -30,7 +30,7 @@ pub const RUNS_MAX: u32 = 200;
 /// The time for further runs of a short program.
 pub const FURTHER_RUNS_TIME: Duration = Duration::from_secs(10);
 /// Programs below this are run more often without the probe, for its cost.
-const SHORT_TIME: Duration = Duration::from_secs(2);
+const SHORT_TIME_MAX: Duration = Duration::from_secs(2);
 const SHORT_BLOCKS: usize = 3;
 /// The limit of the run that counts system calls, over the time of an ordinary one.
 const COUNTING_LIMIT: Duration = Duration::from_secs(20);
@@ -54,7 +54,7 @@ pub struct Runs {
     pub observed_rate: Option<f64>,
     pub plain_rate: Option<f64>,
     /// Where page faults lie, in all runs with the probe.
-    pub faults: Told,
+    pub faults: Report,
 }
 
 /// Runs the program.
@@ -79,7 +79,7 @@ impl Runner<'_> {
             ended_by_us: false,
             observed_rate: None,
             plain_rate: None,
-            faults: Told::default(),
+            faults: Report::default(),
         };
         let begun = Instant::now();
         say("running with the probe");
@@ -94,7 +94,11 @@ impl Runner<'_> {
             self.serve_plainly(work, &mut runs)?;
         } else if !limited && !self.stop.requested() {
             self.repeat(&mut runs, begun, first, say)?;
-            let blocks = if first < SHORT_TIME { SHORT_BLOCKS } else { 1 };
+            let blocks = if first < SHORT_TIME_MAX {
+                SHORT_BLOCKS
+            } else {
+                1
+            };
             say("running without the probe");
             for _ in 0..blocks {
                 if !self.stop.requested() {
@@ -143,7 +147,7 @@ impl Runner<'_> {
         let (measured, _) = &runs.observed[0];
         let cpu = (measured.user + measured.system).as_secs_f64();
         // More runs of a program that waits show the same.
-        if first.as_secs_f64() >= WAITS_SECONDS && cpu < first.as_secs_f64() * BUSY {
+        if first.as_secs_f64() >= WAITING_SECONDS_MIN && cpu < first.as_secs_f64() * BUSY_CPUS_MIN {
             return Ok(());
         }
         loop {
@@ -190,7 +194,7 @@ impl Runner<'_> {
                 return beside_service(work, pid, watch, faults);
             }
             let findings = watch.until_end_of(pid, || faults.take() || enough());
-            let seen = Box::new((findings, faults.told()));
+            let seen = Box::new((findings, faults.report()));
             if !enough() || !mallard_observe::proc::is_alive(pid as i32) {
                 return Ok(seen);
             }
@@ -286,7 +290,7 @@ impl Runner<'_> {
 }
 
 /// What a run with the probe has shown.
-type Seen = (Findings, Told);
+type Seen = (Findings, Report);
 
 /// The page faults of a program while it is watched.
 struct Faults {
@@ -311,9 +315,9 @@ impl Faults {
         false
     }
 
-    fn told(self) -> Told {
+    fn report(self) -> Report {
         self.take();
-        self.kernel.into_inner().told()
+        self.kernel.into_inner().report()
     }
 }
 
@@ -332,7 +336,7 @@ fn beside_service(
             driven
         });
         let found = watch.until_end_of(pid, || faults.take() || over.load(Ordering::Acquire));
-        let seen = Box::new((found, faults.told()));
+        let seen = Box::new((found, faults.report()));
         match driver.join() {
             Ok(Ok(())) => Ok(seen),
             Ok(Err(_)) => Err(seen),

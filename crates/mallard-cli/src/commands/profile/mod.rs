@@ -29,7 +29,7 @@ use source::Loaded;
 /// The page that is written beside a table.
 const PAGE: &str = "profile.html";
 /// The columns of a table that no terminal limits.
-const COLUMNS: usize = 120;
+const TABLE_WIDTH_COLUMNS: usize = 120;
 
 pub fn run(options: &Options) -> Result<ExitCode> {
     if let Some(outcome) = options.control.run() {
@@ -131,7 +131,7 @@ fn answer(page: &Page<'_>, options: &Options) -> Result<String> {
     } else {
         let size = console::Term::stdout().size_checked();
         Layout {
-            width: Some(size.map_or(COLUMNS, |(_, columns)| usize::from(columns))),
+            width: Some(size.map_or(TABLE_WIDTH_COLUMNS, |(_, columns)| usize::from(columns))),
             color: console::colors_enabled(),
             rows: Some(options.rows.max(1)),
         }

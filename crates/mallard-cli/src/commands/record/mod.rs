@@ -2,11 +2,11 @@
 //!
 //! The program is a child of this process with its own input and output. A thread of this process
 //! empties the recorder's chunks ([`mallard_observe::recorder`]) until the program ends. [`served`]
-//! records a server while its load runs; [`tell`] says how a recording went.
+//! records a server while its load runs; [`summary`] says how a recording went.
 
 pub mod options;
 mod served;
-mod tell;
+mod summary;
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -85,10 +85,10 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         leave_out(&path, skip)?;
     }
     let whole = recorded.file.is_some();
-    let cost = tell::time(recorded.wall, &without);
-    tell::recording(options, &path, &recorded.outcome, whole, cost)?;
-    tell::end_of_program(&recorded.outcome, recorded.status, recorded.ended_by_us);
-    tell::next(&path);
+    let cost = summary::cost(recorded.wall, &without);
+    summary::print(options, &path, &recorded.outcome, whole, cost)?;
+    summary::print_end(&recorded.outcome, recorded.status, recorded.ended_by_us);
+    summary::print_next(&path);
     Ok(code(&recorded))
 }
 

@@ -18,7 +18,7 @@ use mallard_service::Service;
 use mallard_trace::Writer;
 
 use super::options::Options;
-use super::{Output, Recorder, allocator, leave_out, path, start, tell};
+use super::{Output, Recorder, allocator, leave_out, path, start, summary};
 use crate::race::Beside;
 use crate::service::about_loop;
 use crate::service::work::{self, Work};
@@ -87,18 +87,18 @@ pub fn run(options: &Options, service: &Service) -> Result<ExitCode> {
     let run = judged.as_ref().ok();
     let cost = run.and_then(|run| cost(run, &without));
     let whole = recorded.file.is_some();
-    let told = tell::recording(options, &output, &recorded.outcome, whole, cost);
+    let printed = summary::print(options, &output, &recorded.outcome, whole, cost);
     if stop.requested() {
-        told?;
-        tell::next(&output);
+        printed?;
+        summary::print_next(&output);
         return Ok(ExitCode::from(INTERRUPTED));
     }
     // A server that failed under the recorder explains a recording that is empty.
     let run = judged.map_err(|failure| work::failed(&failure))?;
-    told?;
+    printed?;
     eprintln!("  the load measured {}", measured(&work, &run));
     eprintln!("  {}", about_loop(service));
-    tell::next(&output);
+    summary::print_next(&output);
     Ok(match recorded.outcome.ended {
         Ended::Refused(_) => ExitCode::from(1),
         _ => ExitCode::SUCCESS,
@@ -199,6 +199,6 @@ fn cost(recorded: &Run, without: &[Run]) -> Option<String> {
         parts.extend(time.map(|time| format!("{time:+.1} % time of the load")));
         parts.extend(change(&cpu).map(|cpu| format!("{cpu:+.1} % CPU time")));
     }
-    let runs = tell::counted(without.len() as u64, "run", "runs");
+    let runs = summary::counted(without.len() as u64, "run", "runs");
     (!parts.is_empty()).then(|| format!("recording cost {} ({runs} without it)", parts.join(", ")))
 }

@@ -20,7 +20,7 @@ use crate::recording::cost::{self, Cost, cpu_seconds};
 use crate::session::Session;
 use crate::terminal::progress::{Progress, Spinner};
 use crate::workloads::conditions::{LIMIT_SECONDS, foreign_settings};
-use crate::workloads::{self, MAX_ANSWER_BYTES};
+use crate::workloads::{self, ANSWER_BYTES_MAX};
 
 /// Runs on each allocator at full speed.
 const FULL_SPEED_RUNS: u32 = 6;
@@ -153,7 +153,7 @@ impl FamilyReplay<'_> {
                 .find(|allocator| allocator.name == name)
                 .expect("the race runs what was asked for");
             let run = workloads::judge(allocator, measured)?;
-            let text = measured.stdout.head(MAX_ANSWER_BYTES).unwrap_or_default();
+            let text = measured.stdout.head(ANSWER_BYTES_MAX).unwrap_or_default();
             if let Some(seen) = Seen::read(&text) {
                 fidelity.add(&seen, self.plan);
             }

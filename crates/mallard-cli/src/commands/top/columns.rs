@@ -58,7 +58,7 @@ const DISPENSABLE: [Column; 11] = [
 ];
 
 /// The least and the most columns of a command's name.
-const COMMAND: (usize, usize) = (12, 40);
+const COMMAND_WIDTH_COLUMNS: (usize, usize) = (12, 40);
 
 impl Column {
     pub fn title(self) -> &'static str {
@@ -103,7 +103,7 @@ impl Column {
     fn width(self) -> usize {
         match self {
             Column::Pid => 7,
-            Column::Command => COMMAND.0,
+            Column::Command => COMMAND_WIDTH_COLUMNS.0,
             Column::Frag => 5,
             Column::Meta | Column::Threads | Column::Prof => 5,
             Column::Rate => 7,
@@ -180,7 +180,7 @@ impl Layout {
     pub fn new(width: Option<usize>, sorted_by: Column) -> Layout {
         let mut columns: Vec<(Column, usize)> = ORDER.map(|c| (c, c.width())).to_vec();
         let Some(width) = width else {
-            columns[1].1 = COMMAND.1 / 2;
+            columns[1].1 = COMMAND_WIDTH_COLUMNS.1 / 2;
             return Layout(columns);
         };
         let sum = |columns: &[(Column, usize)]| columns.iter().map(|(_, n)| n + 1).sum::<usize>();
@@ -191,7 +191,7 @@ impl Layout {
             columns.retain(|(column, _)| column != gone);
         }
         let more = (width + 1).saturating_sub(sum(&columns));
-        columns[1].1 = (COMMAND.0 + more).min(COMMAND.1);
+        columns[1].1 = (COMMAND_WIDTH_COLUMNS.0 + more).min(COMMAND_WIDTH_COLUMNS.1);
         Layout(columns)
     }
 

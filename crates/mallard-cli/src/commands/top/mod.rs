@@ -30,7 +30,7 @@ pub use options::Options;
 use row::{Row, Watch};
 
 /// The columns of a table that no terminal limits.
-const COLUMNS: usize = 120;
+const TABLE_WIDTH_COLUMNS: usize = 120;
 
 pub fn run(options: &Options) -> Result<ExitCode> {
     if let Some(file) = &options.core {
@@ -97,12 +97,12 @@ fn once(options: &Options) -> Result<ExitCode> {
     } else {
         table(&rows, options)?;
     }
-    Ok(tell_unread(&watch, &rows, options))
+    Ok(report_unread(&watch, &rows, options))
 }
 
 fn table(rows: &[Row], options: &Options) -> Result<()> {
     let size = console::Term::stdout().size_checked();
-    let width = size.map_or(COLUMNS, |(_, columns)| usize::from(columns));
+    let width = size.map_or(TABLE_WIDTH_COLUMNS, |(_, columns)| usize::from(columns));
     let layout = Layout::new(Some(width), options.sort.0);
     say!("{}", layout.header())?;
     rows.iter().try_for_each(|row| say!("{}", layout.row(row)))
@@ -110,7 +110,7 @@ fn table(rows: &[Row], options: &Options) -> Result<()> {
 
 /// Says on standard error why processes are missing. The exit code tells whether one is that was
 /// named.
-fn tell_unread(watch: &Watch, rows: &[Row], options: &Options) -> ExitCode {
+fn report_unread(watch: &Watch, rows: &[Row], options: &Options) -> ExitCode {
     let is_shown = |pid: u32| rows.iter().any(|row| row.pid() == pid);
     let mut code = ExitCode::SUCCESS;
     for &pid in options.pids.iter().filter(|&&pid| !is_shown(pid)) {

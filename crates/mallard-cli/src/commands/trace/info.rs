@@ -132,8 +132,10 @@ fn head<R>(
 }
 
 fn one<R>(text: &mut String, number: u32, p: &Process, recording: &Recording<R>) -> Result<()> {
-    let told = recording.processes.get(&number);
-    let title = told.map_or(format!("process {number}"), |told| title(number, told));
+    let process = recording.processes.get(&number);
+    let title = process.map_or(format!("process {number}"), |process| {
+        title(number, process)
+    });
     writeln!(text, "{title}")?;
     let mut line = |name: &str, value: String| writeln!(text, "  {name:<11} {value}");
     let seconds = ((p.last - p.first) * UNIT_NS) as f64 / 1e9;
@@ -196,16 +198,19 @@ fn one<R>(text: &mut String, number: u32, p: &Process, recording: &Recording<R>)
     Ok(())
 }
 
-fn title(number: u32, told: &description::Process) -> String {
-    let mut title = format!("process {number} · pid {} · {}", told.pid, told.program);
-    if let Some(parent) = told.forked_from {
+fn title(number: u32, process: &description::Process) -> String {
+    let mut title = format!(
+        "process {number} · pid {} · {}",
+        process.pid, process.program
+    );
+    if let Some(parent) = process.forked_from {
         let _ = write!(title, " · forked from process {parent}");
     }
-    if !told.allocator.is_empty() {
-        let _ = write!(title, " · malloc of {}", told.allocator);
+    if !process.allocator.is_empty() {
+        let _ = write!(title, " · malloc of {}", process.allocator);
     }
-    if !told.options.is_empty() {
-        let _ = write!(title, " ({})", told.options);
+    if !process.options.is_empty() {
+        let _ = write!(title, " ({})", process.options);
     }
     title
 }

@@ -16,7 +16,7 @@ use crate::subject::{Figures, Subject};
 use crate::terminal::progress::Spinner;
 
 /// The file of all runs, one JSON object a line.
-pub const RUNS: &str = "runs.jsonl";
+pub const RUNS_FILE: &str = "runs.jsonl";
 
 /// One run as it is kept.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -39,7 +39,7 @@ fn once() -> usize {
 
 /// Reads the runs of an interrupted session. A line that was cut by its end is left out.
 pub fn kept(folder: &Path) -> Result<VecDeque<Kept>> {
-    let path = folder.join(RUNS);
+    let path = folder.join(RUNS_FILE);
     let file = File::open(&path).with_context(|| format!("cannot read {}", path.display()))?;
     let lines = BufReader::new(file).lines().map_while(std::io::Result::ok);
     Ok(lines
@@ -54,12 +54,12 @@ const RUN_SECONDS: f64 = 0.5;
 /// A search takes about so many runs; repetitions leave the budget for them.
 const USUAL_RUNS: f64 = 800.0;
 
-const TIMES_MAX: f64 = 25.0;
+const REPETITIONS_MAX: f64 = 25.0;
 
 /// How often a program that takes so many seconds is executed in a run.
 pub fn times(seconds: f64, budget: f64) -> usize {
     let room = RUN_SECONDS.min(budget / USUAL_RUNS);
-    (room / seconds).clamp(1.0, TIMES_MAX) as usize
+    (room / seconds).clamp(1.0, REPETITIONS_MAX) as usize
 }
 
 /// What a run is, for texts; nothing where it is one execution.

@@ -38,7 +38,7 @@ use search::Outcome;
 use space::{Knob, Setting};
 
 /// Fewer runs than this cannot confirm anything.
-const LEAST_RUNS: f64 = 40.0;
+const RUNS_MIN: f64 = 40.0;
 
 pub fn run(options: &Options) -> Result<ExitCode> {
     let started = SystemTime::now();
@@ -75,14 +75,14 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         }
     };
     output::text(&plan(&target, &bases, budget, each, times))?;
-    if budget / each < LEAST_RUNS {
+    if budget / each < RUNS_MIN {
         return too_little(budget, each);
     }
     if options.dry_run {
         return Ok(ExitCode::SUCCESS);
     }
     let folder = Folder::open(options.output.as_deref(), "tune", &target.name(), started)?;
-    let log = folder.log(lab::RUNS)?;
+    let log = folder.log(lab::RUNS_FILE)?;
     let mut bench = Bench::new(subject, &allocators, earlier, log, budget, times);
     let outcome = search::search(&mut bench, &goal, budget, &bases);
     let spent = bench.spent;
@@ -141,9 +141,9 @@ fn ending(stop: &Stop, folder: &Folder, outcome: &Outcome) -> ExitCode {
 
 /// Ends with what budget would do, for runs that take so many seconds each.
 fn too_little(budget: f64, each: f64) -> Result<ExitCode> {
-    let enough = Duration::from_secs((each * LEAST_RUNS * 2.0) as u64 + 1);
+    let enough = Duration::from_secs((each * RUNS_MIN * 2.0) as u64 + 1);
     say!(
-        "Cannot tell: the budget allows {:.0} runs, and {LEAST_RUNS} are the least. Give a --budget of {} or \
+        "Cannot tell: the budget allows {:.0} runs, and {RUNS_MIN} are the least. Give a --budget of {} or \
          more, or a shorter load.",
         budget / each,
         humantime::format_duration(enough)

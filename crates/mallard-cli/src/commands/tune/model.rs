@@ -26,7 +26,7 @@ pub struct Fit {
 }
 
 /// Rounds of the fit; the steps of the last are far below any noise.
-const ROUNDS: usize = 20;
+const FIT_ROUNDS: usize = 20;
 
 /// Fits block and value effects to the observations by turns.
 pub fn fit(observations: &[Observation], knobs: &[Knob]) -> Fit {
@@ -44,7 +44,7 @@ pub fn fit(observations: &[Observation], knobs: &[Knob]) -> Fit {
     let count = rows.iter().map(|row| row.0 + 1).max().unwrap_or(0);
     let mut blocks = vec![(0.0, 0usize); count];
     let mut effects = vec![(0.0, 0usize); values.names.len()];
-    for _ in 0..ROUNDS {
+    for _ in 0..FIT_ROUNDS {
         let explained = |own: &[usize], effects: &[(f64, usize)]| -> f64 {
             own.iter().map(|value| effects[*value].0).sum()
         };

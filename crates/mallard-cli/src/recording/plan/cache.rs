@@ -18,10 +18,10 @@ use mallard_trace::plan::{self, Family, Plan};
 use serde::{Deserialize, Serialize};
 
 /// Recordings of fewer events compile in a moment.
-const LEAST_EVENTS: u64 = 500_000;
+const KEPT_EVENTS_MIN: u64 = 500_000;
 /// Bytes of all plans that are kept. What was used since a day stays all the same.
-const MOST_BYTES: u64 = 2 << 30;
-const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+const KEPT_BYTES_MAX: u64 = 2 << 30;
+const KEPT_TIME_MIN: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What a plan does, and its digest.
 #[derive(Serialize, Deserialize)]
@@ -47,7 +47,7 @@ impl Kept {
         let processes = family.processes.iter();
         let threads = processes.flat_map(|process| recording.threads_of(*process));
         let events: u64 = threads.map(|(_, thread)| thread.events).sum();
-        if events < LEAST_EVENTS {
+        if events < KEPT_EVENTS_MIN {
             return None;
         }
         let folder = mallard_allocators::cache_folder().ok()?.join("plans");
@@ -71,16 +71,16 @@ impl Kept {
     /// The plan, if it is there and whole.
     pub fn find(&self) -> Option<(PathBuf, Plan)> {
         let text = fs::read(&self.description).ok()?;
-        let told: Description = serde_json::from_slice(&text).ok()?;
+        let described: Description = serde_json::from_slice(&text).ok()?;
         let file = File::open(&self.plan).ok()?;
-        let is_whole =
-            file.metadata().ok()?.len() == told.plan.bytes && digest(&file).ok()? == told.digest;
+        let is_whole = file.metadata().ok()?.len() == described.plan.bytes
+            && digest(&file).ok()? == described.digest;
         if !is_whole {
             return None;
         }
         // A plan that is used is not old.
         let _ = file.set_modified(SystemTime::now());
-        Some((self.plan.clone(), told.plan))
+        Some((self.plan.clone(), described.plan))
     }
 
     /// Compiles the plan and keeps it.
@@ -100,16 +100,16 @@ impl Kept {
                 .truncate(true)
                 .open(&part)?;
             let plan = compile(&file)?;
-            let told = Description {
+            let described = Description {
                 digest: digest(&File::open(&part)?)?,
                 plan,
             };
             fs::rename(&part, &self.plan)?;
-            let text = serde_json::to_vec(&told)?;
+            let text = serde_json::to_vec(&described)?;
             let description = own(&self.description);
             fs::write(&description, text)?;
             fs::rename(&description, &self.description)?;
-            Ok(told.plan)
+            Ok(described.plan)
         })();
         if made.is_err() {
             let _ = fs::remove_file(&part);
@@ -129,15 +129,15 @@ impl Kept {
             return;
         };
         let file = |entry: fs::DirEntry| {
-            let told = entry.metadata().ok()?;
-            Some((told.modified().ok()?, told.len(), entry.path()))
+            let metadata = entry.metadata().ok()?;
+            Some((metadata.modified().ok()?, metadata.len(), entry.path()))
         };
         let mut all: Vec<_> = entries.flatten().filter_map(file).collect();
         all.sort();
         let mut bytes: u64 = all.iter().map(|(_, bytes, _)| bytes).sum();
         for (used, length, path) in all {
-            let is_old = used.elapsed().is_ok_and(|since| since > DAY);
-            if bytes <= MOST_BYTES || !is_old {
+            let is_old = used.elapsed().is_ok_and(|since| since > KEPT_TIME_MIN);
+            if bytes <= KEPT_BYTES_MAX || !is_old {
                 break;
             }
             if fs::remove_file(&path).is_ok() {

@@ -44,9 +44,9 @@ pub fn judge(f: &Figures, about: About) -> Verdict {
     let bound = bound(f, about.cpus);
     let mut troubles = time::troubles(f, about.family);
     let memory = memory_troubles(f, about.pool);
-    let fast_enough = bound.is_none_or(|bound| bound.high < limit::BOUND);
+    let fast_enough = bound.is_none_or(|bound| bound.high < limit::BOUND_FACTOR_MIN);
     // Nothing about time matters if no allocator makes the program faster; its memory may.
-    let locks = f.waiting.unwrap_or(0.0) >= limit::LOCKS;
+    let locks = f.waiting.unwrap_or(0.0) >= limit::LOCK_WAIT_SHARE_MIN;
     if fast_enough && !locks {
         troubles.retain(|trouble| ["slow_purge", "growth"].contains(&trouble.key.as_str()));
     }
@@ -60,7 +60,9 @@ pub fn judge(f: &Figures, about: About) -> Verdict {
         () if bound.is_none() && troubles.is_empty() && waits_only(f) => Answer::No,
         () if bound.is_none() && troubles.is_empty() => Answer::CannotTell,
         () if troubles.is_empty()
-            && bound.is_some_and(|b| b.low < limit::BOUND && b.high > limit::WIDE) =>
+            && bound.is_some_and(|b| {
+                b.low < limit::BOUND_FACTOR_MIN && b.high > limit::UNCLEAR_FACTOR_MIN
+            }) =>
         {
             Answer::CannotTell
         }
@@ -85,13 +87,15 @@ pub fn judge(f: &Figures, about: About) -> Verdict {
 /// Whether the program hardly computes, and was looked at long enough to say so.
 fn waits_only(f: &Figures) -> bool {
     let cpu = (f.user_seconds + f.system_seconds) / f.wall_seconds.max(1e-3);
-    cpu < limit::BUSY && f.wall_seconds >= limit::WAITS_SECONDS && !f.waits_outside.is_empty()
+    cpu < limit::BUSY_CPUS_MIN
+        && f.wall_seconds >= limit::WAITING_SECONDS_MIN
+        && !f.waits_outside.is_empty()
 }
 
 /// How much faster the program could be.
 fn bound(f: &Figures, cpus: usize) -> Option<Bound> {
     let (low, high) = (f.inside_low?, f.inside_high?);
-    if f.samples < limit::SAMPLES {
+    if f.samples < limit::SAMPLES_MIN {
         return None;
     }
     let cpu = f.user_seconds + f.system_seconds;
@@ -143,8 +147,8 @@ fn trouble(key: &str, what: &str, because: String) -> Trouble {
 fn memory_troubles(f: &Figures, pool: Option<Pool>) -> Vec<Trouble> {
     let mut found = Vec::new();
     if let Some(growth) = &f.grows
-        && growth.share >= limit::GROWTH
-        && growth.fit >= limit::GROWTH_FIT
+        && growth.share >= limit::GROWTH_SHARE_MIN
+        && growth.fit >= limit::GROWTH_FIT_MIN
     {
         let because = format!(
             "live bytes grow by {} a second through the whole run",
@@ -169,7 +173,7 @@ fn memory_troubles(f: &Figures, pool: Option<Pool>) -> Vec<Trouble> {
     let was_heap = f.peak_live.unwrap_or(0).max(0) as u64 >= kept / 2;
     // A program that frees everything as it ends holds nothing back.
     let lasted = f.held_late.is_none_or(|share| share >= 0.5);
-    if ratio < limit::HELD || excess < limit::HELD_BYTES || !was_heap || !lasted {
+    if ratio < limit::HELD_FACTOR_MIN || excess < limit::HELD_BYTES_MIN || !was_heap || !lasted {
         return found;
     }
     let Some(returned) = end.returned else {
@@ -199,8 +203,8 @@ fn in_heap(heap: &Heap, peak_rss: u64) -> Option<Trouble> {
     let kept = (heap.active + heap.free + heap.metadata).min(peak_rss);
     let excess = kept.saturating_sub(heap.allocated);
     let ratio = kept as f64 / heap.allocated.max(1) as f64;
-    let is_fresh = heap.age_seconds <= limit::FRESH_SECONDS;
-    if ratio < limit::HELD || excess < limit::HELD_BYTES || !is_fresh {
+    let is_fresh = heap.age_seconds <= limit::FRESH_SECONDS_MAX;
+    if ratio < limit::HELD_FACTOR_MIN || excess < limit::HELD_BYTES_MIN || !is_fresh {
         return None;
     }
     let free = heap.free + heap.cached;
@@ -224,7 +228,7 @@ fn takes(f: &Figures, pool: Option<Pool>) -> Option<Trouble> {
     waits.sort_by(|a, b| b.1.total_cmp(&a.1));
     let cpu = (f.user_seconds + f.system_seconds) / f.wall_seconds.max(1e-3);
     if let Some((kind, share)) = waits.first()
-        && *share >= limit::OUTSIDE
+        && *share >= limit::OUTSIDE_WAIT_SHARE_MIN
         && *share > f.running
     {
         let (key, what) = match kind.as_str() {
@@ -245,7 +249,7 @@ fn takes(f: &Figures, pool: Option<Pool>) -> Option<Trouble> {
             format!("its allocator is {}", pool.name),
         ));
     }
-    (f.samples >= limit::SAMPLES && cpu >= 0.05).then(|| {
+    (f.samples >= limit::SAMPLES_MIN && cpu >= 0.05).then(|| {
         let because = format!(
             "{} of CPU time is outside",
             percent(1.0 - f.inside.unwrap_or(0.0))

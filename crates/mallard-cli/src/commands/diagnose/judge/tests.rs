@@ -75,8 +75,8 @@ fn the_bound_of_a_program_that_sleeps_is_of_its_wall_time() {
     // Half asleep, and no allocator helps with that half.
     f.waits_outside[0].1 = 0.5;
     let verdict = judged(&f);
-    let told = "by wall time, of which 50 % is spent waiting for other things";
-    assert!(verdict.sentence.contains(told), "{}", verdict.sentence);
+    let words = "by wall time, of which 50 % is spent waiting for other things";
+    assert!(verdict.sentence.contains(words), "{}", verdict.sentence);
     // Of several threads, one may be awake all the time.
     f.threads = 4;
     let bound = judged(&f).bound.unwrap();

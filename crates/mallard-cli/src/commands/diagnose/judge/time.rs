@@ -24,7 +24,9 @@ pub fn troubles(f: &Figures, family: Family) -> Vec<Trouble> {
 }
 
 fn locks(f: &Figures) -> Option<Trouble> {
-    let waiting = f.waiting.filter(|share| *share >= limit::LOCKS)?;
+    let waiting = f
+        .waiting
+        .filter(|share| *share >= limit::LOCK_WAIT_SHARE_MIN)?;
     let by_kind = |name: &str| {
         let of = f.waits.iter().find(|(kind, _)| kind == name);
         of.map_or(0.0, |(_, share)| *share)
@@ -35,7 +37,11 @@ fn locks(f: &Figures) -> Option<Trouble> {
     } else {
         "threads wait inside the allocator for the kernel’s lock of the address space"
     };
-    let because = format!("waits {} ≥ {}", percent(waiting), percent(limit::LOCKS));
+    let because = format!(
+        "waits {} ≥ {}",
+        percent(waiting),
+        percent(limit::LOCK_WAIT_SHARE_MIN)
+    );
     Some(trouble("locks", what, because))
 }
 
@@ -44,7 +50,7 @@ fn growth(f: &Figures) -> Option<Trouble> {
         let because = format!(
             "page faults take {} ≥ {} of CPU time, {} of them for new pages",
             percent(heap_faults(f)),
-            percent(limit::FAULTS),
+            percent(limit::FAULT_CPU_SHARE_MIN),
             percent(1.0 - f.refaults.unwrap_or(0.0))
         );
         trouble("growth", "the heap grows page by page", because)
@@ -58,7 +64,7 @@ fn slow_purge(f: &Figures) -> Option<Trouble> {
     let long = f.long_calls.iter().filter(|(kind, _)| gives_back(kind));
     let slow: u64 = long.map(|(_, n)| n).sum();
     let rate = slow as f64 / f.wall_seconds.max(1e-3) / f64::from(f.runs.max(1));
-    (slow >= 3 && rate >= limit::SLOW_FREES).then(|| {
+    (slow >= 3 && rate >= limit::SLOW_FREES_PER_SECOND_MIN).then(|| {
         let because = format!(
             "{slow} frees worked in the kernel longer than 1 ms, the longest {}",
             units::seconds(f.longest_call_seconds)
@@ -71,11 +77,11 @@ fn slow_purge(f: &Figures) -> Option<Trouble> {
 fn hand_off(f: &Figures) -> Option<Trouble> {
     let elsewhere = f.calls.freed_elsewhere?;
     let inside = f.inside?;
-    (elsewhere >= limit::HAND_OFF && inside >= limit::WORK).then(|| {
+    (elsewhere >= limit::HAND_OFF_SHARE_MIN && inside >= limit::WORK_CPU_SHARE_MIN).then(|| {
         let because = format!(
             "{} ≥ {} of blocks are freed by another thread, malloc and free take {}",
             percent(elsewhere),
-            percent(limit::HAND_OFF),
+            percent(limit::HAND_OFF_SHARE_MIN),
             percent(inside)
         );
         let what = "blocks change threads before they are freed";
@@ -85,16 +91,22 @@ fn hand_off(f: &Figures) -> Option<Trouble> {
 
 fn caches(f: &Figures, family: Family) -> Option<Trouble> {
     let middle = f.calls.middle_bytes?;
-    let works = f.inside? >= limit::WORK;
-    (middle >= limit::MIDDLE && works && family != Family::Glibc).then(|| {
-        let because = format!("{} ≥ {} of bytes", percent(middle), percent(limit::MIDDLE));
+    let works = f.inside? >= limit::WORK_CPU_SHARE_MIN;
+    (middle >= limit::MIDDLE_BYTES_SHARE_MIN && works && family != Family::Glibc).then(|| {
+        let because = format!(
+            "{} ≥ {} of bytes",
+            percent(middle),
+            percent(limit::MIDDLE_BYTES_SHARE_MIN)
+        );
         let what = "requests of 32 to 256 KiB pass the thread caches by";
         trouble("caches", what, because)
     })
 }
 
 fn work(f: &Figures) -> Option<Trouble> {
-    let inside = f.inside.filter(|share| *share >= limit::WORK)?;
+    let inside = f
+        .inside
+        .filter(|share| *share >= limit::WORK_CPU_SHARE_MIN)?;
     let because = format!("malloc and free take {} of CPU time", percent(inside));
     let what = "the program calls the allocator very often";
     Some(trouble("work", what, because))
@@ -109,9 +121,9 @@ pub fn heap_grows(f: &Figures) -> bool {
         // Of a process that is seen from outside, the addresses tell.
         None => in_heap(f).is_some_and(|share| share >= 0.5),
     };
-    heap_faults(f) >= limit::FAULTS
-        && f.refaults.unwrap_or(0.0) < limit::REFAULTS
-        && f.faults >= limit::FAULTS_COUNT
+    heap_faults(f) >= limit::FAULT_CPU_SHARE_MIN
+        && f.refaults.unwrap_or(0.0) < limit::REFAULT_SHARE_MIN
+        && f.faults >= limit::FAULTS_MIN
         && is_malloc_s
 }
 
@@ -142,11 +154,11 @@ fn to_and_fro(f: &Figures) -> Option<Trouble> {
     let (madvise, munmap, brk) = (rate("madvise"), rate("munmap"), rate("brk"));
     let giving = madvise + munmap + brk;
     let refaults = f.refaults.unwrap_or(0.0);
-    let often = refaults >= limit::REFAULTS && f.faults > limit::FAULTS_COUNT;
+    let often = refaults >= limit::REFAULT_SHARE_MIN && f.faults > limit::FAULTS_MIN;
     // A heap that only grows calls brk too, and any program makes some calls as it starts.
-    let gives = giving >= limit::GIVING
-        && giving * f.wall_seconds >= limit::GIVING_CALLS
-        && refaults >= limit::GIVING_REFAULTS;
+    let gives = giving >= limit::GIVING_CALLS_PER_SECOND_MIN
+        && giving * f.wall_seconds >= limit::GIVING_CALLS_MIN
+        && refaults >= limit::GIVING_REFAULT_SHARE_MIN;
     if !often && !gives {
         return None;
     }
@@ -164,7 +176,7 @@ fn to_and_fro(f: &Figures) -> Option<Trouble> {
         because.push(format!(
             "{} ≥ {} of page faults are on pages that had been there before",
             percent(refaults),
-            percent(limit::REFAULTS)
+            percent(limit::REFAULT_SHARE_MIN)
         ));
     }
     if gives {

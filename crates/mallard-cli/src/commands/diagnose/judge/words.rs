@@ -45,7 +45,7 @@ pub fn sentence(
         Answer::Yes => {
             let by = how(troubles);
             match bound {
-                Some(bound) if bound.high >= limit::BOUND => format!(
+                Some(bound) if bound.high >= limit::BOUND_FACTOR_MIN => format!(
                     "{by} If malloc and free cost nothing: {:.2} to {:.2} × as fast (95 %){}{}. No \
                      allocator can bring more, except by a better placement of blocks.",
                     bound.low,
@@ -77,7 +77,7 @@ pub fn sentence(
 /// How much of the time the program sleeps, where that limits what an allocator can bring.
 fn sleeps(f: &Figures) -> String {
     let asleep = 1.0 - busy(f);
-    match asleep >= limit::ASLEEP {
+    match asleep >= limit::ASLEEP_SHARE_MIN {
         true => format!(
             ", by wall time, of which {} is spent waiting for other things",
             percent(asleep)

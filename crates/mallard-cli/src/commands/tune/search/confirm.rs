@@ -4,7 +4,7 @@ use mallard_statistics::{Comparison, holm};
 
 use super::super::objective;
 use super::super::space::Setting;
-use super::{CONFIRMED_BLOCKS, IMPROVEMENT_MIN, Lab, Search, Step, compare};
+use super::{CONFIRMED_BLOCKS_MIN, IMPROVEMENT_MIN, Lab, Search, Step, compare};
 use crate::subject::Figures;
 
 impl<L: Lab> Search<'_, L> {
@@ -23,7 +23,7 @@ impl<L: Lab> Search<'_, L> {
         }
         if settings.len() == 1 {
             let blocks = self.confirmed_blocks();
-            self.tell_noise(blocks);
+            self.note_noise(blocks);
             return Ok(());
         }
         self.lab.phase("confirmation on fresh runs");
@@ -31,20 +31,20 @@ impl<L: Lab> Search<'_, L> {
         for _ in 0..most {
             let block = settings.len() as f64 * self.each();
             let late = self.lab.spent() + block > self.budget * 1.05;
-            if late && self.outcome.confirmation.len() >= CONFIRMED_BLOCKS.0 {
+            if late && self.outcome.confirmation.len() >= CONFIRMED_BLOCKS_MIN {
                 break;
             }
             let block = self.block(&settings)?;
             self.outcome.confirmation.push(block);
         }
-        self.tell_noise(self.outcome.confirmation.len());
+        self.note_noise(self.outcome.confirmation.len());
         self.judge(control, default, found);
         Ok(())
     }
 
     /// The noise of a run, and the smallest improvement that so many blocks show. A search that
     /// ends before its options has fitted no noise until now.
-    fn tell_noise(&mut self, blocks: usize) {
+    fn note_noise(&mut self, blocks: usize) {
         let noise = self.noise();
         self.outcome.noise = noise;
         self.outcome.smallest =

@@ -79,13 +79,15 @@ pub const IMPROVEMENT_MIN: f64 = 0.02;
 const BEHIND_ERRORS: f64 = 2.5;
 const FAR_BEHIND_ERRORS: f64 = 4.0;
 /// Random settings of a block, besides the default.
-const DRAWN_A_BLOCK: usize = 5;
-const BLOCKS_A_ROUND: usize = 4;
+const DRAWN_PER_BLOCK: usize = 5;
+const BLOCKS_PER_ROUND: usize = 4;
 /// More random settings do not change the choice.
 const DRAWN_MAX: usize = 400;
 /// Values that cannot differ by more than this need no more runs.
 const FINE_ERROR: f64 = 0.003;
-const CONFIRMED_BLOCKS: (usize, usize) = (8, 20);
+/// A confirmation has at least so many blocks, and at most so many.
+const CONFIRMED_BLOCKS_MIN: usize = 8;
+const CONFIRMED_BLOCKS_MAX: usize = 20;
 
 pub struct Search<'a, L: Lab> {
     lab: &'a mut L,
@@ -207,7 +209,7 @@ impl<L: Lab> Search<'_, L> {
     /// The blocks that show an improvement that is worth a change, within what is reasonable.
     fn confirmed_blocks(&self) -> usize {
         let needed = (2.8 * std::f64::consts::SQRT_2 * self.noise() / IMPROVEMENT_MIN).powi(2);
-        (needed.ceil() as usize).clamp(CONFIRMED_BLOCKS.0, CONFIRMED_BLOCKS.1)
+        (needed.ceil() as usize).clamp(CONFIRMED_BLOCKS_MIN, CONFIRMED_BLOCKS_MAX)
     }
 
     /// The noise of a run, from all blocks so far.
@@ -338,15 +340,15 @@ impl<L: Lab> Search<'_, L> {
         while alive.values().any(|values| values.len() > 1) && drawn < DRAWN_MAX {
             let pruning =
                 prune::PRUNING_BLOCKS * (knobs.len().min(prune::DOUBTFUL_OPTIONS_MAX) + 2);
-            if self.runs_left() < BLOCKS_A_ROUND * (DRAWN_A_BLOCK + 1) + pruning {
+            if self.runs_left() < BLOCKS_PER_ROUND * (DRAWN_PER_BLOCK + 1) + pruning {
                 break;
             }
-            for _ in 0..BLOCKS_A_ROUND {
+            for _ in 0..BLOCKS_PER_ROUND {
                 let mut settings = vec![default.clone()];
-                for _ in 0..DRAWN_A_BLOCK {
+                for _ in 0..DRAWN_PER_BLOCK {
                     settings.push(self.random(default, knobs, &alive, &mut decks));
                 }
-                drawn += DRAWN_A_BLOCK;
+                drawn += DRAWN_PER_BLOCK;
                 self.block(&settings)?;
             }
             round += 1;

@@ -45,7 +45,7 @@ const LOADS: [Load; 3] = [
         requests: 40_000,
     },
 ];
-const KEYS: u32 = 40_000;
+const KEY_COUNT: u32 = 40_000;
 
 /// The server and its first answer to the check. Every other run, on any allocator, must give the
 /// same answer.
@@ -189,7 +189,7 @@ impl Line {
 }
 
 fn benchmark(place: &Place, load: &Load, share: u32) -> Result<Vec<Line>, String> {
-    let (requests, keys) = (load.requests / share, KEYS / share);
+    let (requests, keys) = (load.requests / share, KEY_COUNT / share);
     let (requests, keys) = (requests.to_string(), keys.to_string());
     let arguments = [
         "-s",

@@ -15,9 +15,9 @@ use mallard_report::diagnosis::{Answer, Diagnosis, Evidence, Figures};
 
 use super::judge::{About, judge};
 use super::kernel::Kernel;
+use super::observation::{Eyes, Seen, watch};
 use super::options::Options;
-use super::outside::{Eyes, Seen, watch};
-use super::thresholds::{SAMPLES, WANTED_SAMPLES};
+use super::thresholds::{SAMPLES_MIN, WANTED_SAMPLES};
 use super::{figures, named, runs};
 
 /// What is known of a program before it runs.
@@ -117,7 +117,7 @@ pub fn verdict(mut f: Figures, seen: Seen, subject: &Subject<'_>) -> Diagnosis {
         subject: &format!("-- {}", subject.typed),
     };
     let mut judged = judge(&f, about);
-    if f.samples >= SAMPLES && f.inside.is_none() {
+    if f.samples >= SAMPLES_MIN && f.inside.is_none() {
         // What is not known to be the allocator's is not known to be the program's either.
         judged.takes = None;
     }
@@ -181,7 +181,7 @@ fn cannot_tell(f: &Figures, seen: &Seen, subject: &Subject<'_>) -> String {
                 _ => String::new(),
             }
         ),
-        None if seen.samples() >= SAMPLES && !seen.has_allocator => {
+        None if seen.samples() >= SAMPLES_MIN && !seen.has_allocator => {
             "No function of the program has the name of an allocator’s: it is stripped, or brings \
              a malloc that this command does not know."
                 .to_owned()

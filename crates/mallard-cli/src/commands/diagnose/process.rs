@@ -15,14 +15,14 @@ use mallard_report::diagnosis::{Answer, Diagnosis, Evidence, Figures, Trouble};
 use super::judge::sentence;
 use super::kernel::Kernel;
 use super::options::{Options, Way};
-use super::unprobed::{Subject, verdict};
-use super::{figures, outside};
+use super::sampling::{Subject, verdict};
+use super::{figures, observation};
 use crate::session;
 use crate::terminal::exit::usage;
 
 const DEFAULT_DURATION: Duration = Duration::from_secs(30);
 /// A process that uses less of one CPU waits, whatever its samples say.
-const IDLE_CPUS: f64 = 0.02;
+const IDLE_CPUS_MAX: f64 = 0.02;
 
 pub fn run(options: &Options, pid: u32) -> Result<ExitCode> {
     let process = i32::try_from(pid).unwrap_or(0);
@@ -48,7 +48,7 @@ pub fn run(options: &Options, pid: u32) -> Result<ExitCode> {
     };
     let page = Reader::open(pid, &mut Images::default());
     let no_page = page.as_ref().err().map(ToString::to_string);
-    let eyes = outside::Eyes {
+    let eyes = observation::Eyes {
         samples: match stops {
             true => Err(Refused::Unwanted),
             false => Samples::of(process, What::Time),
@@ -57,7 +57,7 @@ pub fn run(options: &Options, pid: u32) -> Result<ExitCode> {
         kernel: Kernel::of(process),
         page: page.ok(),
     };
-    let seen = outside::watch(process, eyes, enough);
+    let seen = observation::watch(process, eyes, enough);
     let mut f = Figures {
         runs: 1,
         processes: 1,
@@ -95,7 +95,7 @@ fn waits_only(d: &mut Diagnosis) {
     let f = &d.figures;
     let busy = (f.user_seconds + f.system_seconds) / f.wall_seconds.max(1e-3);
     let in_memory = |trouble: &Trouble| ["held_back", "pinned"].contains(&trouble.key.as_str());
-    if busy >= IDLE_CPUS {
+    if busy >= IDLE_CPUS_MAX {
         return;
     }
     d.bound = None;
@@ -119,7 +119,7 @@ fn waits_only(d: &mut Diagnosis) {
 }
 
 /// Page faults beyond the growth of resident memory are on pages that had been there before.
-fn refaults(f: &mut Figures, seen: &outside::Seen) {
+fn refaults(f: &mut Figures, seen: &observation::Seen) {
     let at = |moment: Option<&mallard_report::diagnosis::Moment>| moment.map_or(0, |m| m.rss);
     let highest = seen.timeline.iter().map(|moment| moment.rss).max();
     let grown = highest

@@ -15,9 +15,9 @@ use mallard_trace::{Recording, summary};
 use super::options::Options;
 use crate::terminal::progress::Spinner;
 
-/// Tells what was recorded. A file that is not `whole` ends before its last chunk; `cost` is a
+/// Prints what was recorded. A file that is not `whole` ends before its last chunk; `cost` is a
 /// sentence on what recording has cost.
-pub fn recording(
+pub fn print(
     options: &Options,
     output: &Path,
     outcome: &Outcome,
@@ -101,7 +101,7 @@ fn facts(
 }
 
 /// What recording a program has cost, if there were runs without the recorder.
-pub fn time(wall: Duration, without: &[Duration]) -> Option<String> {
+pub fn cost(wall: Duration, without: &[Duration]) -> Option<String> {
     if without.is_empty() {
         return None;
     }
@@ -113,8 +113,8 @@ pub fn time(wall: Duration, without: &[Duration]) -> Option<String> {
     ))
 }
 
-/// How a program ended, where that is worth a line.
-pub fn end_of_program(outcome: &Outcome, status: ExitStatus, ended_by_us: bool) {
+/// Prints how a program ended, where that is worth a line.
+pub fn print_end(outcome: &Outcome, status: ExitStatus, ended_by_us: bool) {
     if outcome.ended == Ended::Time {
         eprintln!("  the program was ended after --for");
     }
@@ -126,8 +126,8 @@ pub fn end_of_program(outcome: &Outcome, status: ExitStatus, ended_by_us: bool) 
     }
 }
 
-/// What to type next.
-pub fn next(output: &Path) {
+/// Prints what to type next.
+pub fn print_next(output: &Path) {
     eprintln!("  next: mallard trace info {}", output.display());
 }
 

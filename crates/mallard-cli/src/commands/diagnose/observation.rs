@@ -13,17 +13,17 @@ use mallard_observe::stops;
 use mallard_report::diagnosis::{Figures, Heap, Moment};
 
 use super::figures::{growth, wilson};
-use super::kernel::{Kernel, Told};
-use super::thresholds::FRESH_SECONDS;
+use super::kernel::{Kernel, Report};
+use super::thresholds::FRESH_SECONDS_MAX;
 
-const LOOK_EVERY: Duration = Duration::from_millis(10);
-const MEMORY_EVERY: Duration = Duration::from_millis(100);
+const LOOK_INTERVAL: Duration = Duration::from_millis(10);
+const MEMORY_INTERVAL: Duration = Duration::from_millis(100);
 /// Threads in one look; of more, the next look takes the next ones.
-const MOST_THREADS: usize = 64;
+const LOOK_THREADS_MAX: usize = 64;
 /// A thread is parked only if it was looked at so often.
-const PARKED_LOOKS: u64 = 20;
+const PARKED_LOOKS_MIN: u64 = 20;
 /// CPUs below which a program hardly computes.
-const HARDLY_CPUS: f64 = 0.2;
+const COMPUTING_CPUS_MIN: f64 = 0.2;
 
 /// What was seen of a process and, by the samples, of its children.
 #[derive(Debug, Default)]
@@ -50,7 +50,7 @@ pub struct Seen {
     pub cpu: (f64, f64),
     pub faults: u64,
     /// What the kernel reported of page faults and system calls.
-    pub kernel: Told,
+    pub kernel: Report,
     /// What the process itself says of its heap, if it runs on Mallard.
     pub heap: Option<Snapshot>,
     /// The process that started it, whose samples are not its own.
@@ -80,7 +80,7 @@ impl Thread {
     fn parked_in(&self) -> Option<Wait> {
         let mut most = self.waiting.iter().max_by_key(|(_, count)| **count);
         most.take_if(|(_, count)| {
-            self.looks >= PARKED_LOOKS && **count as f64 >= self.looks as f64 * PARKED_SHARE
+            self.looks >= PARKED_LOOKS_MIN && **count as f64 >= self.looks as f64 * PARKED_SHARE
         })
         .map(|((wait, _), _)| *wait)
     }
@@ -129,7 +129,7 @@ pub fn watch(process: i32, eyes: Eyes, enough: impl Fn() -> bool) -> Seen {
         seen.look(process, &mut code, &mut next_thread);
         after = proc::usage(process).unwrap_or(after);
         if Instant::now() >= memory_at {
-            memory_at += MEMORY_EVERY;
+            memory_at += MEMORY_INTERVAL;
             // A page that is being written, or gone, leaves what it said last.
             let heap = page.as_ref().and_then(|page| page.read().ok());
             seen.heap = heap.or(seen.heap);
@@ -141,14 +141,14 @@ pub fn watch(process: i32, eyes: Eyes, enough: impl Fn() -> bool) -> Seen {
                 seen.mapped = mapped;
             }
         }
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(LOOK_INTERVAL);
     }
     if let Ok(samples) = &mut samples {
         seen.take(samples, &mut code);
         seen.without_kernel = !samples.has_kernel();
     }
     kernel.take(&mut code, seen.started_by);
-    seen.kernel = kernel.told();
+    seen.kernel = kernel.report();
     seen.settle();
     seen.has_allocator = code.has_allocator();
     seen.seconds = begun.elapsed().as_secs_f64();
@@ -186,12 +186,12 @@ impl Seen {
         let mut running = Vec::new();
         self.threads = self.threads.max(threads.len() as u64);
         let first = *next % threads.len().max(1);
-        *next = first + MOST_THREADS;
+        *next = first + LOOK_THREADS_MAX;
         for &thread in threads
             .iter()
             .cycle()
             .skip(first)
-            .take(MOST_THREADS.min(threads.len()))
+            .take(LOOK_THREADS_MAX.min(threads.len()))
         {
             let does = self.each.entry(thread).or_default();
             match proc::doing(process, thread) {
@@ -317,7 +317,7 @@ impl Seen {
         f.waits = sorted(&self.waiting_inside, busy);
         let (mut outside, mut looks) = (self.waiting_outside.clone(), self.looks);
         let computes = (f.user_seconds + f.system_seconds) / f.wall_seconds.max(1e-3);
-        if computes < HARDLY_CPUS {
+        if computes < COMPUTING_CPUS_MIN {
             // A program that hardly computes waits where its threads are parked.
             for (wait, count) in &self.parked {
                 *outside.entry(*wait).or_default() += count;
@@ -346,7 +346,7 @@ impl Seen {
             cached: heap.cached(),
             metadata: heap.metadata,
         });
-        if age > FRESH_SECONDS {
+        if age > FRESH_SECONDS_MAX {
             return;
         }
         let moments = self.timeline.iter().filter(|moment| moment.live > 0);
