@@ -46,14 +46,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     let [name, arguments @ ..] = &options.program[..] else {
         unreachable!("the command line asks for a program")
     };
-    let as_is = options.common.choice.resolve_for("compare")?.as_is;
-    let (program, refused) = match program::check(&name.to_string_lossy()) {
-        Err(Error::Program { problem, .. }) if as_is => {
-            let program = program::check_as_is(&name.to_string_lossy())?;
-            (program, Some(problem))
-        }
-        checked => (checked?, None),
-    };
+    let (program, refused) = checked(options, name)?;
     if let Some(input) = &options.input {
         std::fs::File::open(input)
             .with_context(|| format!("cannot read {} as standard input", input.display()))?;
@@ -63,18 +56,15 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         return print_outlook(options, &command_line::typed(&options.program), runs);
     }
     let session = Session::open("compare", &label, &options.common, options.conf.as_deref())?;
-    let entries: Vec<Entry> = session
-        .allocators()
-        .iter()
-        .map(|allocator| {
-            let verified = match (&refused, allocator.kind) {
-                (_, AllocatorKind::AsIs) => Ok(()),
-                (Some(problem), _) => Err(problem.clone()),
-                (None, _) => probe::verify_in_target(&program, allocator).map(drop),
-            };
-            entry(options, &session, &program, arguments, allocator, verified)
-        })
-        .collect();
+    let entry = |allocator: &Allocator| {
+        let verified = match (&refused, allocator.kind) {
+            (_, AllocatorKind::AsIs) => Ok(()),
+            (Some(problem), _) => Err(problem.clone()),
+            (None, _) => probe::verify_in_target(&program, allocator).map(drop),
+        };
+        entry(options, &session, &program, arguments, allocator, verified)
+    };
+    let entries: Vec<Entry> = session.allocators().iter().map(entry).collect();
     let shown = command_line::typed(&options.program);
     let mut race = begin(options, &session, &entries, runs, &shown);
     let watched = Watched::new(options.hooks.before_each());
@@ -107,15 +97,9 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         bail!(reason);
     }
 
-    let experiment = experiment(
-        shown.clone(),
-        label.into_owned(),
-        [description(glibc_ended), lazy_free::sentence(&cells)]
-            .join(" ")
-            .trim()
-            .to_owned(),
-        cells,
-    );
+    let description = [description(glibc_ended), lazy_free::sentence(&cells)].join(" ");
+    let description = description.trim().to_owned();
+    let experiment = experiment(shown.clone(), label.into_owned(), description, cells);
     let settings = settings(options, &program, runs);
     session.close(
         &options.common.exports,
@@ -124,6 +108,18 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         settings,
         vec![experiment],
     )
+}
+
+/// The program, and why it takes no other allocator, if it runs as it is and takes none.
+fn checked(options: &Options, name: &OsStr) -> Result<(Program, Option<String>)> {
+    let as_is = options.common.choice.resolve_for("compare")?.as_is;
+    match program::check(&name.to_string_lossy()) {
+        Err(Error::Program { problem, .. }) if as_is => {
+            let program = program::check_as_is(&name.to_string_lossy())?;
+            Ok((program, Some(problem)))
+        }
+        checked => Ok((checked?, None)),
+    }
 }
 
 /// The race of these entries, after a line that says what runs.

@@ -21,7 +21,8 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 use anyhow::{Context, Result};
-use mallard_allocators::{Error, program};
+use mallard_allocators::Error;
+use mallard_allocators::program::{self, Program};
 use mallard_measure::{Cpus, End, Launcher, Spec};
 use mallard_observe::family::{self, Family};
 use mallard_report::diagnosis::{self, Answer, Diagnosis, Evidence, Figures, SCHEMA};
@@ -53,27 +54,23 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     if let Some(service) = options.subject.service()? {
         return serve(options, &service);
     }
-    let [name, arguments @ ..] = &options.program[..] else {
-        unreachable!("the command line asks for a program")
-    };
     if let Some(input) = &options.input {
         fs::File::open(input)
             .with_context(|| format!("cannot read {} as standard input", input.display()))?;
     }
+    diagnose_program(options)
+}
+
+/// Diagnoses a program that ends by itself.
+fn diagnose_program(options: &Options) -> Result<ExitCode> {
+    let [name, arguments @ ..] = &options.program[..] else {
+        unreachable!("the command line asks for a program")
+    };
     let started = SystemTime::now();
     let stop = session::stop_on_signals()?;
     let launcher = Launcher::new(stop.clone())?;
     let typed = words(&options.program);
-    let (executable, probe) = match program::check(&name.to_string_lossy()) {
-        Ok(program) => (program.executable.clone(), Ok(program)),
-        // What can be run, though without the probe, is watched from outside.
-        Err(Error::Program { program, problem })
-            if program::check_as_is(&name.to_string_lossy()).is_ok() =>
-        {
-            (program, Err(problem))
-        }
-        Err(error) => return Err(error.into()),
-    };
+    let (executable, probe) = checked(&name.to_string_lossy())?;
     let from_outside = |why: Option<String>| {
         let spec = Spec {
             program: match &probe {
@@ -117,6 +114,18 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     d.program.clone_from(&typed);
     finish(&mut d, started);
     show(options, &d, Path::new(name))
+}
+
+/// The executable of a program, and the program itself or why it does not take the probe.
+fn checked(name: &str) -> Result<(PathBuf, Result<Program, String>)> {
+    match program::check(name) {
+        Ok(program) => Ok((program.executable.clone(), Ok(program))),
+        // What can be run, though without the probe, is watched from outside.
+        Err(Error::Program { program, problem }) if program::check_as_is(name).is_ok() => {
+            Ok((program, Err(problem)))
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Diagnoses a server while its load runs.

@@ -4,6 +4,7 @@
 //! file is written, and tells what the load measures by itself.
 
 use std::fs::File;
+use std::path::Path;
 use std::process::ExitCode;
 use std::thread;
 
@@ -31,13 +32,7 @@ pub fn run(options: &Options, service: &Service) -> Result<ExitCode> {
     options.choice.resolve()?;
     let allocator = allocator(options)?;
     let output = path(options, &service.name);
-    let parent = std::path::absolute(&output)?;
-    if let Some(parent) = parent.parent() {
-        // Known before minutes of load.
-        std::fs::read_dir(parent).with_context(|| {
-            format!("cannot write {}; choose another with -o", output.display())
-        })?;
-    }
+    check_folder(&output)?;
     let stop = session::stop_on_signals()?;
     let launcher = Launcher::new(stop.clone())?;
     let work = Work::new(service, &launcher, seconds, None)?;
@@ -60,8 +55,8 @@ pub fn run(options: &Options, service: &Service) -> Result<ExitCode> {
     }
     let file = Output::create(options, &service.name)?.file;
     let recorder = Recorder::new(options, &output)?;
-    let mut command = vec![service.start.shown()];
-    command.push(format!("under {}", service.load.shown()));
+    let under = format!("under {}", service.load.shown());
+    let command = vec![service.start.shown(), under];
     let start = start(options, &service.name, command, recorder.clock);
     let writer =
         Writer::new(file, &start).with_context(|| format!("cannot write {}", output.display()))?;
@@ -103,6 +98,16 @@ pub fn run(options: &Options, service: &Service) -> Result<ExitCode> {
         Ended::Refused(_) => ExitCode::from(1),
         _ => ExitCode::SUCCESS,
     })
+}
+
+/// Fails for a file whose folder is not there: that is better known before minutes of load.
+fn check_folder(output: &Path) -> Result<()> {
+    if let Some(folder) = std::path::absolute(output)?.parent() {
+        std::fs::read_dir(folder).with_context(|| {
+            format!("cannot write {}; choose another with -o", output.display())
+        })?;
+    }
+    Ok(())
 }
 
 /// A run with the recorder.

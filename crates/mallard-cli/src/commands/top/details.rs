@@ -35,18 +35,26 @@ pub fn lines(row: &Row, tab: Tab) -> Vec<String> {
 }
 
 fn summary(row: &Row) -> Vec<String> {
+    let mut lines = vec![format!("{:<16} {:>14}", "FIGURE", "NOW")];
+    // Nothing is left of what the system counted for a dead process.
+    let is_known = |name: &str| name != "RSS" || row.rss > 0;
+    let figures = memory(row).into_iter().chain(state(row));
+    let figures = figures.filter(|(name, ..)| is_known(name));
+    lines.extend(figures.map(|(name, value, about)| {
+        format!("{name:<16} {value:>14}  {about}")
+            .trim_end()
+            .to_owned()
+    }));
+    lines
+}
+
+/// A figure's name, its value and what it is.
+type Figure = (&'static str, String, &'static str);
+
+/// Where the memory is.
+fn memory(row: &Row) -> [Figure; 12] {
     let totals = &row.snapshot.totals;
-    let returned = row.rates.map_or(0.0, |rates| rates.returned);
-    let decay = |ms: u64| match ms as i64 {
-        ms if ms < 0 => "never".to_owned(),
-        ms => format!("{ms} ms"),
-    };
-    let sampling = match totals.sampling() {
-        Some(mean) => format!("one in {} bytes", bytes(mean)),
-        None => "off".to_owned(),
-    };
-    let uptime = row.snapshot.uptime.as_secs();
-    let rows = [
+    [
         (
             "allocated",
             bytes(totals.allocated),
@@ -107,6 +115,23 @@ fn summary(row: &Row) -> Vec<String> {
             bytes(totals.retained),
             "addresses without memory",
         ),
+    ]
+}
+
+/// What the allocator does, and since when.
+fn state(row: &Row) -> [Figure; 11] {
+    let totals = &row.snapshot.totals;
+    let returned = row.rates.map_or(0.0, |rates| rates.returned);
+    let decay = |ms: u64| match ms as i64 {
+        ms if ms < 0 => "never".to_owned(),
+        ms => format!("{ms} ms"),
+    };
+    let sampling = match totals.sampling() {
+        Some(mean) => format!("one in {} bytes", bytes(mean)),
+        None => "off".to_owned(),
+    };
+    let uptime = row.snapshot.uptime.as_secs();
+    [
         (
             "decay",
             decay(totals.dirty_decay_ms),
@@ -133,17 +158,7 @@ fn summary(row: &Row) -> Vec<String> {
             format!("{} µs", totals.cost_ns / 1000),
             "took the last one",
         ),
-    ];
-    let mut lines = vec![format!("{:<16} {:>14}", "FIGURE", "NOW")];
-    // Nothing is left of what the system counted for a dead process.
-    let is_known = |name: &str| name != "RSS" || row.rss > 0;
-    let rows = rows.into_iter().filter(|(name, ..)| is_known(name));
-    lines.extend(rows.map(|(name, value, about)| {
-        format!("{name:<16} {value:>14}  {about}")
-            .trim_end()
-            .to_owned()
-    }));
-    lines
+    ]
 }
 
 fn classes(classes: &[Class]) -> Vec<String> {
