@@ -3,8 +3,8 @@
 //! [`once`] has the programs that do their work and end. [`redis`] and [`nginx`] have the servers
 //! and their drivers; [`server`] has the code that they share. The input files in `bench/programs`
 //! were written for the suite; the lab embeds them and writes them to the row's folder. Only the
-//! program itself runs on the allocator, never its driver. Before the first run, [`preload`] checks
-//! that the loader really binds the program to the allocator.
+//! program itself runs on the allocator, never its driver. Before the first run,
+//! [`crate::allocators::preload`] checks that the loader really binds the program to the allocator.
 
 mod installed;
 mod nginx;

@@ -1,23 +1,25 @@
 //! `mallard bench full`: the rows of the suite on every allocator.
 //!
-//! Each row is one [`crate::race`]. The results are written after every row, so they survive
-//! however the session ends.
+//! Each row is one [`crate::race`], in which a real program is a [`work`]. [`effort`] estimates the
+//! time. The results are written after every row, so they survive however the session ends.
+
+mod effort;
+mod work;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Mutex;
 
 use anyhow::Result;
 use mallard_allocators::Allocator;
-use mallard_measure::{Cpus, End, Measurement, Purpose, Spec};
-use mallard_report::model::{About, Cell, Experiment, Failure, Kind, Metric, Row, Run};
+use mallard_measure::{Cpus, Spec};
+use mallard_report::model::{About, Cell, Experiment, Failure, Kind, Metric, Row};
 use mallard_report::{stats, suite, units};
 
-use super::suite::{Command, Place, Program, Real, Reported, Running, SuiteRow};
+use super::suite::{Command, Place, Program, Real, SuiteRow};
 use super::{Options, subject};
 use crate::allocators::preload;
 use crate::race::runs::Runs;
-use crate::race::{self, Beside, Entry, Failed, Race, Start};
+use crate::race::{self, Beside, Entry, Race, Start};
 use crate::session::machine;
 use crate::session::outlook::{self, Outlook};
 use crate::session::{self, Session};
@@ -25,7 +27,9 @@ use crate::terminal::exit::{CANNOT_TELL, usage};
 use crate::terminal::output::say;
 use crate::terminal::progress::Progress;
 use crate::workloads::conditions::{self, LIBRARY_PATH, LIMIT_SECONDS};
-use crate::workloads::{self, ANSWER_BYTES_MAX, Workloads};
+use crate::workloads::{self, Workloads};
+use effort::Effort;
+use work::Work;
 
 const _: () =
     assert!(mallard_measure::COUNTED_SYSCALLS_MAX == mallard_report::suite::EXACT_SYSCALLS_BELOW);
@@ -36,17 +40,6 @@ const DEFAULT_RUNS: Runs = Runs::ByTime {
     seconds: 2.5,
 };
 const QUICK_RUNS: Runs = Runs::Fixed(1);
-/// The mean time of a run as a multiple of a good allocator's, for the estimate: when all have the
-/// same number of runs, and when slow ones have fewer.
-const OTHERS_FACTOR: f64 = 1.5;
-const OTHERS_FACTOR_BY_TIME: f64 = 1.3;
-/// The part of the total time that remains when slow allocators drop out early.
-const LEFT_SHARE_BY_TIME: f64 = 0.7;
-/// Seconds to start a process, and to warm a GiB before it.
-const PROCESS_SECONDS: f64 = 0.03;
-const WARM_SECONDS_PER_GIB: f64 = 0.35;
-/// The slowdown of the traced run.
-const TRACED_FACTOR: f64 = 1.3;
 
 /// Prints the rows and what they do.
 pub fn list(names: &[String]) -> Result<ExitCode> {
@@ -71,7 +64,7 @@ pub fn list(names: &[String]) -> Result<ExitCode> {
 }
 
 fn chosen(names: &[String]) -> Result<Vec<&'static SuiteRow>> {
-    crate::commands::bench::suite::select(names).map_err(usage)
+    super::suite::select(names).map_err(usage)
 }
 
 pub fn run(options: &Options, names: &[String]) -> Result<ExitCode> {
@@ -129,65 +122,6 @@ pub fn run(options: &Options, names: &[String]) -> Result<ExitCode> {
         settings.clone(),
         vec![experiment],
     )
-}
-
-/// How much is run, for the estimates.
-#[derive(Debug, Clone, Copy)]
-struct Effort {
-    quick: bool,
-    no_warm: bool,
-    runs: Runs,
-}
-
-impl Effort {
-    fn of(options: &Options, runs: Runs) -> Effort {
-        Effort {
-            quick: options.work.quick,
-            no_warm: options.common.no_warm,
-            runs,
-        }
-    }
-
-    /// The seconds of all rows on one allocator, if none drops out.
-    fn seconds(self, rows: &[&'static SuiteRow]) -> f64 {
-        let whole = |row: &&SuiteRow| {
-            let weight = self.weight(row);
-            weight * self.runs.expected(weight) as f64 + self.counting(row)
-        };
-        rows.iter().map(whole).sum()
-    }
-
-    /// The part of that time that is usually left.
-    fn left(self) -> f64 {
-        match self.runs {
-            Runs::ByTime { .. } => LEFT_SHARE_BY_TIME,
-            Runs::Fixed(_) | Runs::AtLeast(_) => 1.0,
-        }
-    }
-
-    /// The seconds that a run of the row takes on one allocator, including the warm-up.
-    fn weight(self, row: &SuiteRow) -> f64 {
-        let size = usize::from(self.quick);
-        let gib = row.peak_bytes[size] as f64 / f64::from(1 << 30);
-        let warming = match self.no_warm {
-            true => 0.0,
-            false => (2.0 * gib).max(1.0 / 16.0) * WARM_SECONDS_PER_GIB,
-        };
-        let others = match self.runs {
-            Runs::Fixed(_) | Runs::AtLeast(_) => OTHERS_FACTOR,
-            Runs::ByTime { .. } => OTHERS_FACTOR_BY_TIME,
-        };
-        row.seconds[size] * others + warming + PROCESS_SECONDS
-    }
-
-    /// The seconds for counting the system calls, in a separate traced run with the `--quick` work.
-    /// `--quick` sessions skip it.
-    fn counting(self, row: &SuiteRow) -> f64 {
-        match self.quick {
-            true => 0.0,
-            false => row.seconds[1] * TRACED_FACTOR + PROCESS_SECONDS,
-        }
-    }
 }
 
 /// Prints what would run, with `--dry-run`.
@@ -497,98 +431,5 @@ fn require_same_output(row: &mut Row) {
                 last_lines: Vec::new(),
             });
         }
-    }
-}
-
-/// A real program at work: its folders, and the latest result of its driver.
-struct Work {
-    real: &'static dyn Real,
-    timed: Place,
-    counted: Place,
-    driven: Mutex<Result<Reported, String>>,
-}
-
-impl Work {
-    fn new(real: &'static dyn Real, timed: Place, counted: Place) -> Result<Work, String> {
-        real.prepare(&timed)?;
-        if counted.folder != timed.folder {
-            real.prepare(&counted)?;
-        }
-        Ok(Work {
-            real,
-            timed,
-            counted,
-            driven: Mutex::new(Ok(Reported::default())),
-        })
-    }
-
-    fn place(&self, purpose: Purpose) -> &Place {
-        match purpose {
-            Purpose::Cost => &self.timed,
-            Purpose::Syscalls => &self.counted,
-        }
-    }
-
-    fn judge(&self, measured: &Measurement) -> Result<Run, Failure> {
-        let fail = |reason: String| Err(race::failure(reason, measured));
-        let driven = std::mem::replace(&mut *self.lock(), Ok(Reported::default()));
-        if measured.end == End::TimedOut {
-            return fail("it did not finish within the time limit".to_owned());
-        }
-        let driven = match driven {
-            Ok(reported) => reported,
-            Err(reason) => return fail(reason),
-        };
-        match measured.end {
-            End::Code(0) => {}
-            // The driver may have stopped the server with a signal.
-            End::Signal(15) if self.real.is_server() => {}
-            _ => return fail("the program failed".to_owned()),
-        }
-        let reported = match self.real.is_server() {
-            true => driven,
-            false => {
-                let text = measured.stdout.head(ANSWER_BYTES_MAX).unwrap_or_default();
-                match self.real.judge(&self.timed, &text) {
-                    Ok(reported) => reported,
-                    Err(reason) => return fail(reason),
-                }
-            }
-        };
-        let figures = race::figures(measured);
-        let seconds = reported.seconds.unwrap_or(figures.seconds);
-        let hash = || measured.stdout.sha256.clone();
-        Ok(Run {
-            seconds,
-            ops_per_second: reported.operations.map(|operations| operations / seconds),
-            latency: reported.latency,
-            end_rss_bytes: reported.end_rss_bytes,
-            huge_bytes: reported.huge_bytes,
-            output_hash: self.real.same_output().then(hash),
-            ..figures
-        })
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Result<Reported, String>> {
-        // Assignments replace the whole value, so a poisoned lock is harmless.
-        self.driven
-            .lock()
-            .unwrap_or_else(|poison| poison.into_inner())
-    }
-}
-
-impl Beside for Work {
-    fn before(&self, purpose: Purpose) -> Result<(), String> {
-        self.real.reset(self.place(purpose))
-    }
-
-    fn drive(&self, pid: u32, purpose: Purpose) -> Result<(), Failed> {
-        if !self.real.is_server() {
-            return Ok(());
-        }
-        let reported = self.real.drive(self.place(purpose), Running { pid });
-        let failed = reported.is_err();
-        *self.lock() = reported;
-        if failed { Err(Failed) } else { Ok(()) }
     }
 }
