@@ -1,6 +1,6 @@
 //! The commands, each a module with its options. This one assembles the command line and its help.
 //!
-//! A command may use another: [`bench`] compares two results as [`diff`] does, [`tune`] begins with
+//! A command may use another: `bench` compares two results as [`diff`] does, [`tune`] begins with
 //! what [`diagnose`] finds, and [`report`] reads what [`baseline`] wrote. [`export`] and [`top`]
 //! show the same processes, and both read heap profiles as [`profile`] does.
 
