@@ -22,7 +22,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-enum { POINTS = 100 };
+enum { CURVE_POINTS = 100 };
 
 /* A place for one thread at a time. */
 typedef struct {
@@ -39,8 +39,8 @@ typedef struct {
     _Alignas(128) _Atomic uint64_t floor_us;
     _Atomic uint32_t waiting_for_pace, pace, next_point, points_seen;
     _Alignas(128) _Atomic int64_t ended_live; /* what threads that have ended have left */
-    _Atomic int64_t peak, curve[POINTS];
-    _Atomic uint64_t memory_at[POINTS], peak_memory, peak_rss;
+    _Atomic int64_t peak, curve[CURVE_POINTS];
+    _Atomic uint64_t memory_at[CURVE_POINTS], peak_memory, peak_rss;
     _Atomic uint64_t start_ns, end_ns;
     _Atomic uint32_t living, failed;
     uint64_t end_rss, lazy_free, huge; /* the last member's */
@@ -186,7 +186,7 @@ static void end_member(void) {
     if (is_last) {
         raise_to(&family->end_ns, now_ns());
         if (!family->peak_memory)
-            note_memory(POINTS - 1, member_count > 1);
+            note_memory(CURVE_POINTS - 1, member_count > 1);
         note_end();
         family->end_rss = end_rss;
         family->lazy_free = lazy_free;

@@ -92,7 +92,7 @@ static int await_floor(uint64_t us) {
 }
 
 /* The recorded times at which live bytes are compared, and the one with the most of them. */
-static uint64_t points_us[POINTS];
+static uint64_t points_us[CURVE_POINTS];
 static uint32_t top_point;
 
 /* The thread reaches recorded time `us`. Returns whether it has waited. `most` is the most live
@@ -119,7 +119,7 @@ static int tick(Lane *lane, uint64_t us, int64_t most) {
     int64_t known = atomic_load_explicit(&family->peak, memory_order_relaxed);
     while (highest > known && !atomic_compare_exchange_weak(&family->peak, &known, highest)) {}
     uint32_t next = atomic_load(&family->next_point);
-    while (member_count == 1 && next < POINTS && us >= points_us[next])
+    while (member_count == 1 && next < CURVE_POINTS && us >= points_us[next])
         if (atomic_compare_exchange_weak(&family->next_point, &next, next + 1)) {
             note_memory(next, speed != 0);
             atomic_store(&family->curve[next++], live);
@@ -422,7 +422,7 @@ static void open_plan(const char *path) {
         fail(path, "it is no plan");
     memcpy(&head, words, sizeof head);
     memcpy(points_us, words + TIMES_AT_WORD, sizeof points_us);
-    for (uint32_t i = 1; i < POINTS; i++)
+    for (uint32_t i = 1; i < CURVE_POINTS; i++)
         if (words[CURVE_AT_WORD + i] > words[CURVE_AT_WORD + top_point])
             top_point = i;
     lane_count = head.lanes;
@@ -464,13 +464,13 @@ static void run(void) {
 
 static void print_answer(void) {
     const int64_t live = atomic_load(&family->ended_live);
-    for (uint32_t next = atomic_load(&family->next_point); next < POINTS; next++)
+    for (uint32_t next = atomic_load(&family->next_point); next < CURVE_POINTS; next++)
         family->curve[next] = live;
     printf("replay_peak_live %lld\n", (long long)family->peak);
     printf("replay_live %lld\n", (long long)live);
-    for (int i = 0; i < POINTS; i++)
+    for (int i = 0; i < CURVE_POINTS; i++)
         printf("replay_curve %lld\n", (long long)family->curve[i]);
-    for (int i = 0; i < POINTS; i++)
+    for (int i = 0; i < CURVE_POINTS; i++)
         if (speed && family->memory_at[i])
             printf("curve %.6f %llu\n", (double)points_us[i] / 1e6,
                    (unsigned long long)family->memory_at[i]);

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result};
-use mallard_report::{TerminalOptions, collation as beside, diagnosis, history, tuning};
+use mallard_report::{TerminalOptions, collation, diagnosis, history, tuning};
 
 use crate::session::folder;
 use crate::terminal::exit::usage;
@@ -165,12 +165,12 @@ fn several(found: &[(PathBuf, Found)]) -> Result<Forms> {
         };
     }
     let beside = all!(Results)
-        .map(|all| beside::results(&all))
-        .or_else(|| all!(Diagnosis).map(|all| beside::diagnoses(&all)))
-        .or_else(|| all!(Tuning).map(|all| beside::tunings(&all)))
-        .or_else(|| all!(Baseline).map(|all| beside::histories(&all)))
-        .or_else(|| all!(Check).map(|all| beside::checks(&all)))
-        .or_else(|| all!(Profile).map(|all| beside::profiles(&all)));
+        .map(|all| collation::results(&all))
+        .or_else(|| all!(Diagnosis).map(|all| collation::diagnoses(&all)))
+        .or_else(|| all!(Tuning).map(|all| collation::tunings(&all)))
+        .or_else(|| all!(Baseline).map(|all| collation::histories(&all)))
+        .or_else(|| all!(Check).map(|all| collation::checks(&all)))
+        .or_else(|| all!(Profile).map(|all| collation::profiles(&all)));
     let Some(beside) = beside else {
         let kinds = found
             .iter()
@@ -181,9 +181,9 @@ fn several(found: &[(PathBuf, Found)]) -> Result<Forms> {
         )));
     };
     Ok(Forms {
-        text: beside::text(&beside),
-        markdown: beside::markdown(&beside),
-        page: beside::page(&beside),
+        text: collation::text(&beside),
+        markdown: collation::markdown(&beside),
+        page: collation::page(&beside),
         place: folder::in_results("side-by-side.html"),
     })
 }
