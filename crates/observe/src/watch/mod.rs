@@ -338,26 +338,21 @@ impl<'a> Watch<'a> {
             return;
         }
         let frees = matches!((word & 0xff) as u8, FREE | SIZED_FREE | REALLOC);
-        let ended = match wait {
-            Some(wait) => {
-                let gives_back = frees && wait == Wait::Mapping;
-                if !call.counted && gives_back {
-                    self.found.long_frees += 1;
-                } else if !call.counted {
-                    *self.found.long_calls.entry(wait).or_default() += 1;
+        let gives_back = frees
+            && match wait {
+                Some(wait) => wait == Wait::Mapping,
+                // A thread that waits for a CPU does not run: its own time tells.
+                None => {
+                    let computed = proc::computed(pid, thread).saturating_sub(call.computed);
+                    computed >= LONG_CALL_TIME
                 }
-                true
-            }
-            // A thread that waits for a CPU does not run: its own time tells.
-            None => {
-                let computed = proc::computed(pid, thread).saturating_sub(call.computed);
-                let really = frees && computed >= LONG_CALL_TIME;
-                if really && !call.counted {
-                    self.found.long_frees += 1;
-                }
-                really
-            }
-        };
+            };
+        if !call.counted && gives_back {
+            self.found.long_frees += 1;
+        } else if let Some(wait) = wait.filter(|_| !call.counted) {
+            *self.found.long_calls.entry(wait).or_default() += 1;
+        }
+        let ended = gives_back || wait.is_some();
         call.counted |= ended;
         if ended {
             self.found.longest_call = self.found.longest_call.max(lasted);

@@ -49,8 +49,8 @@ impl<T: Sync + 'static> Published<T> {
         set.map(drop).map_err(|other| unsafe { &*other })
     }
 
-    /// Forgets the reference. The calling thread is the only one that uses this place: in the child
-    /// of a fork, or in a test that begins anew.
+    /// Forgets the reference, after which what it leads to may end. The calling thread is the only
+    /// one that uses either: in the child of a fork, or in a test that begins anew.
     pub fn forget(&self) {
         self.0.store(ptr::null_mut(), Ordering::Relaxed);
     }
