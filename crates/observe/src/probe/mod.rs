@@ -1,5 +1,5 @@
 //! What the probe and the lab share: the [`folder`], and in it the [`segments`] of processes. The
-//! memory has the form that the probe's own files say.
+//! probe's own files, [`chunks`] and [`layout`], define the layout of that memory.
 
 #[path = "../../../probe/src/shared_memory/chunks.rs"]
 pub mod chunks;

@@ -80,7 +80,7 @@ impl Module {
 
 /// Where modules are looked up.
 pub struct Modules {
-    /// For glibc before 2.35; none until a list was handed over.
+    /// For glibc before 2.35; none until a list is handed over.
     list: Published<ModuleList>,
     /// Whether code was met that no module contains, since the list was made.
     met_unknown: AtomicBool,
