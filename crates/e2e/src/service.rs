@@ -96,13 +96,7 @@ impl Service {
 
     /// The server and all its running descendants.
     pub fn processes(&self) -> Vec<u32> {
-        let mut found = vec![self.process.id()];
-        let mut next = 0;
-        while let Some(&process) = found.get(next) {
-            found.extend(children(process));
-            next += 1;
-        }
-        found
+        mallard_process::family::of(self.process.id())
     }
 
     /// Sends it a signal.
@@ -156,21 +150,6 @@ impl Drop for Service {
         let _ = rustix::process::kill_process_group(Pid::from_child(&self.process), Signal::KILL);
         let _ = self.process.wait();
     }
-}
-
-fn children(process: u32) -> Vec<u32> {
-    let Ok(tasks) = fs::read_dir(format!("/proc/{process}/task")) else {
-        return Vec::new();
-    };
-    tasks
-        .flatten()
-        .filter_map(|task| fs::read_to_string(task.path().join("children")).ok())
-        .flat_map(|list| {
-            list.split_whitespace()
-                .filter_map(|child| child.parse().ok())
-                .collect::<Vec<u32>>()
-        })
-        .collect()
 }
 
 /// Repeats the question until the answer is yes.

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use mallard_e2e::compiler::Source;
 use mallard_e2e::{Allocator, Library, Sandbox, Service, scratch};
 use mallard_needs::{lacks, skipped};
+use mallard_process::{Stat, about, family};
 use mallard_profile::model::Profile;
 use mallard_profile::names::{self, Options, Outcome};
 use mallard_profile::process::live::Process;
@@ -200,16 +201,8 @@ fn figures_of_sites_at_rest_are_exact_beside_threads_that_sample_all_the_time() 
 
 /// The process below this one that runs the program.
 fn below(pid: u32, program: &str) -> Option<u32> {
-    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
-    children.split_whitespace().find_map(|child| {
-        let child: u32 = child.parse().ok()?;
-        let name = fs::read_to_string(format!("/proc/{child}/comm")).ok()?;
-        if name.trim_end() == program {
-            Some(child)
-        } else {
-            below(child, program)
-        }
-    })
+    let mut family = family::of(pid).into_iter();
+    family.find(|process| about::name(*process).is_some_and(|name| name == program))
 }
 
 #[test]
@@ -360,13 +353,11 @@ fn a_core_is_read_and_one_that_is_cut_short_is_told() {
 fn await_zombie(pid: u32) {
     let begun = Instant::now();
     loop {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-        // The name of the program, in parentheses, may itself have spaces and parentheses in it.
-        let (_, fields) = stat.rsplit_once(") ").unwrap();
-        if fields.starts_with('Z') {
+        let stat = Stat::of(pid).unwrap();
+        if stat.has_ended() {
             return;
         }
-        assert!(begun.elapsed() < END_TIMEOUT, "{stat}");
+        assert!(begun.elapsed() < END_TIMEOUT, "{stat:?}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

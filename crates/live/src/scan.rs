@@ -6,10 +6,10 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use crate::process::{self, About};
+use crate::process::About;
 use crate::snapshot::Snapshot;
+use crate::source::Reader;
 use crate::source::image::Images;
-use crate::source::{Reader, is_dead};
 use crate::{Error, Result};
 
 /// When a process without a page is looked at again: at first, and at last.
@@ -47,7 +47,7 @@ pub struct Scanner {
 impl Scanner {
     /// Looks at these processes, or at all of them. Those not on Mallard are left out.
     pub fn scan(&mut self, wanted: Option<&[u32]>) -> Vec<Found> {
-        let pids = wanted.map_or_else(process::all, <[u32]>::to_vec);
+        let pids = wanted.map_or_else(mallard_process::all, <[u32]>::to_vec);
         self.images.limit();
         let mut found: Vec<Found> = pids.iter().filter_map(|&pid| self.look(pid)).collect();
         found.sort_by_key(|found| found.about.identity.pid);
@@ -59,7 +59,7 @@ impl Scanner {
     }
 
     fn look(&mut self, pid: u32) -> Option<Found> {
-        let Some(about) = process::about(pid).filter(|about| !is_dead(about)) else {
+        let Some(about) = About::of(pid) else {
             self.known.remove(&pid);
             return None;
         };

@@ -10,8 +10,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use mallard_process::{is_alive, start};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -150,26 +151,9 @@ impl Launcher {
             path,
             stop: stop.clone(),
         };
-        launcher.wait_until_it_runs()?;
+        // The file was just written. Once it has run, it is not busy any more.
+        launcher.warm(4096)?;
         Ok(launcher)
-    }
-
-    /// Retries until the launcher runs. If another thread of this process forks while the file is
-    /// open for writing, its child keeps the file open until it executes its own program. Until
-    /// then the system refuses to run the file.
-    fn wait_until_it_runs(&self) -> io::Result<()> {
-        let begun = Instant::now();
-        loop {
-            match self.warm(4096) {
-                Err(error)
-                    if error.kind() == io::ErrorKind::ExecutableFileBusy
-                        && begun.elapsed() < BUSY_TIMEOUT =>
-                {
-                    std::thread::sleep(Duration::from_millis(2));
-                }
-                other => return other,
-            }
-        }
     }
 
     /// A folder for files that are needed as long as this launcher exists. Programs can be executed
@@ -180,10 +164,11 @@ impl Launcher {
 
     /// Touches `bytes` of memory in a helper process, which frees them by exiting.
     pub fn warm(&self, bytes: u64) -> io::Result<()> {
-        let output = Command::new(&self.path)
-            .args(["warm", &bytes.to_string()])
-            .stdin(Stdio::null())
-            .output()?;
+        let mut command = Command::new(&self.path);
+        command.args(["warm", &bytes.to_string()]);
+        command.stdin(Stdio::null());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let output = start::newly_written(&mut command)?.wait_with_output()?;
         if output.status.success() {
             return Ok(());
         }
@@ -270,19 +255,14 @@ impl Launcher {
     }
 }
 
-/// How long a child of another thread may keep the launcher's file open for writing.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
-
 /// The report of a launcher that may not trace other processes.
 const NOT_PERMITTED: &str = "permitted=0";
 
 /// The id of the program that a launcher has started; none if the launcher ended before that.
 fn started(report: &Path, launcher: u32) -> Option<u32> {
-    let alive =
-        || fs::read_to_string(format!("/proc/{launcher}/stat")).is_ok_and(|s| !s.contains(") Z "));
     loop {
         // Checked before reading the report, so as not to miss the launcher's last report.
-        let alive = alive();
+        let alive = is_alive(launcher);
         let text = fs::read_to_string(report).ok()?;
         let word = text.split_once(' ').map(|(first, _)| first);
         if let Some(id) = word.and_then(|word| word.strip_prefix("pid=")) {
@@ -439,14 +419,12 @@ mod tests {
     fn starting_waits_while_another_process_has_the_launcher_open_for_writing() {
         let launcher = Launcher::new(Stop::default()).unwrap();
         let open = OpenOptions::new().write(true).open(&launcher.path).unwrap();
-        let refused = launcher.warm(4096).unwrap_err();
-        assert_eq!(refused.kind(), io::ErrorKind::ExecutableFileBusy);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 std::thread::sleep(Duration::from_millis(50));
                 drop(open);
             });
-            launcher.wait_until_it_runs().unwrap();
+            launcher.warm(4096).unwrap();
         });
     }
 }

@@ -32,11 +32,10 @@ fn said(measurement: &Measurement) -> String {
 /// Whether the process, which has been killed, ends soon. A zombie that waits for its parent counts
 /// as ended.
 fn ends(process: &str) -> bool {
-    let stat = format!("/proc/{}/stat", process.trim());
+    let process = process.trim().parse().unwrap();
     (0..12_000).any(|_| {
         std::thread::sleep(Duration::from_millis(10));
-        std::fs::read_to_string(&stat)
-            .map_or(true, |stat| stat.contains(") Z ") || stat.contains(") X "))
+        !mallard_process::is_alive(process)
     })
 }
 

@@ -3,7 +3,7 @@
 //! The evidence comes from three places:
 //! - the probe (`crates/probe`), which is preloaded and writes what each thread does, and what it
 //!   has done, into [`segments`] that this crate reads ([`layout`] describes them);
-//! - `/proc` ([`proc`]), for the state of threads and for memory;
+//! - `/proc`, for the state of threads ([`threads`]) and for memory;
 //! - for programs that take no probe, and as the finer way where it is permitted, samples of the
 //!   kernel.
 //!
@@ -15,10 +15,10 @@ pub mod clock;
 pub mod family;
 pub mod perf;
 mod probe;
-pub mod proc;
 pub mod recorder;
 pub mod stops;
 pub mod syscalls;
+pub mod threads;
 mod watch;
 
 pub use probe::folder::Folder;

@@ -14,7 +14,7 @@ use mallard_live::memory::process::read;
 
 use crate::perf::Registers;
 use crate::perf::code::READ_STACK_BYTES;
-use crate::proc::{self, Doing};
+use crate::threads::{self, Doing};
 
 /// Where a thread computes: its registers, and its stack from the stack pointer upwards.
 #[derive(Debug)]
@@ -28,11 +28,11 @@ pub struct Stopped {
 ///
 /// # Errors
 /// The system refuses it.
-pub fn look(pid: i32, thread: u32) -> io::Result<Option<Stopped>> {
+pub fn look(pid: u32, thread: u32) -> io::Result<Option<Stopped>> {
     let Ok(id) = i32::try_from(thread) else {
         return Ok(None);
     };
-    if !matches!(proc::doing(pid, thread), Doing::Running { .. }) {
+    if !matches!(threads::doing(pid, thread), Doing::Running { .. }) {
         return Ok(None);
     }
     match ask(libc::PTRACE_SEIZE, id, 0) {
@@ -75,7 +75,7 @@ fn await_stop(id: i32) -> io::Result<Option<i32>> {
 
 /// The registers and the stack of a stopped thread.
 #[cfg(target_arch = "x86_64")]
-fn stopped(pid: i32, id: i32) -> Option<Stopped> {
+fn stopped(pid: u32, id: i32) -> Option<Stopped> {
     // SAFETY: numbers only; zeros are values of them.
     let mut all: libc::user_regs_struct = unsafe { std::mem::zeroed() };
     // SAFETY: the kernel fills in the registers of a thread that has stopped for this one.
@@ -87,8 +87,10 @@ fn stopped(pid: i32, id: i32) -> Option<Stopped> {
             &raw mut all,
         )
     };
+    if done != 0 {
+        return None;
+    }
     let mut stack = vec![0; READ_STACK_BYTES];
-    let pid = u32::try_from(pid).ok().filter(|_| done == 0)?;
     // Near its end, a stack is shorter.
     if read(pid, all.rsp, &mut stack).is_err() {
         stack.truncate(READ_STACK_BYTES / 8);
@@ -105,7 +107,7 @@ fn stopped(pid: i32, id: i32) -> Option<Stopped> {
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn stopped(_: i32, _: i32) -> Option<Stopped> {
+fn stopped(_: u32, _: i32) -> Option<Stopped> {
     None
 }
 

@@ -5,7 +5,7 @@
 //! [`presets`] has files for common servers. [`words`] fills the placeholders of commands with the
 //! [`Place`] of a run. [`run::drive`] is one run, beside the process that
 //! [`mallard_measure::Launcher`] started: it waits until the server is ready ([`readiness`]), runs
-//! the load, watches the memory of the server's processes ([`tree`]), reads the figures
+//! the load, watches the memory of the server's processes ([`memory`]), reads the figures
 //! ([`metrics`]) and stops the server. A failure is a [`Trouble`]: a sentence, and the last lines
 //! of whatever failed.
 //!
@@ -13,11 +13,11 @@
 //! caller's own environment, never on the measured allocator.
 
 pub mod file;
+pub mod memory;
 pub mod metrics;
 pub mod presets;
 mod readiness;
 pub mod run;
-pub mod tree;
 mod words;
 
 pub use file::{Loop, Service, Stop};

@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use mallard_measure::{End, Error, FAILURE_LINES, Launcher, Measurement, Purpose, Spec};
+use mallard_process::{Stat, is_alive};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::file::{Service, signal_name};
+use crate::memory::{self, Curve};
 use crate::metrics::SEARCHED_BYTES_MAX;
-use crate::tree::{self, Curve};
 use crate::words::{Place, Words};
 
 /// A failure of the server or of its load.
@@ -268,12 +269,12 @@ impl<'a> Stage<'a> {
         loop {
             if ready.is_there(&self.place, &self.path, || text_of(&streams)) {
                 // The address may be another server's.
-                return match tree::is_alive(pid) {
+                return match is_alive(pid) {
                     true => Ok(()),
                     false => Err(Trouble::of_server("the server ended before it was ready")),
                 };
             }
-            if !tree::is_alive(pid) {
+            if !is_alive(pid) {
                 return Err(Trouble::of_server("the server ended before it was ready"));
             }
             if begun.elapsed() > within {
@@ -300,12 +301,12 @@ impl<'a> Stage<'a> {
             folder: Some(self.place.here.clone()),
             ..Spec::default()
         };
-        let before = tree::used(pid);
+        let before = memory::used(pid);
         let begun = Instant::now();
         let mut curve = Curve::default();
         let watch = |load: u32| {
-            while tree::is_alive(load) {
-                if !tree::is_alive(pid) {
+            while is_alive(load) {
+                if !is_alive(pid) {
                     return Err(());
                 }
                 curve.look(pid, begun.elapsed());
@@ -323,10 +324,10 @@ impl<'a> Stage<'a> {
                 )));
             }
         };
-        if watched.is_err() || !tree::is_alive(pid) {
+        if watched.is_err() || !is_alive(pid) {
             return Err(Trouble::of_server("the server ended under its load"));
         }
-        let after = tree::used(pid);
+        let after = memory::used(pid);
         check_load(&measured, &shown, self.service.load_within)?;
         let metrics = self.metrics(&measured)?;
         let load_seconds = measured.wall.as_secs_f64();
@@ -334,11 +335,11 @@ impl<'a> Stage<'a> {
         while settling.elapsed() < self.service.settle {
             curve.look(pid, begun.elapsed());
             std::thread::sleep(LOOK_INTERVAL.min(self.service.settle));
-            if !tree::is_alive(pid) {
+            if !is_alive(pid) {
                 return Err(Trouble::of_server("the server ended after its load"));
             }
         }
-        let end = tree::memory(pid);
+        let end = memory::memory(pid);
         Ok(Driven {
             metrics,
             load_seconds,
@@ -387,7 +388,7 @@ impl<'a> Stage<'a> {
             }
         };
         let asked = Instant::now();
-        while tree::is_alive(pid) {
+        while is_alive(pid) {
             if asked.elapsed() > stop.within {
                 return Err(Trouble::of_server(format!(
                     "the server did not stop within {} of {how}",
@@ -455,7 +456,7 @@ fn last_lines(text: &str) -> Vec<String> {
 
 /// The streams to which a just started server writes: its launcher's, which never change.
 fn streams(pid: u32) -> Vec<PathBuf> {
-    let launcher = tree::parent(pid).unwrap_or(pid);
+    let launcher = Stat::of(pid).map_or(pid, |stat| stat.parent);
     [1, 2]
         .map(|fd| PathBuf::from(format!("/proc/{launcher}/fd/{fd}")))
         .to_vec()

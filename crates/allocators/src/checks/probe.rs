@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use mallard_process::start;
+
 use super::elf::Elf;
 use super::program::Program;
 use crate::cache::files;
@@ -20,8 +22,6 @@ use crate::{Allocator, Kind, environment};
 
 /// An allocator that takes longer than this for a few megabytes hangs.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long the system may refuse to run a newly written program.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The functions that must all come from the allocator; otherwise a block of one allocator would
 /// reach the `free` of another.
@@ -273,7 +273,8 @@ fn finish(command: &mut Command) -> Result<(ExitStatus, String, String), String>
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    let mut child = start(command).map_err(|error| format!("cannot run {shown}: {error}"))?;
+    let mut child =
+        start::newly_written(command).map_err(|error| format!("cannot run {shown}: {error}"))?;
     let output = drain(child.stdout.take());
     let complaints = drain(child.stderr.take());
     let status = wait(&mut child).map_err(|error| format!("cannot wait for {shown}: {error}"))?;
@@ -288,24 +289,6 @@ fn finish(command: &mut Command) -> Result<(ExitStatus, String, String), String>
             "{shown} did not finish within {} s under it",
             PROBE_TIMEOUT.as_secs()
         )),
-    }
-}
-
-/// Starts a command. The probe may be newly written, and a child of another thread may have
-/// inherited the file open for writing. Until that child executes its own program, the system
-/// refuses to run the file.
-fn start(command: &mut Command) -> io::Result<Child> {
-    let begun = Instant::now();
-    loop {
-        match command.spawn() {
-            Err(error)
-                if error.kind() == io::ErrorKind::ExecutableFileBusy
-                    && begun.elapsed() < BUSY_TIMEOUT =>
-            {
-                std::thread::sleep(Duration::from_millis(2));
-            }
-            other => return other,
-        }
     }
 }
 

@@ -7,6 +7,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use mallard_e2e::Sandbox;
+use mallard_process::Stat;
 use mallard_profile::model::Profile;
 use mallard_profile::names;
 use mallard_profile::process::live::Process;
@@ -130,11 +131,7 @@ fn read_while_it_hangs(sandbox: &Sandbox, program: &Path) {
         .spawn();
     let mut running = Ends(child.expect("it can be started"));
     let pid = running.0.id();
-    let sleeps = || {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
-        stat.contains(") S ")
-    };
-    while !sleeps() {
+    while Stat::of(pid).expect("it runs").state != 'S' {
         sleep(Duration::from_millis(5));
     }
     let reading = Process::open(pid).and_then(|process| process.read());

@@ -8,13 +8,12 @@ use std::io::{self, BufRead, BufReader, Read, Seek};
 use std::path::{Path, PathBuf};
 
 use flate2::read::MultiGzDecoder;
+use mallard_process::mapping::DELETED;
 use memmap2::Mmap;
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
 use super::image::{self, Note, Notes};
-use super::{
-    DELETED, Fault, Fields, HEADER_BYTES, Mapped, Memory, PT_LOAD, PT_NOTE, Piece, SEGMENT_BYTES,
-};
+use super::{Fault, Fields, HEADER_BYTES, Mapped, Memory, PT_LOAD, PT_NOTE, Piece, SEGMENT_BYTES};
 
 const ET_CORE: u16 = 4;
 const PF_X: u32 = 1;

@@ -8,8 +8,8 @@ pub mod core;
 pub mod image;
 pub mod process;
 
-/// What Linux puts behind the path of a file that has no name any more.
-pub const DELETED: &str = " (deleted)";
+use mallard_process::mapping::Mapping;
+
 /// Bytes of a page.
 pub const PAGE_BYTES: u64 = 4096;
 /// Bytes of the header of an ELF file and of one of a segment.
@@ -91,6 +91,19 @@ pub struct Mapped {
     /// Whether the file was deleted or replaced while the process ran.
     pub deleted: bool,
     pub executable: bool,
+}
+
+impl From<Mapping> for Mapped {
+    fn from(mapping: Mapping) -> Mapped {
+        Mapped {
+            start: mapping.start,
+            limit: mapping.end,
+            file_offset: mapping.offset,
+            path: mapping.path,
+            deleted: mapping.is_deleted,
+            executable: mapping.is_executable,
+        }
+    }
 }
 
 impl Mapped {

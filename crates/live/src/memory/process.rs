@@ -5,7 +5,6 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 use super::{Fault, Memory, Piece};
-use crate::process;
 
 /// Pieces that the system takes in one call.
 const PIECES_MAX: usize = 512;
@@ -37,7 +36,7 @@ impl ProcessMemory {
         let by_call = read(pid, some, &mut [0]);
         let way = match by_call {
             Err(error) if error.raw_os_error() != Some(libc::EFAULT) => {
-                let file = File::open(process::path(pid, "mem"));
+                let file = File::open(mallard_process::path(pid, "mem"));
                 Way::File(file.map_err(|_| error)?)
             }
             _ => Way::Call,

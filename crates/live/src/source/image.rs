@@ -9,48 +9,17 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
+use mallard_process::mapping::{self, Mapping};
+
+use crate::memory::image;
 use crate::memory::process::read as read_memory;
-use crate::memory::{DELETED, image};
-use crate::process;
 
-/// A mapping of the beginning of a file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mapping {
-    pub at: u64,
-    pub device: u64,
-    pub inode: u64,
-    pub path: String,
-}
-
-/// The mappings in `/proc/PID/maps` of beginnings of files.
-pub fn mappings(maps: &str) -> Vec<Mapping> {
-    maps.lines().filter_map(parse_line).collect()
-}
-
-fn parse_line(line: &str) -> Option<Mapping> {
-    let mut fields = line.splitn(6, ' ');
-    let (at, _) = fields.next()?.split_once('-')?;
-    let (_, offset, device, inode) = (
-        fields.next()?,
-        fields.next()?,
-        fields.next()?,
-        fields.next()?,
-    );
-    let path = fields.next()?.trim_start();
-    let (major, minor) = device.split_once(':')?;
-    let hex = |text| u64::from_str_radix(text, 16).ok();
-    let is_image = hex(offset)? == 0 && path.starts_with('/');
-    is_image.then_some(Mapping {
-        at: hex(at)?,
-        device: libc::makedev(hex(major)? as u32, hex(minor)? as u32),
-        inode: inode.parse().ok()?,
-        path: path.to_owned(),
-    })
-}
+/// The device and the inode of a file.
+type FileKey = ((u32, u32), u64);
 
 /// The distances of the root from the beginnings of images, by file.
 #[derive(Debug, Default)]
-pub struct Images(HashMap<(u64, u64), Option<u64>>);
+pub struct Images(HashMap<FileKey, Option<u64>>);
 
 impl Images {
     /// The root's address in a process; `None` if it does not run on Mallard.
@@ -58,10 +27,12 @@ impl Images {
     /// # Errors
     /// The system does not let the mappings be read.
     pub fn root(&mut self, pid: u32) -> io::Result<Option<u64>> {
-        let maps = std::fs::read_to_string(process::path(pid, "maps"))?;
-        let roots = mappings(&maps).into_iter().filter_map(|mapping| {
+        // The beginning of a file has its headers.
+        let files = mapping::all(pid)?.into_iter();
+        let images = files.filter(|mapping| mapping.is_file() && mapping.offset == 0);
+        let roots = images.filter_map(|mapping| {
             let distance = self.distance(pid, &mapping)?;
-            Some(mapping.at.wrapping_add(distance))
+            Some(mapping.start.wrapping_add(distance))
         });
         // A library that was preloaded serves, though the program has Mallard inside, too; only
         // the root that is filled in shows which of both.
@@ -104,38 +75,20 @@ impl Images {
 
 /// The root's distance in a file, if it is one of ours; `None` if the file cannot be read now.
 fn look(pid: u32, mapping: &Mapping) -> Option<Option<u64>> {
-    let path = process::path(pid, &format!("root{}", mapping.path));
+    let path = mallard_process::path(pid, &format!("root{}", mapping.path));
     let is_same = |file: &File| {
         let about = file.metadata();
         about.is_ok_and(|about| about.is_file() && about.ino() == mapping.inode)
     };
-    if !mapping.path.ends_with(DELETED)
+    if !mapping.is_deleted
         && let Some(file) = File::open(path).ok().filter(is_same)
     {
         let copy = |at: u64, into: &mut [u8]| file.read_exact_at(into, at).ok();
         return Some(image::read_file(&copy).and_then(|image| image.root));
     }
     let mut byte = [0];
-    read_memory(pid, mapping.at, &mut byte).ok()?;
-    let copy = |at: u64, into: &mut [u8]| read_memory(pid, mapping.at.wrapping_add(at), into).ok();
+    read_memory(pid, mapping.start, &mut byte).ok()?;
+    let copy =
+        |at: u64, into: &mut [u8]| read_memory(pid, mapping.start.wrapping_add(at), into).ok();
     Some(image::read_mapped(&copy).and_then(|image| image.root))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn beginnings_of_files_are_found_among_mappings() {
-        let maps = "\
-7f10-7f20 r--p 00000000 fe:01 77                         /usr/lib/a b.so (deleted)
-7f20-7f30 r-xp 00001000 fe:01 77                         /usr/lib/a b.so
-7f40-7f50 rw-p 00000000 00:00 0 
-7fff-8000 r-xp 00000000 00:00 0                          [vdso]
-";
-        let found = mappings(maps);
-        assert_eq!(found.len(), 1);
-        assert_eq!((found[0].at, found[0].inode), (0x7f10, 77));
-        assert_eq!(found[0].path, "/usr/lib/a b.so (deleted)");
-    }
 }

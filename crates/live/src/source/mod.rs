@@ -10,9 +10,11 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
+use mallard_process::{about, is_alive};
+
 use crate::memory::process::read as read_memory;
 use crate::page::{self, FIGURES_AT_WORD, WORD_BYTES, Words};
-use crate::process::{self, About};
+use crate::process;
 use crate::snapshot::Snapshot;
 use crate::{Error, Result};
 use image::Images;
@@ -52,10 +54,7 @@ impl Reader {
     /// # Errors
     /// There is no such process, or it has no page that can be read.
     pub fn open(pid: u32, images: &mut Images) -> Result<Reader> {
-        let Some(about) = process::about(pid) else {
-            return Err(Error::Gone(pid));
-        };
-        if is_dead(&about) {
+        if !is_alive(pid) {
             return Err(Error::Gone(pid));
         }
         if let Some(source) = shared(pid)? {
@@ -157,9 +156,7 @@ impl Reader {
         read.map_err(|error| match error.raw_os_error() {
             // Another program's memory, after `exec`.
             Some(libc::EFAULT) => Error::NoPage(self.pid),
-            _ if process::about(self.pid).is_none_or(|about| is_dead(&about)) => {
-                Error::Gone(self.pid)
-            }
+            _ if !is_alive(self.pid) => Error::Gone(self.pid),
             _ => Error::of(self.pid, error),
         })
     }
@@ -168,7 +165,7 @@ impl Reader {
     pub(crate) fn write(&self, which: usize, word: u64) -> io::Result<()> {
         let (path, at) = match &self.source {
             Source::Shared { descriptor, .. } => (descriptor.clone(), 0),
-            Source::Memory { at } => (process::path(self.pid, "mem"), *at),
+            Source::Memory { at } => (mallard_process::path(self.pid, "mem"), *at),
         };
         // An open file of the memory stays with the program that has it now: after `exec`, both the
         // look and the write fail.
@@ -182,14 +179,9 @@ impl Reader {
     }
 }
 
-/// A zombie has no memory any more.
-pub(crate) fn is_dead(about: &About) -> bool {
-    matches!(about.state, 'Z' | 'X')
-}
-
 /// The page's memory by a descriptor of the process, if it has one that is its own.
 fn shared(pid: u32) -> Result<Option<Source>> {
-    let entries = fs::read_dir(process::path(pid, "fd"));
+    let entries = fs::read_dir(mallard_process::path(pid, "fd"));
     let entries = entries
         .map_err(|error| Error::of_files(pid, error))?
         .flatten();
@@ -208,7 +200,7 @@ fn shared(pid: u32) -> Result<Option<Source>> {
             .read_exact_at(&mut word, (page::WORD_PID * WORD_BYTES) as u64)
             .map(|()| u64::from_le_bytes(word));
         // A child may have its parent's for a moment.
-        if owner.ok().map(|owner| owner as u32) == process::number_inside(pid) {
+        if owner.ok().map(|owner| owner as u32) == about::number_inside(pid) {
             let descriptor = entry.path();
             return Ok(Some(Source::Shared { file, descriptor }));
         }

@@ -1,15 +1,15 @@
 //! A service in a race: it drives each run of the server, and turns it into figures.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::sync::Mutex;
 
 use anyhow::{Result, anyhow};
 use mallard_allocators::{Allocator, environment};
 use mallard_measure::{Cpus, End, Launcher, Measurement, Purpose, Spec};
+use mallard_process::{about, family, mapping, memory};
 use mallard_report::model::{Failure, Latency, Metric, Run};
 use mallard_service::run::Stage;
-use mallard_service::{Better, Driven, Service, Trouble, tree};
+use mallard_service::{Better, Driven, Service, Trouble};
 
 use crate::allocators::preload;
 use crate::race::{self, Beside, Failed};
@@ -183,29 +183,24 @@ impl Beside for Work<'_> {
 /// Ensures that the process of the server with the most memory has loaded what its environment says
 /// to preload. A program with other privileges, or that cannot read the file, runs without.
 fn check_served(pid: u32) -> Result<(), Trouble> {
-    let all = tree::processes(pid);
-    let memory = |process: &&u32| mallard_observe::proc::rss(**process as i32).unwrap_or(0);
-    let Some(&largest) = all.iter().max_by_key(memory) else {
+    let all = family::of(pid);
+    let resident = |process: &&u32| memory::resident(**process).unwrap_or(0);
+    let Some(&largest) = all.iter().max_by_key(resident) else {
         return Ok(());
     };
-    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-    let variables = environment
-        .split(|byte| *byte == 0)
-        .map(String::from_utf8_lossy);
-    let preload = variables
-        .filter_map(|v| v.strip_prefix("LD_PRELOAD=").map(str::to_owned))
-        .next();
-    let preload = preload.unwrap_or_default();
-    let mapped: BTreeSet<String> = mallard_observe::proc::mapped_files(largest as i32)
-        .into_iter()
-        .collect();
+    let environment = about::environment(pid);
+    let preload = environment
+        .iter()
+        .find_map(|variable| variable.strip_prefix("LD_PRELOAD="))
+        .unwrap_or_default();
+    let mapped = mapping::files(largest);
     for library in preload
         .split([':', ' '])
         .filter(|library| !library.is_empty())
     {
         let real = fs::canonicalize(library).unwrap_or_else(|_| library.into());
-        if !mapped.is_empty() && !mapped.contains(&*real.to_string_lossy()) {
-            let name = tree::name(largest).unwrap_or_default();
+        if !mapped.is_empty() && !mapped.contains(&real.to_string_lossy().into_owned()) {
+            let name = about::name(largest).unwrap_or_default();
             return Err(Trouble {
                 reason: format!(
                     "{library} is not loaded in {name} ({largest}), the server's largest process"

@@ -170,9 +170,9 @@ fn threads_that_are_stopped_for_a_moment_tell_where_they_compute_and_go_on() {
     let pid = process.0.id();
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     assert!(status.contains("TracerPid:\t0"), "{status}");
-    let used = || mallard_observe::proc::usage(pid as i32).unwrap();
+    let used = || mallard_process::Stat::of(pid).unwrap().cpu_ticks();
     let before = used();
-    while used().user + used().system <= before.user + before.system {
+    while used() <= before {
         std::thread::yield_now();
     }
     let (code, _, stderr) = outcome(&mut place.mallard(&["diagnose", "--how", "ptrace", "true"]));

@@ -16,9 +16,11 @@ use std::time::{Duration, Instant};
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, Module, Unwinder};
 use mallard_live::memory::process::read;
+use mallard_process::mapping::{self, Mapping};
 use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol};
 
 use super::entries;
+use crate::threads;
 
 /// Frames that are looked at: the allocator's entry point lies within them.
 const FRAMES_MAX: usize = 24;
@@ -79,7 +81,7 @@ impl Process {
 #[derive(Default)]
 pub struct Code {
     images: HashMap<(u64, u64), Rc<Image>>,
-    processes: HashMap<i32, Process>,
+    processes: HashMap<u32, Process>,
     cache: CacheX86_64,
     /// Whether any file had a function of an allocator.
     found: bool,
@@ -94,7 +96,7 @@ impl Code {
 
     /// Whether a thread with these registers and this stack is inside the allocator; None if the
     /// process' code is not known.
-    pub fn is_inside(&mut self, pid: i32, at: Registers, stack: &[u8]) -> Option<bool> {
+    pub fn is_inside(&mut self, pid: u32, at: Registers, stack: &[u8]) -> Option<bool> {
         self.prepare(pid, at.ip);
         let process = self.processes.get(&pid)?;
         if !holds(&process.known, at.ip) {
@@ -124,8 +126,8 @@ impl Code {
     }
 
     /// Whether a thread that waits does so inside the allocator; None where that cannot be known.
-    pub fn waits_inside(&mut self, pid: i32, thread: u32) -> Option<bool> {
-        let text = fs::read_to_string(format!("/proc/{pid}/task/{thread}/syscall")).ok()?;
+    pub fn waits_inside(&mut self, pid: u32, thread: u32) -> Option<bool> {
+        let text = fs::read_to_string(threads::file(pid, thread, "syscall")).ok()?;
         let mut words = text.split_whitespace().rev();
         let mut hexadecimal = || u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok();
         let (ip, sp) = (hexadecimal()?, hexadecimal()?);
@@ -134,12 +136,12 @@ impl Code {
     }
 
     /// Reads the process' files where they may have changed.
-    fn prepare(&mut self, pid: i32, ip: u64) {
+    fn prepare(&mut self, pid: u32, ip: u64) {
         let process = self.processes.entry(pid).or_default();
         if !process.is_out_of_date(ip) {
             return;
         }
-        let Ok(maps) = fs::read_to_string(format!("/proc/{pid}/maps")) else {
+        let Ok(mappings) = mapping::all(pid) else {
             return;
         };
         let mut fresh = Process {
@@ -147,7 +149,7 @@ impl Code {
             in_vain: process.in_vain + 1,
             ..Process::default()
         };
-        for mapping in maps.lines().filter_map(Mapping::parse) {
+        for mapping in mappings.into_iter().filter(|mapping| mapping.is_executable) {
             fresh.known.push((mapping.start, mapping.end));
             let Some(image) = image(&mut self.images, pid, &mapping) else {
                 continue;
@@ -168,7 +170,7 @@ impl Code {
                     .extend(image.allocator.iter().filter_map(there));
             }
             fresh.unwinder.add_module(Module::new(
-                mapping.path.to_owned(),
+                mapping.path,
                 mapping.start..mapping.end,
                 bias,
                 image.sections.clone(),
@@ -189,47 +191,19 @@ fn holds(ranges: &[(u64, u64)], address: u64) -> bool {
     after > 0 && address < ranges[after - 1].1
 }
 
-/// An executable mapping of a file.
-struct Mapping<'a> {
-    start: u64,
-    end: u64,
-    offset: u64,
-    path: &'a str,
-}
-
-impl Mapping<'_> {
-    fn parse(line: &str) -> Option<Mapping<'_>> {
-        let mut words = line.split_whitespace();
-        let (start, end) = words.next()?.split_once('-')?;
-        if !words.next()?.contains('x') {
-            return None;
-        }
-        let offset = words.next()?;
-        let number = |text| u64::from_str_radix(text, 16).ok();
-        Some(Mapping {
-            start: number(start)?,
-            end: number(end)?,
-            offset: number(offset)?,
-            path: line.find('/').map_or("", |at| &line[at..]),
-        })
-    }
-}
-
 fn image(
     images: &mut HashMap<(u64, u64), Rc<Image>>,
-    pid: i32,
-    mapping: &Mapping<'_>,
+    pid: u32,
+    mapping: &Mapping,
 ) -> Option<Rc<Image>> {
-    if !mapping.path.starts_with('/') {
+    if !mapping.is_file() {
         return None;
     }
     // The link leads to the file itself, even if it was replaced or lies in another namespace.
-    let exact = format!(
-        "/proc/{pid}/map_files/{:x}-{:x}",
-        mapping.start, mapping.end
-    );
-    let file = File::open(exact)
-        .or_else(|_| File::open(format!("/proc/{pid}/root{}", mapping.path)))
+    let exact = format!("map_files/{:x}-{:x}", mapping.start, mapping.end);
+    let named = format!("root{}", mapping.path);
+    let file = File::open(mallard_process::path(pid, &exact))
+        .or_else(|_| File::open(mallard_process::path(pid, &named)))
         .ok()?;
     let data = file.metadata().ok()?;
     let key = (data.dev(), data.ino());
@@ -239,7 +213,7 @@ fn image(
     // SAFETY: the map is read only here. A file that is cut meanwhile would end the lab, which is
     // true of every tool that maps what it reads.
     let content = unsafe { memmap2::Mmap::map(&file) }.ok()?;
-    let image = Rc::new(Image::read(&content, mapping.path).unwrap_or_default());
+    let image = Rc::new(Image::read(&content, &mapping.path).unwrap_or_default());
     images.insert(key, image.clone());
     Some(image)
 }
@@ -286,7 +260,7 @@ impl Image {
     }
 
     /// What is added to the file's addresses in a mapping of it.
-    fn bias(&self, mapping: &Mapping<'_>) -> Option<u64> {
+    fn bias(&self, mapping: &Mapping) -> Option<u64> {
         let page = |address: u64| address & !0xfff;
         self.segments
             .iter()
@@ -301,8 +275,7 @@ impl Image {
 }
 
 /// The stack from an address upwards, or half of it where it ends before.
-fn read_stack(pid: i32, sp: u64) -> Option<Vec<u8>> {
-    let pid = u32::try_from(pid).ok()?;
+fn read_stack(pid: u32, sp: u64) -> Option<Vec<u8>> {
     [READ_STACK_BYTES, READ_STACK_BYTES / 2]
         .into_iter()
         .find_map(|length| {
@@ -318,7 +291,7 @@ mod tests {
 
     #[test]
     fn a_process_that_had_not_loaded_its_allocator_is_read_again() {
-        let pid = std::process::id() as i32;
+        let pid = std::process::id();
         let here = holds as fn(&[(u64, u64)], u64) -> bool as usize as u64;
         let before = Process {
             known: vec![(here, here + 1)],

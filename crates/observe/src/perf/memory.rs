@@ -4,8 +4,9 @@
 //! A mapping that came and went between two samples is in neither.
 
 use std::collections::HashMap;
-use std::fs;
 use std::time::{Duration, Instant};
+
+use mallard_process::mapping::{self, Mapping};
 
 /// What memory is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,7 +36,7 @@ const READ_INTERVAL_MIN: Duration = Duration::from_millis(20);
 
 /// The mappings of all processes.
 #[derive(Debug, Default)]
-pub struct Maps(HashMap<i32, Known>);
+pub struct Maps(HashMap<u32, Known>);
 
 #[derive(Debug, Default)]
 struct Known {
@@ -44,17 +45,9 @@ struct Known {
     read: Option<Instant>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Mapping {
-    start: u64,
-    end: u64,
-    is_file: bool,
-    is_stack: bool,
-}
-
 impl Maps {
     /// What lies at an address of a process, whose thread has this stack pointer.
-    pub fn region(&mut self, pid: i32, address: u64, stack: u64) -> Region {
+    pub fn region(&mut self, pid: u32, address: u64, stack: u64) -> Region {
         let known = self.0.entry(pid).or_default();
         if find(&known.all, address).is_none()
             && known
@@ -62,8 +55,7 @@ impl Maps {
                 .is_none_or(|at| at.elapsed() >= READ_INTERVAL_MIN)
         {
             known.read = Some(Instant::now());
-            let text = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
-            let now: Vec<Mapping> = text.lines().filter_map(Mapping::parse).collect();
+            let now = mapping::all(pid).unwrap_or_default();
             // A process that has ended has none; the last ones still tell.
             if !now.is_empty() {
                 known.all = now;
@@ -83,27 +75,12 @@ fn region(all: &[Mapping], address: u64, stack: u64) -> Region {
     let Some(mapping) = find(all, address) else {
         return Region::Gone;
     };
-    let is_stack = mapping.is_stack || (mapping.start..mapping.end).contains(&stack);
-    match mapping.is_file {
+    let is_stack =
+        mapping.path.starts_with("[stack") || (mapping.start..mapping.end).contains(&stack);
+    match mapping.is_file() {
         true => Region::File,
         false if is_stack => Region::Stack,
         false => Region::Heap,
-    }
-}
-
-impl Mapping {
-    fn parse(line: &str) -> Option<Mapping> {
-        let mut words = line.split_whitespace();
-        let (start, end) = words.next()?.split_once('-')?;
-        // Rights, offset, device, inode.
-        let name = words.nth(4).unwrap_or("");
-        let number = |text| u64::from_str_radix(text, 16).ok();
-        Some(Mapping {
-            start: number(start)?,
-            end: number(end)?,
-            is_file: name.starts_with('/'),
-            is_stack: name.starts_with("[stack"),
-        })
     }
 }
 
@@ -139,7 +116,7 @@ mod tests {
         let (here, heap) = (0_u8, Box::new(0_u8));
         let stack = (&raw const here) as u64;
         let mut maps = Maps::default();
-        let mut region = |address| maps.region(std::process::id() as i32, address, stack);
+        let mut region = |address| maps.region(std::process::id(), address, stack);
         assert_eq!(region(stack), Region::Stack);
         assert_eq!(region((&raw const *heap) as u64), Region::Heap);
         assert_eq!(region(find as *const () as u64), Region::File);

@@ -24,7 +24,6 @@ use perf_event::data::Record;
 use perf_event::events::{Software, Tracepoint};
 use perf_event::{Builder, SampleFlag, Sampler};
 
-use crate::proc;
 use crate::syscalls::KINDS;
 pub use code::{Code, Registers};
 
@@ -86,7 +85,7 @@ pub enum What {
 /// One sample.
 #[derive(Debug)]
 pub struct Sample {
-    pub pid: i32,
+    pub pid: u32,
     /// None where a thread of the kernel ran.
     pub registers: Option<Registers>,
     /// The stack from the stack pointer upwards.
@@ -108,13 +107,13 @@ const LISTINGS_MAX: usize = 5;
 
 impl Samples {
     /// Begins to sample a process and all threads and processes that it will start.
-    pub fn of(pid: i32, what: What) -> Result<Samples, Refused> {
+    pub fn of(pid: u32, what: What) -> Result<Samples, Refused> {
         with_or_without_kernel(what, |kernel| {
             // A thread that begins meanwhile may or may not inherit the event of its parent.
-            let mut threads = proc::threads(pid);
+            let mut threads = mallard_process::threads(pid);
             for _ in 0..LISTINGS_MAX {
                 let samples = Samples::open(what, &threads, kernel, true)?;
-                let now = proc::threads(pid);
+                let now = mallard_process::threads(pid);
                 if now == threads {
                     return Ok(samples);
                 }
@@ -177,7 +176,7 @@ impl Samples {
             while let Some(record) = event.next_record() {
                 match record.parse_record() {
                     Ok(Record::Sample(sample)) => each(Sample {
-                        pid: sample.pid().map_or(0, |pid| pid as i32),
+                        pid: sample.pid().unwrap_or(0),
                         registers: sample.regs_user().and_then(|r| registers(&r.regs)),
                         stack: sample.stack_user().unwrap_or_default().to_vec(),
                         address: sample.addr().unwrap_or(0),

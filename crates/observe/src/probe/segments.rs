@@ -18,7 +18,7 @@ pub(crate) const LISTING_INTERVAL: Duration = Duration::from_millis(10);
 pub struct Segment {
     mapped: *mut Header,
     file: PathBuf,
-    pub pid: i32,
+    pub pid: u32,
 }
 
 // SAFETY: all access to the mapping is through atomics.
@@ -89,7 +89,7 @@ impl Segment {
         if header.magic.load(Ordering::Acquire) != layout::MAGIC {
             return Ok(None);
         }
-        segment.pid = header.pid.load(Ordering::Relaxed) as i32;
+        segment.pid = header.pid.load(Ordering::Relaxed);
         Ok(Some(segment))
     }
 

@@ -10,13 +10,14 @@ mod clock;
 mod decode;
 mod pool;
 
-use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use mallard_process::memory::resident;
+use mallard_process::{about, is_alive, mapping};
 use mallard_trace::description::{self, End, Sample};
 use mallard_trace::event::UNIT_NS;
 use mallard_trace::{Event, Writer};
@@ -27,7 +28,6 @@ use pool::Pool;
 
 use crate::probe::chunks::{FULL, TAKEN};
 use crate::probe::segments::{self, Segment};
-use crate::proc;
 
 const MEMORY_INTERVAL: Duration = Duration::from_millis(100);
 /// Samples of memory in one chunk of the file.
@@ -136,7 +136,7 @@ impl<'a, W: Write> Drain<'a, W> {
             let mut last = false;
             if now >= segments_at {
                 // Asked before the last look, so that nothing is missed.
-                last = !proc::is_alive(main as i32);
+                last = !is_alive(main);
                 self.find_segments();
                 segments_at = now + segments::LISTING_INTERVAL;
             }
@@ -252,7 +252,7 @@ impl<'a, W: Write> Drain<'a, W> {
             match Pool::of(&file) {
                 Ok(Some(pool)) => self.begin(segment, pool),
                 // It is being made, or there was no room for it.
-                Ok(None) if proc::is_alive(segment.pid) => {}
+                Ok(None) if is_alive(segment.pid) => {}
                 Ok(None) | Err(_) => {
                     self.without.push(file);
                     self.end.not_recorded.push(format!(
@@ -272,7 +272,7 @@ impl<'a, W: Write> Drain<'a, W> {
         let forked_from = header.forked_from.load(Ordering::Relaxed);
         let forked_at = pool.header().forked_at.load(Ordering::Relaxed);
         let parent = self.by_pid.get(&forked_from).copied();
-        let pid = segment.pid as u32;
+        let pid = segment.pid;
         let process = description::Process {
             number: self.processes,
             pid,
@@ -284,7 +284,7 @@ impl<'a, W: Write> Drain<'a, W> {
             program: segment.program(),
             allocator: segment.allocator(),
             options: options(pid),
-            mapped: proc::mapped_files(segment.pid),
+            mapped: mapping::files(segment.pid),
         };
         // A file that cannot be written is noticed by the next chunk.
         let _ = self.writer.process(&process);
@@ -301,9 +301,9 @@ impl<'a, W: Write> Drain<'a, W> {
     /// Reads the rest of processes that are no more, and releases their memory.
     fn let_ended_go(&mut self) {
         let sources = std::mem::take(&mut self.sources);
-        let latest = |source: &Source| self.by_pid.get(&(source.segment.pid as u32)).copied();
+        let latest = |source: &Source| self.by_pid.get(&(source.segment.pid)).copied();
         let (alive, ended): (Vec<_>, Vec<_>) = sources.into_iter().partition(|source| {
-            latest(source) == Some(source.number) && proc::is_alive(source.segment.pid)
+            latest(source) == Some(source.number) && is_alive(source.segment.pid)
         });
         self.sources = alive;
         for mut source in ended {
@@ -386,7 +386,7 @@ impl<'a, W: Write> Drain<'a, W> {
     fn look_at_memory(&mut self) {
         let when = self.clock.now();
         for source in &self.sources {
-            if let Some(rss) = proc::rss(source.segment.pid) {
+            if let Some(rss) = resident(source.segment.pid) {
                 self.samples.push(Sample {
                     process: source.number,
                     when,
@@ -421,10 +421,7 @@ fn options(pid: u32) -> String {
         "TCMALLOC_",
         "_RJEM_MALLOC_CONF",
     ];
-    let text = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-    let all = text.split(|byte| *byte == 0).map(String::from_utf8_lossy);
-    let ours = all.filter(|one| NAMES.iter().any(|name| one.starts_with(name)));
-    ours.map(|one| one.into_owned())
-        .collect::<Vec<_>>()
-        .join(" ")
+    let mut variables = about::environment(pid);
+    variables.retain(|variable| NAMES.iter().any(|name| variable.starts_with(name)));
+    variables.join(" ")
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::probe::segments::{Counts, End};
-use crate::proc::Wait;
+use crate::threads::Wait;
 
 /// A thread that waits for one thing in this share of all looks is parked there.
 pub const PARKED_SHARE: f64 = 0.995;
@@ -49,7 +49,7 @@ pub struct Findings {
 /// One image of a process: what ran between an exec (or a fork) and the next exec or its end.
 #[derive(Debug, Clone)]
 pub struct Image {
-    pub pid: i32,
+    pub pid: u32,
     pub program: String,
     /// The object that serves malloc.
     pub allocator: String,
@@ -57,7 +57,7 @@ pub struct Image {
     pub end: Option<End>,
     /// Whether it returned from `main` or called `exit`.
     pub ended: bool,
-    pub forked_from: i32,
+    pub forked_from: u32,
     pub peak_rss: u64,
     /// The most live bytes, by the probe's own count.
     pub peak_live: i64,

@@ -16,10 +16,13 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use mallard_process::memory::{Rollup, resident};
+use mallard_process::{is_alive, mapping};
+
 use crate::clock::{cpu_time, monotonic_ns};
 use crate::probe::layout::{Cell, State};
 use crate::probe::segments::{self, Segment};
-use crate::proc::{self, Doing, Wait};
+use crate::threads::{self, Doing, Wait};
 use findings::{Findings, Image, Memory, PARKED_SHARE};
 
 /// How the share of CPU time inside the allocator is measured.
@@ -90,12 +93,12 @@ pub struct Watch<'a> {
     folder: &'a Path,
     settings: Settings,
     segments: Vec<Segment>,
-    peaks: HashMap<i32, u64>,
+    peaks: HashMap<u32, u64>,
     found: Findings,
     begun: Instant,
     /// The call in which a thread was seen last.
-    calls: HashMap<(i32, u32), Lasting>,
-    threads: HashMap<(i32, u32), Seen>,
+    calls: HashMap<(u32, u32), Lasting>,
+    threads: HashMap<(u32, u32), Seen>,
     /// Where the next look begins, if there are too many threads for one.
     next_thread: usize,
     lazy_too_slow: bool,
@@ -119,7 +122,6 @@ impl<'a> Watch<'a> {
 
     /// Watches until the process `main` ends, or `enough` says so.
     pub fn until_end_of(mut self, main: u32, enough: impl Fn() -> bool) -> Findings {
-        let main = main as i32;
         let mut segments_at = self.begun;
         let mut memory_at = self.begun;
         let mut lazy_at = self.begun + LAZY_INTERVAL / 4;
@@ -128,7 +130,7 @@ impl<'a> Watch<'a> {
         loop {
             let now = Instant::now();
             if now >= segments_at {
-                if !proc::is_alive(main) {
+                if !is_alive(main) {
                     break;
                 }
                 if enough() {
@@ -178,13 +180,13 @@ impl<'a> Watch<'a> {
     /// Keeps the results of processes that are no more, and releases their memory.
     fn let_ended_go(&mut self) {
         let segments = std::mem::take(&mut self.segments);
-        let latest: HashMap<i32, usize> = segments
+        let latest: HashMap<u32, usize> = segments
             .iter()
             .enumerate()
             .map(|(index, segment)| (segment.pid, index))
             .collect();
         for (index, segment) in segments.into_iter().enumerate() {
-            if latest[&segment.pid] == index && proc::is_alive(segment.pid) {
+            if latest[&segment.pid] == index && is_alive(segment.pid) {
                 self.segments.push(segment);
             } else {
                 self.keep(segment);
@@ -201,7 +203,7 @@ impl<'a> Watch<'a> {
             counts: segment.counts(),
             end: segment.end(),
             ended: segment.ended(),
-            forked_from: header.forked_from.load(Ordering::Relaxed) as i32,
+            forked_from: header.forked_from.load(Ordering::Relaxed),
             peak_rss: self.peaks.get(&segment.pid).copied().unwrap_or(0),
             peak_live: segment.peak_live(),
             no_timer: header.no_timer.load(Ordering::Relaxed) != 0,
@@ -219,7 +221,7 @@ impl<'a> Watch<'a> {
             ..Memory::default()
         };
         for segment in &self.segments {
-            let Some(rss) = proc::rss(segment.pid) else {
+            let Some(rss) = resident(segment.pid) else {
                 continue;
             };
             memory.rss += rss;
@@ -238,18 +240,18 @@ impl<'a> Watch<'a> {
             memory.lazy = self
                 .segments
                 .iter()
-                .map(|segment| proc::lazy_free(segment.pid))
+                .map(|segment| Some(Rollup::of(segment.pid).ok()?.lazy_free))
                 .sum();
             self.lazy_too_slow = cpu_time().saturating_sub(begun) > LAZY_TIME_MAX;
             if let Some(segment) = self.segments.last() {
-                self.found.mapped = proc::mapped_files(segment.pid);
+                self.found.mapped = mapping::files(segment.pid);
             }
         }
         self.found.memory.push(memory);
     }
 
     fn look_at_threads(&mut self, since: Duration) {
-        let threads: Vec<(i32, u32, *const Cell)> = self
+        let threads: Vec<(u32, u32, *const Cell)> = self
             .segments
             .iter()
             .flat_map(|segment| {
@@ -279,12 +281,12 @@ impl<'a> Watch<'a> {
         };
     }
 
-    fn look_at_thread(&mut self, pid: i32, thread: u32, cell: &Cell) {
+    fn look_at_thread(&mut self, pid: u32, thread: u32, cell: &Cell) {
         let word = cell.word.load(Ordering::Relaxed);
         let inside = word & 0xff != 0;
-        let doing = proc::doing(pid, thread);
+        let doing = threads::doing(pid, thread);
         let waits = matches!(doing, Doing::Sleeping | Doing::Blocked);
-        let wait = waits.then(|| proc::waiting_for(pid, thread));
+        let wait = waits.then(|| threads::waiting_for(pid, thread));
         let moved_on = cell.word.load(Ordering::Relaxed) != word;
         if doing == Doing::Gone {
             return;
@@ -293,13 +295,13 @@ impl<'a> Watch<'a> {
         let seen = self.threads.entry((pid, thread)).or_default();
         seen.looks += 1;
         if let Doing::Running { cpu } = doing {
-            let (now, computed) = (Instant::now(), proc::computed(pid, thread));
+            let (now, computed) = (Instant::now(), threads::computed(pid, thread));
             let before = seen.computed.replace((now, computed));
             let on_cpu = before.is_some_and(|(then, before)| {
                 let lasted = now.duration_since(then);
                 lasted < LOOK_GAP_MAX && computed.saturating_sub(before) * 2 >= lasted
             });
-            let seen_at_work = on_cpu && cpu != proc::own_cpu();
+            let seen_at_work = on_cpu && cpu != threads::own_cpu();
             self.found.computing_inside += u64::from(seen_at_work && inside);
             self.found.computing_outside += u64::from(seen_at_work && !inside);
         }
@@ -320,12 +322,12 @@ impl<'a> Watch<'a> {
     }
 
     /// A thread is in the same call as before, or in a new one.
-    fn note_call(&mut self, (pid, thread): (i32, u32), word: u64, wait: Option<Wait>) {
+    fn note_call(&mut self, (pid, thread): (u32, u32), word: u64, wait: Option<Wait>) {
         let now = Instant::now();
         let begun = || Lasting {
             word,
             since: now,
-            computed: proc::computed(pid, thread),
+            computed: threads::computed(pid, thread),
             counted: false,
         };
         let call = self.calls.entry((pid, thread)).or_insert_with(begun);
@@ -343,7 +345,7 @@ impl<'a> Watch<'a> {
                 Some(wait) => wait == Wait::Mapping,
                 // A thread that waits for a CPU does not run: its own time tells.
                 None => {
-                    let computed = proc::computed(pid, thread).saturating_sub(call.computed);
+                    let computed = threads::computed(pid, thread).saturating_sub(call.computed);
                     computed >= LONG_CALL_TIME
                 }
             };

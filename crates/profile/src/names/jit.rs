@@ -4,10 +4,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use mallard_process::mapping::hexadecimal;
+
 use super::search::under;
 use super::{Address, Names, Options};
 use crate::model::{Frame, Texts};
-use crate::read::maps::hexadecimal;
 
 pub struct Map {
     /// Start, end, name; in the order of their starts.

@@ -5,18 +5,16 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use mallard_live::memory::Mapped;
 use mallard_live::memory::process::ProcessMemory;
 use mallard_live::process::now_ns;
+use mallard_process::{Stat, about, mapping, stat};
 
 use super::records::{Root, Thread};
 use super::{Error, Reading, assembly, notes, root_of, since_1970, survey};
 use crate::model::{Allocated, Mapping, Text};
-use crate::read::maps;
 
 /// A process whose profile can be read again and again.
 pub struct Process {
@@ -28,19 +26,13 @@ pub struct Process {
 
 /// Its name, its memory, and what is mapped there.
 fn look(pid: u32) -> Result<(String, ProcessMemory, Vec<Mapped>), Error> {
-    let proc = PathBuf::from(format!("/proc/{pid}"));
-    if !proc.exists() {
+    let Some(name) = about::name(pid) else {
         return Err(Error::NoProcess(pid));
-    }
-    let name = comm(&proc).unwrap_or_default();
-    let text = match fs::read(proc.join("maps")) {
-        Ok(text) => text,
-        Err(error) => return Err(failed(pid, &name, &error)),
     };
-    if text.is_empty() {
-        return Err(without_memory(pid, name, &proc));
+    let mapped = mapped(pid).map_err(|error| failed(pid, &name, &error))?;
+    if mapped.is_empty() {
+        return Err(without_memory(pid, name));
     }
-    let mapped = mapped(&String::from_utf8_lossy(&text))?;
     let some = mapped.first().map_or(0, |mapped| mapped.start);
     let memory = ProcessMemory::open(pid, some);
     let memory = memory.map_err(|error| failed(pid, &name, &error))?;
@@ -84,20 +76,18 @@ impl Process {
     /// The process has ended, or its records are damaged.
     pub fn read(&self) -> Result<Reading, Error> {
         let memory = &self.memory;
-        let proc = PathBuf::from(format!("/proc/{}", self.pid));
         let root = self.root()?;
-        let threads = Threads::of(&proc);
+        let threads = Threads::of(self.pid);
         let records = root.records(memory, &|tid, born| threads.has_ended(tid, born))?;
         let counted = root.allocated(memory).map(|(bytes, at_ns)| {
             let age = Duration::from_nanos(now_ns().saturating_sub(at_ns));
             Allocated { bytes, age }.to_string()
         });
         // After the records: a library may have been loaded since the last time.
-        let text = fs::read(proc.join("maps"))?;
-        let (code, _) = survey(memory, mapped(&String::from_utf8_lossy(&text))?);
+        let (code, _) = survey(memory, mapped(self.pid)?);
         let thread = |thread: Thread| -> Text {
             let Thread { number, tid, .. } = thread;
-            let name = comm(&proc.join(format!("task/{tid}")));
+            let name = about::thread_name(self.pid, tid);
             match name.filter(|_| !thread.has_ended) {
                 Some(name) => format!("{name} {tid}").into(),
                 None => format!("thread {number} (ended)").into(),
@@ -108,7 +98,7 @@ impl Process {
         Ok(Reading {
             profile,
             name: self.name.clone(),
-            pid: Some(pid_inside(&proc).unwrap_or(self.pid)),
+            pid: Some(about::number_inside(self.pid).unwrap_or(self.pid)),
             notes: notes(&root, &records),
         })
     }
@@ -134,16 +124,16 @@ impl Process {
 
 /// When the threads of a process began. The system gives the number of one that has ended to a new
 /// one.
-struct Threads<'a> {
-    proc: &'a Path,
+struct Threads {
+    pid: u32,
     /// What to take off times since the system started, for those of the monotonic clock, which
     /// stands still while the system sleeps.
     slept_ns: u64,
     began_ns: RefCell<HashMap<u32, u64>>,
 }
 
-impl Threads<'_> {
-    fn of(proc: &Path) -> Threads<'_> {
+impl Threads {
+    fn of(pid: u32) -> Threads {
         let now = |clock: libc::clockid_t| {
             let mut at = libc::timespec {
                 tv_sec: 0,
@@ -155,7 +145,7 @@ impl Threads<'_> {
         };
         let monotonic = now(libc::CLOCK_MONOTONIC);
         Threads {
-            proc,
+            pid,
             slept_ns: now(libc::CLOCK_BOOTTIME).saturating_sub(monotonic),
             began_ns: RefCell::default(),
         }
@@ -165,8 +155,7 @@ impl Threads<'_> {
     fn has_ended(&self, tid: u32, born_ns: u64) -> bool {
         let mut known = self.began_ns.borrow_mut();
         let began = *known.entry(tid).or_insert_with(|| {
-            let stat = fs::read_to_string(self.proc.join(format!("task/{tid}/stat")));
-            let began = stat.ok().and_then(|stat| began_ns(&stat));
+            let began = began_ns(self.pid, tid);
             began.map_or(u64::MAX, |began| began.saturating_sub(self.slept_ns))
         });
         // The time of a sample may be a coarse one.
@@ -178,49 +167,21 @@ const NS_PER_S: u64 = 1_000_000_000;
 /// How far the times of samples and of threads may be behind.
 const CLOCK_ERROR_NS: u64 = 30_000_000;
 
-/// When a thread began, from its `stat`: nanoseconds since the system started.
-fn began_ns(stat: &str) -> Option<u64> {
-    /// The field after the name, which may have spaces; and the system's ticks for user space.
-    const BEGAN_FIELD: usize = 19;
-    const TICKS_PER_S: u64 = 100;
-    let (_, behind) = stat.rsplit_once(") ")?;
-    let ticks: u64 = behind.split(' ').nth(BEGAN_FIELD)?.parse().ok()?;
-    Some(ticks.saturating_mul(NS_PER_S / TICKS_PER_S))
+/// When a thread began: nanoseconds since the system started.
+fn began_ns(pid: u32, tid: u32) -> Option<u64> {
+    let began = stat::time_of(Stat::of_thread(pid, tid)?.start_ticks);
+    u64::try_from(began.as_nanos()).ok()
 }
 
-fn mapped(text: &str) -> Result<Vec<Mapped>, Error> {
-    let lines = maps::all(text).map_err(|(_, what)| io::Error::other(what))?;
-    let mapped = lines.into_iter().map(|(mapping, executable)| Mapped {
-        start: mapping.start,
-        limit: mapping.limit,
-        file_offset: mapping.file_offset,
-        path: mapping.path.to_string(),
-        deleted: mapping.deleted,
-        executable,
-    });
-    Ok(mapped.collect())
-}
-
-fn comm(task: &Path) -> Option<String> {
-    let name = fs::read(task.join("comm")).ok()?;
-    Some(String::from_utf8_lossy(name.trim_ascii_end()).into_owned())
-}
-
-/// The number that the process has in its own container.
-fn pid_inside(proc: &Path) -> Option<u32> {
-    let status = fs::read_to_string(proc.join("status")).ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("NSpid:"))?;
-    line.split_whitespace().next_back()?.parse().ok()
+fn mapped(pid: u32) -> io::Result<Vec<Mapped>> {
+    let mappings = mapping::all(pid)?.into_iter();
+    Ok(mappings.map(Mapped::from).collect())
 }
 
 /// A process whose map is empty: one that has ended, or a thread of the kernel.
-fn without_memory(pid: u32, name: String, proc: &Path) -> Error {
-    let state = fs::read_to_string(proc.join("status")).unwrap_or_default();
-    let state = state.lines().find_map(|line| line.strip_prefix("State:"));
-    match state.map(|state| state.trim_start().chars().next()) {
-        Some(Some('Z' | 'X')) => Error::Zombie(pid, name),
+fn without_memory(pid: u32, name: String) -> Error {
+    match Stat::of(pid) {
+        Some(stat) if stat.has_ended() => Error::Zombie(pid, name),
         Some(_) => Error::Kernel(pid, name),
         None => Error::NoProcess(pid),
     }
@@ -231,7 +192,7 @@ fn failed(pid: u32, name: &str, error: &io::Error) -> Error {
     if error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH) {
         return Error::NoProcess(pid);
     }
-    let owner = fs::metadata(format!("/proc/{pid}")).map_or(0, |proc| proc.uid());
+    let owner = about::owner(pid).unwrap_or(0);
     // SAFETY: geteuid has no preconditions.
     let own = unsafe { libc::geteuid() };
     let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
@@ -270,18 +231,14 @@ mod tests {
 
     #[test]
     fn a_sample_from_before_a_thread_began_is_of_another_thread() {
-        let proc = PathBuf::from("/proc/self");
-        let threads = Threads::of(&proc);
         let own = std::process::id();
-        let stat = fs::read_to_string("/proc/self/stat").unwrap();
-        let began = began_ns(&stat).unwrap() - threads.slept_ns;
+        let threads = Threads::of(own);
+        let began = began_ns(own, own).unwrap() - threads.slept_ns;
         assert!(!threads.has_ended(own, began));
         assert!(threads.has_ended(own, began - NS_PER_S));
         assert!(
             threads.has_ended(u32::MAX, began),
             "there is no such thread"
         );
-        let odd = "7 (a) b c) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 250 20";
-        assert_eq!(began_ns(odd), Some(2_500_000_000));
     }
 }

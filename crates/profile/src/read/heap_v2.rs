@@ -19,8 +19,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use mallard_process::mapping::hexadecimal;
+
 use super::Error;
-use super::maps::{self, hexadecimal, shown};
+use super::maps::{self, shown};
 use crate::model::{
     Label, LabelValue, Location, LocationIndex, MappingIndex, Profile, Sample, SampleType, Text,
     Texts,

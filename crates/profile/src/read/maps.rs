@@ -1,6 +1,6 @@
 //! The lines of `/proc/PID/maps`: which file lies where in a process.
 
-use mallard_live::memory::DELETED;
+use mallard_process::mapping;
 
 use crate::model::{Mapping, Texts};
 
@@ -9,27 +9,27 @@ use crate::model::{Mapping, Texts};
 /// # Errors
 /// A line is none of `/proc/PID/maps`; the error has its place in the text, from 0.
 pub fn executable(text: &str) -> Result<Vec<Mapping>, (usize, String)> {
-    let executable = all(text)?.into_iter().filter(|(_, executable)| *executable);
-    let mut mappings: Vec<Mapping> = executable.map(|(mapping, _)| mapping).collect();
-    mappings.sort_by_key(|mapping| mapping.start);
-    Ok(mappings)
-}
-
-/// All mappings, each with whether it may be executed.
-///
-/// # Errors
-/// As for [`executable`].
-pub fn all(text: &str) -> Result<Vec<(Mapping, bool)>, (usize, String)> {
     let mut texts = Texts::default();
     let mut mappings = Vec::new();
     for (place, line) in text.lines().enumerate() {
         if line.trim().is_empty() {
             continue;
         }
-        let parsed = parse(line, &mut texts);
-        let error = || (place, format!("no line of /proc/PID/maps: {}", shown(line)));
-        mappings.push(parsed.ok_or_else(error)?);
+        let Some(mapping) = mapping::Mapping::parse(line) else {
+            return Err((place, format!("no line of /proc/PID/maps: {}", shown(line))));
+        };
+        if mapping.is_executable {
+            mappings.push(Mapping {
+                start: mapping.start,
+                limit: mapping.end,
+                file_offset: mapping.offset,
+                path: texts.get(&mapping.path),
+                build_id: texts.get(""),
+                deleted: mapping.is_deleted,
+            });
+        }
     }
+    mappings.sort_by_key(|mapping| mapping.start);
     Ok(mappings)
 }
 
@@ -47,38 +47,6 @@ pub fn shown(text: &str) -> String {
         ""
     };
     format!("`{printable}{more}`")
-}
-
-/// A mapping, and whether it may be executed.
-fn parse(line: &str, texts: &mut Texts) -> Option<(Mapping, bool)> {
-    // start-limit permissions offset device inode path, where the path may contain spaces.
-    let (range, rest) = line.split_once(' ')?;
-    let (start, limit) = range.split_once('-')?;
-    let (permissions, rest) = rest.split_once(' ')?;
-    let (offset, rest) = rest.split_once(' ')?;
-    let (_device, rest) = rest.split_once(' ')?;
-    let (_inode, path) = rest.split_once(' ').unwrap_or((rest, ""));
-    let path = path.trim_start();
-    let (path, deleted) = match path.strip_suffix(DELETED) {
-        Some(path) => (path, true),
-        None => (path, false),
-    };
-    let mapping = Mapping {
-        start: hexadecimal(start)?,
-        limit: hexadecimal(limit)?,
-        file_offset: hexadecimal(offset)?,
-        path: texts.get(path),
-        build_id: texts.get(""),
-        deleted,
-    };
-    let is_range = mapping.start < mapping.limit && permissions.len() == 4;
-    is_range.then_some((mapping, permissions.as_bytes()[2] == b'x'))
-}
-
-/// A number of hexadecimal digits alone: `from_str_radix` would take a sign.
-pub fn hexadecimal(digits: &str) -> Option<u64> {
-    let plain = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-    plain.then(|| u64::from_str_radix(digits, 16).ok())?
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
+use mallard_process::{Stat, family};
 use serde_json::{Value, json};
 use tungstenite::stream::MaybeTlsStream;
 use tungstenite::{Message, WebSocket};
@@ -249,32 +250,22 @@ impl Drop for Browser {
 }
 
 /// A process: its number, and when it began, which tells it from a later one of the same number.
-type Process = (u32, String);
+type Process = (u32, u64);
 
-/// The state of a process by a letter, and when it began.
-fn look(process: u32) -> Option<(char, String)> {
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
-    let state = fields.next()?.chars().next()?;
-    Some((state, fields.nth(18)?.to_owned()))
+/// A process that runs.
+fn look(process: u32) -> Option<Process> {
+    let stat = Stat::of(process).filter(|stat| !stat.has_ended())?;
+    Some((process, stat.start_ticks))
 }
 
-fn is_alive((process, began): &Process) -> bool {
-    look(*process).is_some_and(|(state, now)| now == *began && !"ZX".contains(state))
+fn is_alive(process: &Process) -> bool {
+    look(process.0).as_ref() == Some(process)
 }
 
 /// The processes that a process started, and those that they did.
 fn descendants(process: u32) -> Vec<Process> {
-    let mut found = Vec::new();
-    let tasks = std::fs::read_dir(format!("/proc/{process}/task"));
-    for task in tasks.into_iter().flatten().flatten() {
-        let children = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
-        for child in children.split_whitespace().filter_map(|id| id.parse().ok()) {
-            found.extend(look(child).map(|(_, began)| (child, began)));
-            found.extend(descendants(child));
-        }
-    }
-    found
+    let family = family::of(process).into_iter().skip(1);
+    family.filter_map(look).collect()
 }
 
 /// The address that the browser prints once it listens.

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use mallard_measure::Purpose;
 use mallard_observe::clock::cpu_time;
-use mallard_observe::proc;
+use mallard_process::memory::{Rollup, resident};
+use mallard_process::{family, is_alive};
 use mallard_report::model::{Cell, Run};
 use mallard_report::units;
-use mallard_service::tree;
 
 use super::hooks::Prepare;
 use crate::race::{Beside, Failed};
@@ -87,7 +87,7 @@ impl Beside for Watched<'_> {
         *self.lock() = Look::default();
         let begun = Instant::now();
         let mut next = FIRST_LOOK_TIME;
-        while proc::is_alive(pid as i32) {
+        while is_alive(pid) {
             std::thread::sleep(END_CHECK_INTERVAL);
             if begun.elapsed() < next {
                 continue;
@@ -114,11 +114,11 @@ impl Beside for Watched<'_> {
 
 /// A look, and the CPU time of reading the page tables: on a busy machine, a short look also waits.
 fn look(pid: u32) -> Option<(Look, Duration)> {
-    let sizes = tree::processes(pid).into_iter();
-    let sizes = sizes.filter_map(|process| Some((proc::rss(process as i32)?, process)));
+    let sizes = family::of(pid).into_iter();
+    let sizes = sizes.filter_map(|process| Some((resident(process)?, process)));
     let (rss, largest) = sizes.max()?;
     let begun = cpu_time();
-    let lazy = proc::lazy_free(largest as i32)?;
+    let lazy = Rollup::of(largest).ok()?.lazy_free;
     let look = Look {
         rss,
         lazy: Some(lazy),

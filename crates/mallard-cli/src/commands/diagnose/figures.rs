@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use mallard_measure::{End, Measurement};
 use mallard_observe::findings::{Findings, Image};
-use mallard_observe::proc::Wait;
 use mallard_observe::segments::Counts;
 use mallard_observe::syscalls;
+use mallard_observe::threads::Wait;
 use mallard_report::diagnosis::{Calls, EndMemory, Figures, Growth, Moment};
 
 use super::options::Way;

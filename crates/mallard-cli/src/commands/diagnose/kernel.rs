@@ -29,7 +29,7 @@ pub struct Report {
 
 impl Kernel {
     /// For a process that runs already.
-    pub fn of(process: i32) -> Kernel {
+    pub fn of(process: u32) -> Kernel {
         Kernel::new(|what| Samples::of(process, what))
     }
 
@@ -39,7 +39,7 @@ impl Kernel {
     }
 
     /// For the page faults alone of a process that has just begun.
-    pub fn faults_of(process: i32) -> Kernel {
+    pub fn faults_of(process: u32) -> Kernel {
         Kernel::new(|what| match what {
             What::Faults => Samples::of(process, what),
             What::Time | What::Calls => Err(Refused::Unwanted),
@@ -66,7 +66,7 @@ impl Kernel {
     }
 
     /// Takes what has come, except from the process that started the watched one.
-    pub fn take(&mut self, code: &mut Code, started_by: i32) {
+    pub fn take(&mut self, code: &mut Code, started_by: u32) {
         let (report, maps) = (&mut self.report, &mut self.maps);
         if let Ok(faults) = &mut self.faults {
             faults.drain(|sample| {

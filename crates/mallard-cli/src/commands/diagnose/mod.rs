@@ -166,9 +166,9 @@ fn serve(options: &Options, service: &Service) -> Result<ExitCode> {
 }
 
 /// The arguments as one line for a shell.
-pub fn words(program: &[std::ffi::OsString]) -> String {
-    let quoted = |word: &std::ffi::OsString| {
-        let word = word.to_string_lossy();
+pub fn words(program: &[impl AsRef<std::ffi::OsStr>]) -> String {
+    let quoted = |word: &_| {
+        let word = AsRef::<std::ffi::OsStr>::as_ref(word).to_string_lossy();
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+%@".contains(c);
         if !word.is_empty() && word.chars().all(plain) {
             word.into_owned()

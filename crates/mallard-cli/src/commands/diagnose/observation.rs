@@ -8,8 +8,10 @@ use mallard_live::snapshot::Snapshot;
 use mallard_live::source::Reader;
 use mallard_observe::findings::PARKED_SHARE;
 use mallard_observe::perf::{Code, Refused, Samples};
-use mallard_observe::proc::{self, Doing, Wait};
 use mallard_observe::stops;
+use mallard_observe::threads::{self, Doing, Wait};
+use mallard_process::memory::resident;
+use mallard_process::{Stat, is_alive, mapping, stat};
 use mallard_report::diagnosis::{Figures, Heap, Moment};
 
 use super::figures::{growth, wilson};
@@ -54,7 +56,7 @@ pub struct Seen {
     /// What the process itself says of its heap, if it runs on Mallard.
     pub heap: Option<Snapshot>,
     /// The process that started it, whose samples are not its own.
-    started_by: i32,
+    started_by: u32,
     looks: u64,
     running: u64,
     waiting_inside: BTreeMap<Wait, u64>,
@@ -97,7 +99,7 @@ pub struct Eyes {
 }
 
 /// Watches a process until it ends, or `enough` says so.
-pub fn watch(process: i32, eyes: Eyes, enough: impl Fn() -> bool) -> Seen {
+pub fn watch(process: u32, eyes: Eyes, enough: impl Fn() -> bool) -> Seen {
     let Eyes {
         mut samples,
         stops,
@@ -105,7 +107,7 @@ pub fn watch(process: i32, eyes: Eyes, enough: impl Fn() -> bool) -> Seen {
         page,
     } = eyes;
     let mut seen = Seen {
-        started_by: proc::parent(process).unwrap_or(0),
+        started_by: Stat::of(process).map_or(0, |stat| stat.parent),
         stops: stops.then_some(0),
         ..Seen::default()
     };
@@ -117,26 +119,26 @@ pub fn watch(process: i32, eyes: Eyes, enough: impl Fn() -> bool) -> Seen {
     }
     let mut code = Code::default();
     let begun = Instant::now();
-    let before = proc::usage(process).unwrap_or_default();
-    let mut after = before;
+    let before = Stat::of(process);
+    let mut after = before.clone();
     let mut memory_at = begun;
     let mut next_thread = 0;
-    while !enough() && proc::is_alive(process) {
+    while !enough() && is_alive(process) {
         if let Ok(samples) = &mut samples {
             seen.take(samples, &mut code);
         }
         kernel.take(&mut code, seen.started_by);
         seen.look(process, &mut code, &mut next_thread);
-        after = proc::usage(process).unwrap_or(after);
+        after = Stat::of(process).or(after);
         if Instant::now() >= memory_at {
             memory_at += MEMORY_INTERVAL;
             // A page that is being written, or gone, leaves what it said last.
             let heap = page.as_ref().and_then(|page| page.read().ok());
             seen.heap = heap.or(seen.heap);
-            if let Some(rss) = proc::rss(process).filter(|rss| *rss > 0) {
+            if let Some(rss) = resident(process).filter(|rss| *rss > 0) {
                 seen.remember(begun.elapsed(), rss);
             }
-            let mapped = proc::mapped_files(process);
+            let mapped = mapping::files(process);
             if !mapped.is_empty() {
                 seen.mapped = mapped;
             }
@@ -152,8 +154,15 @@ pub fn watch(process: i32, eyes: Eyes, enough: impl Fn() -> bool) -> Seen {
     seen.settle();
     seen.has_allocator = code.has_allocator();
     seen.seconds = begun.elapsed().as_secs_f64();
-    seen.cpu = (after.user - before.user, after.system - before.system);
-    seen.faults = after.faults.saturating_sub(before.faults);
+    if let (Some(before), Some(after)) = (before, after) {
+        let seconds =
+            |before, after: u64| stat::time_of(after.saturating_sub(before)).as_secs_f64();
+        seen.cpu = (
+            seconds(before.user_ticks, after.user_ticks),
+            seconds(before.system_ticks, after.system_ticks),
+        );
+        seen.faults = after.faults.saturating_sub(before.faults);
+    }
     seen
 }
 
@@ -180,8 +189,8 @@ impl Seen {
         self.unknown += unknown;
     }
 
-    fn look(&mut self, process: i32, code: &mut Code, next: &mut usize) {
-        let threads = proc::threads(process);
+    fn look(&mut self, process: u32, code: &mut Code, next: &mut usize) {
+        let threads = mallard_process::threads(process);
         let stops = self.stops.is_some() && self.refused.is_none();
         let mut running = Vec::new();
         self.threads = self.threads.max(threads.len() as u64);
@@ -194,13 +203,13 @@ impl Seen {
             .take(LOOK_THREADS_MAX.min(threads.len()))
         {
             let does = self.each.entry(thread).or_default();
-            match proc::doing(process, thread) {
+            match threads::doing(process, thread) {
                 Doing::Running { .. } => {
                     does.running += 1;
                     running.extend(stops.then_some(thread));
                 }
                 Doing::Sleeping | Doing::Blocked => {
-                    let wait = proc::waiting_for(process, thread);
+                    let wait = threads::waiting_for(process, thread);
                     // An allocator waits for nothing else.
                     let may = matches!(
                         wait,
@@ -219,7 +228,7 @@ impl Seen {
     }
 
     /// Stops a thread that runs, to see where.
-    fn stop(&mut self, process: i32, thread: u32, code: &mut Code) {
+    fn stop(&mut self, process: u32, thread: u32, code: &mut Code) {
         let at = match stops::look(process, thread) {
             Ok(Some(at)) => at,
             Ok(None) => return,

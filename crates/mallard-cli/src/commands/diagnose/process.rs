@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 use mallard_live::image::Images;
 use mallard_live::source::Reader;
 use mallard_observe::perf::{Refused, Samples, What};
-use mallard_observe::proc;
+use mallard_process::{about, is_alive};
 use mallard_report::diagnosis::{Answer, Diagnosis, Evidence, Figures, Trouble};
 
 use super::judge::sentence;
@@ -25,8 +25,7 @@ const DEFAULT_DURATION: Duration = Duration::from_secs(30);
 const IDLE_CPUS_MAX: f64 = 0.02;
 
 pub fn run(options: &Options, pid: u32) -> Result<ExitCode> {
-    let process = i32::try_from(pid).unwrap_or(0);
-    if process <= 0 || !proc::is_alive(process) {
+    if !is_alive(pid) {
         bail!("there is no process {pid}");
     }
     let stop = session::stop_on_signals()?;
@@ -51,13 +50,13 @@ pub fn run(options: &Options, pid: u32) -> Result<ExitCode> {
     let eyes = observation::Eyes {
         samples: match stops {
             true => Err(Refused::Unwanted),
-            false => Samples::of(process, What::Time),
+            false => Samples::of(pid, What::Time),
         },
         stops,
-        kernel: Kernel::of(process),
+        kernel: Kernel::of(pid),
         page: page.ok(),
     };
-    let seen = observation::watch(process, eyes, enough);
+    let seen = observation::watch(pid, eyes, enough);
     let mut f = Figures {
         runs: 1,
         processes: 1,
@@ -139,17 +138,11 @@ fn refaults(f: &mut Figures, seen: &observation::Seen) {
 
 /// The command line of a process as one line for a shell.
 fn command_line(pid: u32) -> Option<String> {
-    use std::os::unix::ffi::OsStringExt;
-    let bytes = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-    let words: Vec<std::ffi::OsString> = bytes
-        .split(|byte| *byte == 0)
-        .filter(|word| !word.is_empty())
-        .map(|word| std::ffi::OsString::from_vec(word.to_vec()))
-        .collect();
+    let words = about::arguments(pid);
     match &words[..] {
         [] => None,
         // A server that shows its state there has made one text of it.
-        [text] => Some(text.to_string_lossy().into_owned()),
+        [text] => Some(text.clone()),
         words => Some(super::words(words)),
     }
 }

@@ -14,6 +14,7 @@ use mallard_observe::folder::Ask;
 use mallard_observe::perf::Code;
 use mallard_observe::syscalls::{self, Syscalls};
 use mallard_observe::{Findings, Folder, PROBE, PROBE_NAME, Settings, Watch, layout};
+use mallard_process::{Stat, is_alive};
 use mallard_service::Ready;
 
 use super::kernel::{Kernel, Report};
@@ -195,7 +196,7 @@ impl Runner<'_> {
             }
             let findings = watch.until_end_of(pid, || faults.take() || enough());
             let seen = Box::new((findings, faults.report()));
-            if !enough() || !mallard_observe::proc::is_alive(pid as i32) {
+            if !enough() || !is_alive(pid) {
                 return Ok(seen);
             }
             // An error has the launcher kill what does not end by itself.
@@ -296,15 +297,15 @@ type Seen = (Findings, Report);
 struct Faults {
     kernel: RefCell<Kernel>,
     code: RefCell<Code>,
-    started_by: i32,
+    started_by: u32,
 }
 
 impl Faults {
     fn of(pid: u32) -> Faults {
         Faults {
-            kernel: RefCell::new(Kernel::faults_of(pid as i32)),
+            kernel: RefCell::new(Kernel::faults_of(pid)),
             code: RefCell::default(),
-            started_by: mallard_observe::proc::parent(pid as i32).unwrap_or(0),
+            started_by: Stat::of(pid).map_or(0, |stat| stat.parent),
         }
     }
 
@@ -372,7 +373,7 @@ pub fn ends(pid: u32) -> bool {
     let _ = rustix::process::kill_process(process, rustix::process::Signal::TERM);
     let asked = Instant::now();
     while asked.elapsed() < END_TIMEOUT {
-        if !mallard_observe::proc::is_alive(pid as i32) {
+        if !is_alive(pid) {
             return true;
         }
         std::thread::sleep(Duration::from_millis(10));

@@ -92,7 +92,7 @@ fn one(
     };
     let beside = |pid: u32| -> Result<Box<Seen>, Box<Seen>> {
         let late = || until.is_some_and(|until| Instant::now() >= until);
-        let seen = Box::new(watch(pid as i32, eyes, || late() || stop.requested()));
+        let seen = Box::new(watch(pid, eyes, || late() || stop.requested()));
         // An error has the launcher kill what does not end by itself.
         if !late() || runs::ends(pid) {
             Ok(seen)

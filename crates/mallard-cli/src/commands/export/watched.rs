@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use mallard_live::Error;
 use mallard_live::metrics;
-use mallard_live::process::{self, Identity};
+use mallard_live::process::{self, About, Identity};
 use mallard_live::snapshot::Snapshot;
 
 use crate::commands::top::row::{Row, Watch, fits};
@@ -74,7 +74,7 @@ impl Watched {
         let pid = row.pid();
         let container = known
             .remove(&row.about.identity)
-            .unwrap_or_else(|| process::container(pid).unwrap_or_default());
+            .unwrap_or_else(|| mallard_process::about::container(pid).unwrap_or_default());
         let labels = metrics::labels(&[
             ("pid", &pid.to_string()),
             ("command", &row.about.name),
@@ -96,7 +96,7 @@ impl Watched {
     pub fn is_served(&self, pid: u32) -> bool {
         let is_named = self.pids.is_empty() || self.pids.contains(&pid);
         let matches = |text: &str| {
-            let about = process::about(pid);
+            let about = About::of(pid);
             about.is_some_and(|about| fits(text, &about.name, &process::command_line(pid)))
         };
         is_named && self.matching.as_deref().is_none_or(matches)

@@ -11,8 +11,8 @@ use std::thread;
 use anyhow::{Context, Result};
 use mallard_allocators::program;
 use mallard_measure::{Error, Launcher, Measurement, Purpose, Spec};
-use mallard_observe::proc;
 use mallard_observe::recorder::{Drain, Ended, Limits, Outcome};
+use mallard_process::is_alive;
 use mallard_report::metrics;
 use mallard_report::model::Run;
 use mallard_service::Service;
@@ -131,7 +131,7 @@ fn record(
             let driver = scope.spawn(|| work.drive(pid, Purpose::Cost));
             let drain = Drain::new(recorder.folder.path(), recorder.clock, writer);
             // A load that ended well has stopped the server.
-            let failed = || driver.is_finished() && proc::is_alive(pid as i32);
+            let failed = || driver.is_finished() && is_alive(pid);
             let ended = Box::new(drain.until_end_of(pid, limits, failed, |_, _| {}));
             match driver.join() {
                 Ok(Ok(())) => Ok(ended),

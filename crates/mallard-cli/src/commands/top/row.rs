@@ -7,6 +7,7 @@ use mallard_live::process::{self, About, Identity};
 use mallard_live::scan::{Found, Scanner};
 use mallard_live::snapshot::Snapshot;
 use mallard_live::{Error, Result};
+use mallard_process::memory::resident;
 
 /// Amounts a second.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -131,7 +132,7 @@ impl Watch {
             rates: None,
             cpu: Duration::ZERO,
             is_shared,
-            rss: process::resident(pid).unwrap_or(0),
+            rss: resident(pid).unwrap_or(0),
             about,
             snapshot,
         }

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use mallard_needs::{lacks, skipped};
+use mallard_process::{about, family};
 
 use super::*;
 use crate::place::outcome;
@@ -16,15 +17,8 @@ const CONTAIN: &str = r#"
 
 /// The process below this one that runs the program.
 fn below(pid: u32) -> Option<u32> {
-    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
-    children.split_whitespace().find_map(|child| {
-        let child: u32 = child.parse().ok()?;
-        let name = std::fs::read_to_string(format!("/proc/{child}/comm")).ok()?;
-        match name.trim_end() {
-            "inner" => Some(child),
-            _ => below(child),
-        }
-    })
+    let mut family = family::of(pid).into_iter();
+    family.find(|process| about::name(*process).is_some_and(|name| name == "inner"))
 }
 
 #[test]

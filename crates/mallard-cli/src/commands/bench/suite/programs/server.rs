@@ -1,13 +1,13 @@
 //! Functions for the drivers of servers: wait until the server answers, run a client to its end,
 //! and read the server's memory.
 
-use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use mallard_service::tree;
+use mallard_process::is_alive;
+use mallard_process::memory::Rollup;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::installed;
@@ -26,7 +26,7 @@ pub fn wait_until(pid: u32, mut answers: impl FnMut() -> bool) -> Result<(), Str
         if answers() {
             return Ok(());
         }
-        if !tree::is_alive(pid) {
+        if !is_alive(pid) {
             return Err("the server ended before it answered a request".to_owned());
         }
         if start.elapsed() > START_TIMEOUT {
@@ -124,21 +124,11 @@ pub struct Memory {
 impl Memory {
     /// Reads the memory of a process. An error is a sentence.
     pub fn of(pid: u32) -> Result<Memory, String> {
-        let path = format!("/proc/{pid}/smaps_rollup");
-        let text = fs::read_to_string(&path)
-            .map_err(|error| format!("the server's memory cannot be read from {path}: {error}"))?;
-        Memory::read(&text).ok_or_else(|| format!("{path} does not contain the server's memory"))
-    }
-
-    fn read(text: &str) -> Option<Memory> {
-        let field = |name: &str| -> Option<u64> {
-            let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-            let kib: u64 = line.split_ascii_whitespace().next()?.parse().ok()?;
-            Some(kib * 1024)
-        };
-        Some(Memory {
-            rss_bytes: field("Rss:")?,
-            huge_bytes: field("AnonHugePages:")?,
+        let rollup = Rollup::of(pid)
+            .map_err(|error| format!("the server's memory cannot be read: {error}"))?;
+        Ok(Memory {
+            rss_bytes: rollup.rss,
+            huge_bytes: rollup.huge,
         })
     }
 }
@@ -148,16 +138,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_read_in_bytes() {
-        let text =
-            "7ffe-7fff ---p [rollup]\nRss:     1200 kB\nPss: 9 kB\nAnonHugePages:   2048 kB\n";
-        let expected = Memory {
-            rss_bytes: 1200 * 1024,
-            huge_bytes: 2048 * 1024,
-        };
-        assert_eq!(Memory::read(text), Some(expected));
-        assert_eq!(Memory::read("Rss: 1 kB\n"), None);
+    fn the_memory_of_a_process_is_read_and_that_of_none_is_an_error() {
         assert!(Memory::of(std::process::id()).unwrap().rss_bytes > 1 << 20);
+        let error = Memory::of(u32::MAX).unwrap_err();
+        assert!(error.contains("cannot be read"), "{error}");
     }
 
     #[test]

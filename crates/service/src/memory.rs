@@ -1,61 +1,8 @@
-//! The processes of a server, and their memory.
+//! The memory and the use of a server's processes.
 
-use std::fs;
+use mallard_process::memory::{Rollup, resident};
+use mallard_process::{Stat, family, stat};
 use std::time::{Duration, Instant};
-
-/// A process and its descendants, the process first.
-pub fn processes(pid: u32) -> Vec<u32> {
-    let mut found = vec![pid];
-    let mut next = 0;
-    while let Some(&process) = found.get(next) {
-        for child in children(process) {
-            if !found.contains(&child) {
-                found.push(child);
-            }
-        }
-        next += 1;
-    }
-    found
-}
-
-fn children(process: u32) -> Vec<u32> {
-    let Ok(tasks) = fs::read_dir(format!("/proc/{process}/task")) else {
-        return Vec::new();
-    };
-    let lists = tasks
-        .flatten()
-        .filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
-    lists
-        .flat_map(|list| {
-            let ids = list.split_whitespace().filter_map(|id| id.parse().ok());
-            ids.collect::<Vec<u32>>()
-        })
-        .collect()
-}
-
-/// Whether a process runs: neither gone nor ended and waiting for its parent.
-pub fn is_alive(pid: u32) -> bool {
-    fs::read_to_string(format!("/proc/{pid}/stat"))
-        .is_ok_and(|stat| !stat.contains(") Z ") && !stat.contains(") X "))
-}
-
-/// The name of a process.
-pub fn name(pid: u32) -> Option<String> {
-    let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
-    Some(name.trim().to_owned())
-}
-
-/// The parent of a process.
-pub fn parent(pid: u32) -> Option<u32> {
-    stat_field(pid, 1)?.try_into().ok()
-}
-
-/// A numeric field of /proc/PID/stat, counted from the state, which is field 0.
-fn stat_field(pid: u32, field: usize) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let rest = stat.rsplit_once(')')?.1;
-    rest.split_ascii_whitespace().nth(field)?.parse().ok()
-}
 
 /// What processes have used of the machine so far, together.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -67,14 +14,11 @@ pub struct Used {
 
 /// The use of a process and its descendants, including those that have ended and were waited for.
 pub fn used(pid: u32) -> Used {
-    let tick = rustix::param::clock_ticks_per_second() as f64;
     let mut used = Used::default();
-    for process in processes(pid) {
-        let field = |number| stat_field(process, number).unwrap_or(0);
-        // utime, stime, cutime, cstime; then minflt, cminflt, majflt, cmajflt.
-        let ticks: u64 = (11..=14).map(field).sum();
-        used.cpu_seconds += ticks as f64 / tick;
-        used.faults += (7..=10).map(field).sum::<u64>();
+    for stat in family::of(pid).into_iter().filter_map(Stat::of) {
+        let ticks = stat.cpu_ticks() + stat.child_ticks;
+        used.cpu_seconds += stat::time_of(ticks).as_secs_f64();
+        used.faults += stat.faults + stat.child_faults;
     }
     used
 }
@@ -92,32 +36,17 @@ pub struct Memory {
 /// The resident memory of a process and its descendants. Reads the page tables, which takes
 /// milliseconds for large processes.
 pub fn memory(pid: u32) -> Memory {
-    let all = processes(pid);
+    let all = family::of(pid);
     // The share of each page that belongs to a process; exact for all of them together unless
     // other programs share pages.
-    let key = if all.len() == 1 { "Rss:" } else { "Pss:" };
+    let is_single = all.len() == 1;
     let mut memory = Memory::default();
-    for process in all {
-        let Ok(text) = fs::read_to_string(format!("/proc/{process}/smaps_rollup")) else {
-            continue;
-        };
-        let field = |name: &str| {
-            let line = text.lines().find_map(|line| line.strip_prefix(name));
-            let kib =
-                line.and_then(|line| line.split_ascii_whitespace().next()?.parse::<u64>().ok());
-            kib.unwrap_or(0) * 1024
-        };
-        memory.lazy_free += field("LazyFree:");
-        memory.bytes += field(key).saturating_sub(field("LazyFree:"));
+    for rollup in all.into_iter().flat_map(Rollup::of) {
+        let bytes = if is_single { rollup.rss } else { rollup.pss };
+        memory.lazy_free += rollup.lazy_free;
+        memory.bytes += bytes.saturating_sub(rollup.lazy_free);
     }
     memory
-}
-
-/// The resident memory of a single process, which is read in microseconds.
-fn quick(pid: u32) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
-    let pages: u64 = text.split_ascii_whitespace().nth(1)?.parse().ok()?;
-    Some(pages * rustix::param::page_size() as u64)
 }
 
 /// RSS over time, without the pages that the kernel may take at will.
@@ -148,7 +77,7 @@ impl Curve {
             return;
         }
         self.next = since + POINT_INTERVAL;
-        let seen = match processes(pid).len() > 1 {
+        let seen = match family::of(pid).len() > 1 {
             false => self.single(pid, since),
             true => {
                 let begun = Instant::now();
@@ -177,7 +106,7 @@ impl Curve {
             self.next_lazy =
                 since + (begun.elapsed() * LAZY_INTERVAL_FACTOR).max(SLOW_POINT_INTERVAL);
         }
-        let rss = quick(pid)?;
+        let rss = resident(pid)?;
         let lazy_free = self.lazy.min(rss);
         Some(Memory {
             bytes: rss - lazy_free,
@@ -216,21 +145,19 @@ mod tests {
         shell.args(["-c", script]).stdin(Stdio::null());
         let mut shell = shell.spawn().unwrap();
         let begun = Instant::now();
-        while processes(shell.id()).len() < 3 && begun.elapsed() < Duration::from_secs(20) {
+        while family::of(shell.id()).len() < 3 && begun.elapsed() < Duration::from_secs(20) {
             std::thread::sleep(Duration::from_millis(5));
         }
-        let all = processes(shell.id());
+        let all = family::of(shell.id());
         assert_eq!(all.len(), 3);
-        assert_eq!(parent(all[1]), Some(shell.id()));
         let shared = memory(shell.id()).bytes;
-        let each: u64 = all.iter().filter_map(|process| quick(*process)).sum();
+        let each: u64 = all.iter().filter_map(|process| resident(*process)).sum();
         assert!(shared > 0 && shared < each, "{shared} {each}");
         for child in &all[1..] {
             let pid = rustix::process::Pid::from_raw(*child as i32).unwrap();
             rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
         }
         shell.wait().unwrap();
-        assert!(!is_alive(shell.id()));
     }
 
     #[test]
@@ -260,7 +187,7 @@ mod tests {
         curve.look(own, Duration::ZERO);
         curve.look(own, POINT_INTERVAL);
         assert_eq!(curve.points.len(), 2);
-        let rss = quick(own).unwrap();
+        let rss = resident(own).unwrap();
         assert!(
             curve.peak() + BLOCK_BYTES as u64 / 2 < rss,
             "{} {rss}",
