@@ -1,6 +1,9 @@
-//! Reads words of the stack that may not be there.
+//! Reads words of the stack, and of code, that may not be there.
 //!
-//! The kernel reads a word on every page that is met ([`probe`](crate::sys::probe)).
+//! The kernel reads a word on every page that is met ([`probe`](crate::sys::probe)). Of the stack,
+//! a page stays readable as long as the walk is on it. Code that was made at run time has no such
+//! owner: another thread may unmap it at any time. So nothing is remembered of it ([`bytes_now`]),
+//! which leaves the few instructions between the kernel's answer and the read.
 
 use crate::sys::page::PAGE;
 pub use crate::sys::probe::is_readable;
@@ -103,24 +106,27 @@ impl Memory {
         (self.first, self.len) = (first, end - first);
         true
     }
+}
 
-    /// Eight bytes at any address.
-    #[cold]
-    #[inline(never)]
-    pub fn bytes(&mut self, at: usize) -> Option<[u8; 8]> {
-        let from = at & !7;
-        let low = self.word(from)?;
-        if at == from {
-            return Some(low.to_le_bytes());
-        }
-        let high = self.word(from.checked_add(8)?)?;
-        let skipped = 8 * (at - from) as u32;
-        Some((low >> skipped | high << (64 - skipped)).to_le_bytes())
+/// Eight bytes at any address, of memory that may be unmapped meanwhile: the kernel is asked for
+/// each word right before it is read.
+#[cold]
+#[inline(never)]
+pub fn bytes_now(at: usize) -> Option<[u8; 8]> {
+    let word = |at| Memory::unknown().word(at);
+    let from = at & !7;
+    let low = word(from)?;
+    if at == from {
+        return Some(low.to_le_bytes());
     }
+    let high = word(from.checked_add(8)?)?;
+    let skipped = 8 * (at - from) as u32;
+    Some((low >> skipped | high << (64 - skipped)).to_le_bytes())
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::code::Pages;
     use super::*;
 
     #[test]
@@ -168,10 +174,19 @@ mod tests {
         let text = *b"0123456789abcdef";
         let at = text.as_ptr().expose_provenance();
         for skipped in 0..8 {
-            assert_eq!(
-                memory.bytes(at + skipped).unwrap(),
-                text[skipped..skipped + 8]
-            );
+            assert_eq!(bytes_now(at + skipped).unwrap(), text[skipped..skipped + 8]);
         }
+    }
+
+    #[test]
+    fn code_that_was_unmapped_since_the_last_look_is_not_read() {
+        let mut pages = Pages::new(1);
+        pages.bytes()[8..16].copy_from_slice(b"01234567");
+        let at = pages.start() + 8;
+        assert_eq!(bytes_now(at), Some(*b"01234567"));
+        let start = std::ptr::with_exposed_provenance_mut(pages.start());
+        // SAFETY: memory of this test, which nothing refers to.
+        let done = unsafe { libc::mprotect(start, PAGE, libc::PROT_NONE) };
+        assert_eq!((done, bytes_now(at)), (0, None));
     }
 }

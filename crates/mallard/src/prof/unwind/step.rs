@@ -13,7 +13,7 @@
 
 use super::cache::RowCache;
 use super::frames::{End, Frames};
-use super::memory::Memory;
+use super::memory::{Memory, bytes_now, is_readable};
 use super::modules::{Module, Modules};
 use super::registers::{RBP, RBX, RETURN, RSP, Registers};
 use super::table::program::{self, Cfa, Rules, Where};
@@ -57,10 +57,8 @@ pub struct Walker<'a> {
     signals: u32,
     /// The stack, of which pages may be known from earlier walks.
     pub stack: Memory,
-    /// What a chain of frame pointers or a search leads to, and code, of which this walk knows
-    /// pages.
+    /// What a chain of frame pointers or a search leads to, of which this walk knows pages.
     strayed: Memory,
-    code: Memory,
     entered: Entered,
     /// The one before: callers often lead back to it.
     before: Entered,
@@ -83,7 +81,6 @@ impl<'a> Walker<'a> {
             signals: 0,
             stack,
             strayed: Memory::unknown(),
-            code: Memory::unknown(),
             entered: Entered::NONE,
             before: Entered::NONE,
             cache,
@@ -342,7 +339,7 @@ impl<'a> Walker<'a> {
             .word(cfa.wrapping_sub(WORD))
             .ok_or(End::Unreadable)?;
         // rbp may be any number, so what it leads to must look like code.
-        let is_code = rip < END_OF_CODE && self.code.word(rip.wrapping_sub(1) & !7).is_some();
+        let is_code = rip < END_OF_CODE && is_readable(rip.wrapping_sub(1) & !7);
         if rip != 0 && !is_code {
             return Err(End::Astray);
         }
@@ -362,7 +359,7 @@ impl<'a> Walker<'a> {
             let at = rsp.checked_add(i * WORD)?;
             let word = self.strayed.word(at)?;
             let is_near = word.abs_diff(rip) < REACH_OF_CODE;
-            if is_near && self.is_behind_call(word) && self.modules.find(word).is_none() {
+            if is_near && Self::is_behind_call(word) && self.modules.find(word).is_none() {
                 let rbx = self.registers.rbx;
                 return self.go_to_caller(word, at + WORD, below, rbx).ok();
             }
@@ -372,10 +369,10 @@ impl<'a> Walker<'a> {
     }
 
     /// Whether the instruction before this address is a call, as far as its bytes show.
-    fn is_behind_call(&mut self, at: usize) -> bool {
+    fn is_behind_call(at: usize) -> bool {
         const CALL: u8 = 0xe8;
         const CALL_BY: u8 = 0xff;
-        let Some(bytes) = self.code.bytes(at.wrapping_sub(8)) else {
+        let Some(bytes) = bytes_now(at.wrapping_sub(8)) else {
             return false;
         };
         // What follows the first byte: a register, memory that a register points to, the same
@@ -395,12 +392,12 @@ impl<'a> Walker<'a> {
     }
 
     /// Whether rip is where a signal handler returns to.
-    fn returns_from_signal(&mut self) -> bool {
+    fn returns_from_signal(&self) -> bool {
         let rip = self.registers.rip;
-        if self.code.bytes(rip) != Some(RETURN_FROM_SIGNAL) {
+        if bytes_now(rip) != Some(RETURN_FROM_SIGNAL) {
             return false;
         }
-        let last = self.code.bytes(rip + 1);
+        let last = bytes_now(rip + 1);
         last.is_some_and(|bytes| bytes[7] == 0x05)
     }
 

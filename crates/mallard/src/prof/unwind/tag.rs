@@ -1,7 +1,7 @@
 //! Numbers for what is loaded at a place, under which the cache files the rows of modules.
 
 use super::cache::RowCache;
-use super::memory::Memory;
+use super::memory::bytes_now;
 use super::modules::Module;
 use super::table::row::Row;
 use crate::sys::spread::SPREAD_FACTOR;
@@ -28,9 +28,8 @@ pub fn tag_of(module: &mut Module, cache: Option<&RowCache>) -> u64 {
     }
     module.is_checked = true;
     // Of a module that may have been unloaded, the kernel reads the words.
-    let mut memory = Memory::unknown();
     let parts = match module.is_doubtful {
-        true => [memory.bytes(module.unwind), memory.bytes(module.unwind + 8)]
+        true => [bytes_now(module.unwind), bytes_now(module.unwind + 8)]
             .map(|bytes| bytes.map_or(0, u64::from_le_bytes)),
         // SAFETY: the table has these words (`is_sound`), and is loaded.
         false => unsafe {

@@ -5,6 +5,7 @@ use crate::prof::unwind::cache::RowCache;
 use crate::prof::unwind::modules::Modules;
 use crate::prof::unwind::walk::walk_by;
 use crate::prof::unwind::{End, Registers, Walk, capture};
+use crate::testing::own_process;
 use std::cell::RefCell;
 use std::time::Instant;
 use std::vec;
@@ -149,6 +150,8 @@ fn code_made_at_run_time_is_passed_without_a_frame_pointer_if_its_caller_is_such
 
 #[test]
 fn code_without_tables_and_frame_pointer_ends_a_walk_and_harms_nobody() {
+    // Such a walk may leave its stack for memory that the thread of another test unmaps.
+    own_process!();
     // push rbp; mov rbp, VALUE; call rdi; pop rbp; ret
     for value in [
         0_usize,

@@ -1,6 +1,6 @@
 //! Tests of whole walks and whole tables.
 
-mod code;
+pub mod code;
 mod file;
 mod hostile;
 mod library;
