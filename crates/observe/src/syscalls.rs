@@ -44,8 +44,9 @@ pub struct Syscalls {
     /// By the allocator, and by all others.
     pub inside: HashMap<&'static str, u64>,
     pub outside: HashMap<&'static str, u64>,
-    /// The run was ended early, at the limit.
+    /// Counting ended before the program: at the limit, or because there were many calls.
     pub cut: bool,
+    /// How long calls were counted.
     pub seconds: f64,
 }
 
@@ -71,10 +72,13 @@ pub struct Spec<'a> {
     pub beside: Option<&'a (dyn Fn(u32) + Sync)>,
 }
 
-/// Enough calls to know their rate.
+/// Enough calls to know their rate. Further ones are let go uncounted.
 const CALLS_MAX: u64 = 100_000;
+/// How long a program may take to end once it has got the signal.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Runs the program and counts. The error says what the system refused.
+/// Runs the program and counts. A program that runs longer than the limit gets `SIGTERM`, and is
+/// killed if it does not end then. The error says what the system refused.
 pub fn count(spec: &Spec, stop: impl Fn() -> bool) -> io::Result<Syscalls> {
     let (ours, theirs) = socket_pair()?;
     let mut command = Command::new(spec.program);
@@ -111,10 +115,9 @@ pub fn count(spec: &Spec, stop: impl Fn() -> bool) -> io::Result<Syscalls> {
                 over.store(true, Ordering::Release);
             });
         }
-        let counted = serve(&listener, spec, &over, &stop);
+        let counted = serve(&listener, spec, pid, &over, &stop);
         // Nobody lets calls go on any more. What is done beside the program ends with it.
-        // SAFETY: our own child's group, not reaped yet.
-        unsafe { libc::kill(-(pid as i32), libc::SIGKILL) };
+        signal_group(pid, libc::SIGKILL);
         child.wait()?;
         counted
     })
@@ -123,6 +126,7 @@ pub fn count(spec: &Spec, stop: impl Fn() -> bool) -> io::Result<Syscalls> {
 fn serve(
     listener: &OwnedFd,
     spec: &Spec,
+    pid: u32,
     over: &AtomicBool,
     stop: &impl Fn() -> bool,
 ) -> io::Result<Syscalls> {
@@ -130,6 +134,8 @@ fn serve(
     let mut counted = Syscalls::default();
     let mut segments: Vec<Segment> = Vec::new();
     let mut calls = 0_u64;
+    let mut counted_for = None;
+    let mut asked_to_end: Option<Instant> = None;
     loop {
         let mut poll = libc::pollfd {
             fd: listener.as_raw_fd(),
@@ -144,12 +150,21 @@ fn serve(
         if ready > 0 && poll.revents & libc::POLLIN == 0 {
             break;
         }
-        if over.load(Ordering::Acquire) {
-            break;
+        let is_over = over.load(Ordering::Acquire);
+        let is_late = stop() || begun.elapsed() > spec.limit;
+        if counted_for.is_none() && (is_over || is_late || calls >= CALLS_MAX) {
+            counted.cut = !is_over;
+            counted_for = Some(begun.elapsed());
         }
-        if stop() || begun.elapsed() > spec.limit || calls >= CALLS_MAX {
-            counted.cut = true;
-            break;
+        if is_over || is_late {
+            // Its calls are let go on, so that it can end in good order.
+            let asked = *asked_to_end.get_or_insert_with(|| {
+                signal_group(pid, libc::SIGTERM);
+                Instant::now()
+            });
+            if asked.elapsed() > END_TIMEOUT {
+                break;
+            }
         }
         if ready <= 0 {
             continue;
@@ -157,11 +172,11 @@ fn serve(
         let Some((id, thread, number)) = receive(listener) else {
             continue;
         };
-        let inside = is_inside(thread, &mut segments, spec.folder);
         let name = KINDS
             .iter()
             .find(|(_, _, known)| *known == i64::from(number));
-        if let Some((_, name, _)) = name {
+        if let Some((_, name, _)) = name.filter(|_| counted_for.is_none()) {
+            let inside = is_inside(thread, &mut segments, spec.folder);
             let counts = if inside {
                 &mut counted.inside
             } else {
@@ -172,8 +187,14 @@ fn serve(
         }
         go_on(listener, id);
     }
-    counted.seconds = begun.elapsed().as_secs_f64();
+    counted.seconds = counted_for.unwrap_or(begun.elapsed()).as_secs_f64();
     Ok(counted)
+}
+
+/// Sends a signal to the group of our own child, which is not reaped yet.
+fn signal_group(pid: u32, signal: i32) {
+    // SAFETY: a number of a group and of a signal.
+    unsafe { libc::kill(-(pid as i32), signal) };
 }
 
 /// Whether a thread is inside a call of the allocator.

@@ -1,6 +1,6 @@
 //! The command line that leads to what is being done, as results and messages show it.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::sync::Mutex;
 
 /// The command line with the defaults, for the results.
@@ -21,8 +21,8 @@ pub fn words() -> Vec<String> {
 }
 
 /// The command as a user would type it.
-pub fn typed(words: &[OsString]) -> String {
-    let words = words.iter().map(|word| word.to_string_lossy());
+pub fn typed(words: &[impl AsRef<OsStr>]) -> String {
+    let words = words.iter().map(|word| word.as_ref().to_string_lossy());
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
     let quoted = words.map(|word| match word.chars().all(plain) && !word.is_empty() {
         true => word.into_owned(),

@@ -255,6 +255,43 @@ fn a_pool_of_the_program_s_own_is_named() {
 }
 
 #[test]
+fn a_program_that_is_ended_ends_in_good_order_in_every_run() {
+    let place = Place::new();
+    let script = "echo began >> log; trap 'echo ended >> log; exit 0' TERM
+                  while :; do sleep 0.02; done";
+    let words = ["diagnose", "--for", "1s", "--", "sh", "-c", script];
+    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
+    assert!(matches!(code, Some(0 | 3)), "{stdout}{stderr}");
+    let log = place.text("log");
+    let count = |word| log.lines().filter(|line| *line == word).count();
+    assert!(count("began") >= 2, "{log}");
+    assert_eq!(count("began"), count("ended"), "{log}");
+}
+
+#[test]
+fn an_earlier_diagnosis_is_kept_and_arguments_may_have_any_bytes() {
+    use std::os::unix::ffi::OsStrExt;
+    let place = Place::new();
+    let folder = place.path().join("mallard-results/diagnose-true");
+    for made in 1..=2 {
+        let mut command = place.mallard(&["diagnose", "--quick", "--", "true"]);
+        command.arg(std::ffi::OsStr::from_bytes(b"caf\xe9"));
+        let (code, stdout, stderr) = outcome(&mut command);
+        assert_eq!(code, Some(3), "{stdout}{stderr}");
+        // An html and a JSON file each.
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 2 * made);
+        // The name of an earlier one has the second in which it was made.
+        let json = fs::File::options()
+            .write(true)
+            .open(folder.join("diagnose.json"));
+        let earlier =
+            std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(made as u64);
+        json.unwrap().set_modified(earlier).unwrap();
+    }
+    assert!(folder.join("diagnose-1970-01-01T00-00-01Z.json").is_file());
+}
+
+#[test]
 fn a_crash_is_told_with_what_was_seen_until_then() {
     let d = diagnosed(&Place::new(), "crash", ONCE, &[]);
     assert!(d.figures.calls.mallocs > 1000, "{}", d.json());

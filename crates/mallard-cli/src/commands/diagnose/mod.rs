@@ -23,16 +23,17 @@ use std::time::SystemTime;
 use anyhow::{Context, Result};
 use mallard_allocators::Error;
 use mallard_allocators::program::{self, Program};
-use mallard_measure::{Cpus, End, Launcher, Spec};
+use mallard_measure::{Cpus, End, Launcher, Spec, Stop};
 use mallard_observe::family::{self, Family};
 use mallard_report::diagnosis::{self, Answer, Diagnosis, Evidence, Figures, SCHEMA};
 use mallard_service::Service;
 use object::{Object, ObjectSymbol};
 
+use crate::options::command_line;
 use crate::service;
 use crate::service::work::Work;
 use crate::session::{self, machine};
-use crate::terminal::exit::{CANNOT_TELL, usage};
+use crate::terminal::exit::{CANNOT_TELL, INTERRUPTED, usage};
 use crate::terminal::output::{self, say};
 use crate::terminal::progress::Spinner;
 use judge::{About, judge};
@@ -69,7 +70,7 @@ fn diagnose_program(options: &Options) -> Result<ExitCode> {
     let started = SystemTime::now();
     let stop = session::stop_on_signals()?;
     let launcher = Launcher::new(stop.clone())?;
-    let typed = words(&options.program);
+    let typed = command_line::typed(&options.program);
     let (executable, probe) = checked(&name.to_string_lossy())?;
     let from_outside = |why: Option<String>| {
         let spec = Spec {
@@ -86,6 +87,7 @@ fn diagnose_program(options: &Options) -> Result<ExitCode> {
             typed: &typed,
             why,
             pid: None,
+            ends: options.duration.is_none(),
         };
         sampling::diagnose(&launcher, &stop, &spec, options, &subject)
     };
@@ -113,7 +115,8 @@ fn diagnose_program(options: &Options) -> Result<ExitCode> {
     };
     d.program.clone_from(&typed);
     finish(&mut d, started);
-    show(options, &d, Path::new(name))
+    let shown = show(options, &d, Path::new(name))?;
+    Ok(if_not_interrupted(&stop, shown))
 }
 
 /// The executable of a program, and the program itself or why it does not take the probe.
@@ -162,21 +165,16 @@ fn serve(options: &Options, service: &Service) -> Result<ExitCode> {
     d.notes.push(service::about_loop(service));
     d.program = typed;
     finish(&mut d, started);
-    show(options, &d, Path::new(&service.name))
+    let shown = show(options, &d, Path::new(&service.name))?;
+    Ok(if_not_interrupted(&stop, shown))
 }
 
-/// The arguments as one line for a shell.
-pub fn words(program: &[impl AsRef<std::ffi::OsStr>]) -> String {
-    let quoted = |word: &_| {
-        let word = AsRef::<std::ffi::OsStr>::as_ref(word).to_string_lossy();
-        let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+%@".contains(c);
-        if !word.is_empty() && word.chars().all(plain) {
-            word.into_owned()
-        } else {
-            format!("'{}'", word.replace('\'', "'\\''"))
-        }
-    };
-    program.iter().map(quoted).collect::<Vec<_>>().join(" ")
+/// The exit code of a diagnosis that was written, unless the user ended it early.
+fn if_not_interrupted(stop: &Stop, code: ExitCode) -> ExitCode {
+    match stop.requested() {
+        true => ExitCode::from(INTERRUPTED),
+        false => code,
+    }
 }
 
 /// Judges what the runs have shown; an error says why the probe has seen nothing.
@@ -222,6 +220,7 @@ fn diagnose(
         cpus: Cpus::allowed().count(),
         typed,
         subject,
+        ends: !runs.ended_by_us,
     };
     let verdict = judge(&d.figures, about);
     d.answer = verdict.answer;
@@ -363,9 +362,10 @@ fn ways(runs: &Runs, way: Way) -> Vec<Evidence> {
         }
     };
     let syscalls = match &runs.syscalls {
-        Ok(counted) if counted.cut => {
-            "counted in a run of its own (seccomp), ended at its limit".to_owned()
-        }
+        Ok(counted) if counted.cut => format!(
+            "counted for {:.1} s of a run of its own (seccomp)",
+            counted.seconds
+        ),
         Ok(_) => "counted in a run of its own (seccomp)".to_owned(),
         Err(reason) => reason.clone(),
     };
@@ -415,7 +415,7 @@ fn blank(figures: Figures) -> Diagnosis {
 
 /// Adds what every diagnosis says of itself.
 fn finish(d: &mut Diagnosis, started: SystemTime) {
-    d.command = std::env::args().collect();
+    d.command = command_line::words();
     d.started = humantime::format_rfc3339_seconds(started).to_string();
     d.machine = machine::describe(&Cpus::allowed());
     d.thin();
@@ -437,6 +437,7 @@ fn show(options: &Options, d: &Diagnosis, name: &Path) -> Result<ExitCode> {
     };
     fs::create_dir_all(&folder)
         .with_context(|| format!("cannot write results to the folder {}", folder.display()))?;
+    keep_earlier(&folder);
     write(&page, &diagnosis::page(d))?;
     write(&folder.join("diagnose.json"), &d.json())?;
     if options.json {
@@ -452,6 +453,21 @@ fn show(options: &Options, d: &Diagnosis, name: &Path) -> Result<ExitCode> {
         Answer::CannotTell => ExitCode::from(CANNOT_TELL),
         _ => ExitCode::SUCCESS,
     })
+}
+
+/// Renames an earlier diagnosis in the folder by the time when it was made, so that both can be
+/// compared. One that cannot be read or renamed is overwritten.
+fn keep_earlier(folder: &Path) {
+    let Ok(made) = fs::metadata(folder.join("diagnose.json")).and_then(|file| file.modified())
+    else {
+        return;
+    };
+    let time = humantime::format_rfc3339_seconds(made).to_string();
+    let time = time.replace(':', "-");
+    for kind in ["html", "json"] {
+        let earlier = folder.join(format!("diagnose-{time}.{kind}"));
+        let _ = fs::rename(folder.join(format!("diagnose.{kind}")), earlier);
+    }
 }
 
 fn explain() -> Result<ExitCode> {

@@ -17,6 +17,7 @@ use super::kernel::Kernel;
 use super::options::{Options, Way};
 use super::sampling::{Subject, verdict};
 use super::{figures, observation};
+use crate::options::command_line::typed;
 use crate::session;
 use crate::terminal::exit::usage;
 
@@ -74,6 +75,7 @@ pub fn run(options: &Options, pid: u32) -> Result<ExitCode> {
         typed: &typed,
         why: None,
         pid: Some(pid),
+        ends: false,
     };
     let mut d = verdict(f, seen, &subject);
     d.ways.push(Evidence {
@@ -141,8 +143,8 @@ fn command_line(pid: u32) -> Option<String> {
     let words = about::arguments(pid);
     match &words[..] {
         [] => None,
-        // A server that shows its state there has made one text of it.
-        [text] => Some(text.clone()),
-        words => Some(super::words(words)),
+        // A server that shows its state there has made one text of it, which starts nothing.
+        [text] if text.contains(' ') => None,
+        words => Some(typed(words)),
     }
 }

@@ -28,6 +28,20 @@ pub struct Subject<'a> {
     pub why: Option<String>,
     /// The process, if it runs already.
     pub pid: Option<u32>,
+    /// Whether it ends by itself.
+    pub ends: bool,
+}
+
+impl Subject<'_> {
+    /// Whether the program sees the same files as this command, and not those of a container.
+    fn has_our_files(&self) -> bool {
+        use std::os::unix::fs::MetadataExt;
+        let root = |path: &Path| fs::metadata(path).ok().map(|root| (root.dev(), root.ino()));
+        let Some(pid) = self.pid else {
+            return true;
+        };
+        root(&mallard_process::path(pid, "root")) == root(Path::new("/"))
+    }
 }
 
 pub fn diagnose(
@@ -106,7 +120,7 @@ fn one(
 
 /// Judges what was seen from outside, of a program or of a process that runs already.
 pub fn verdict(mut f: Figures, seen: Seen, subject: &Subject<'_>) -> Diagnosis {
-    let family = allocator(&mut f, subject.executable, &seen.mapped);
+    let family = allocator(&mut f, subject, &seen.mapped);
     let pool = family::pool_of(&subject.executable.to_string_lossy(), &seen.mapped);
     f.pool = pool.map(|pool| pool.name.to_owned());
     let about = About {
@@ -115,6 +129,7 @@ pub fn verdict(mut f: Figures, seen: Seen, subject: &Subject<'_>) -> Diagnosis {
         cpus: Cpus::allowed().count(),
         typed: subject.typed,
         subject: &format!("-- {}", subject.typed),
+        ends: subject.ends,
     };
     let mut judged = judge(&f, about);
     if f.samples >= SAMPLES_MIN && f.inside.is_none() {
@@ -123,7 +138,10 @@ pub fn verdict(mut f: Figures, seen: Seen, subject: &Subject<'_>) -> Diagnosis {
     }
     if f.linkage == "static" {
         // No other allocator can be loaded into it.
-        judged.next.retain(|next| !next.command.contains("compare"));
+        let is_for_others = |command: &str| {
+            command.starts_with("mallard compare") || command.starts_with("mallard tune")
+        };
+        judged.next.retain(|next| !is_for_others(&next.command));
     }
     let mut notes = Vec::new();
     if let Some(why) = &subject.why {
@@ -196,7 +214,7 @@ fn cannot_tell(f: &Figures, seen: &Seen, subject: &Subject<'_>) -> String {
 }
 
 /// Names the allocator, by the files that are loaded and by texts in the program.
-fn allocator(f: &mut Figures, executable: &Path, mapped: &[String]) -> Family {
+fn allocator(f: &mut Figures, subject: &Subject<'_>, mapped: &[String]) -> Family {
     let of =
         |wanted: fn(Family) -> bool| mapped.iter().find(|file| wanted(Family::of_object(file)));
     let served = of(|family| !matches!(family, Family::Other | Family::Glibc));
@@ -206,7 +224,16 @@ fn allocator(f: &mut Figures, executable: &Path, mapped: &[String]) -> Family {
         f.allocator = "not known".to_owned();
         return Family::Other;
     }
-    let content = fs::read(executable).unwrap_or_default();
+    // The link leads to the file itself, also from a container.
+    let file = match subject.pid {
+        Some(pid) => mallard_process::path(pid, "exe"),
+        None => subject.executable.to_owned(),
+    };
+    let content = fs::read(file).unwrap_or_default();
+    let named = |family, object: &str| match family {
+        Family::Glibc if !subject.has_our_files() => family.name().to_owned(),
+        _ => named(family, object),
+    };
     let (name, linkage, family) = match (served, libc) {
         (Some(object), _) => {
             let family = Family::of_object(object);
@@ -221,10 +248,15 @@ fn allocator(f: &mut Figures, executable: &Path, mapped: &[String]) -> Family {
                     Family::Other => "not known",
                     family => family.name(),
                 };
-                let linkage = if libc.is_some() {
-                    "the program’s own"
-                } else {
-                    "static"
+                let musl = mapped.iter().find(|file| file.contains("/ld-musl-"));
+                let linkage = match (libc, musl) {
+                    (Some(_), _) => "the program’s own",
+                    (None, Some(_)) => "dynamic",
+                    (None, None) => "static",
+                };
+                let name = match (family, musl) {
+                    (Family::Other, Some(_)) => "musl",
+                    _ => name,
                 };
                 (name.to_owned(), linkage, family)
             }

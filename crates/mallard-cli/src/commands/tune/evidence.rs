@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 
 use super::options::Options;
-use crate::commands::diagnose;
 use crate::commands::report::read::{self, Found};
+use crate::options::command_line;
 use crate::subject::Target;
 use crate::terminal::exit::usage;
 
@@ -45,7 +45,7 @@ fn named(path: &Path) -> Result<(PathBuf, Vec<String>)> {
 /// The diagnosis of the same subject, if it was made here.
 fn own(options: &Options, target: &Target) -> Option<(PathBuf, Vec<String>)> {
     let typed = match target {
-        Target::Program { words, .. } => diagnose::words(words),
+        Target::Program { words, .. } => command_line::typed(words),
         Target::Service { service, .. } => options.subject.typed(service),
         Target::Recording(_) => return None,
     };

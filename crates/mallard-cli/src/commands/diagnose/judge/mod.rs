@@ -38,6 +38,8 @@ pub struct About<'a> {
     pub typed: &'a str,
     /// What `mallard compare` takes for it.
     pub subject: &'a str,
+    /// Whether it ends by itself, or with its load.
+    pub ends: bool,
 }
 
 pub fn judge(f: &Figures, about: About) -> Verdict {

@@ -4,6 +4,7 @@ use mallard_observe::family::Family;
 use mallard_report::diagnosis::{Answer, Next, Trouble};
 
 use super::About;
+use crate::options::command_line;
 
 /// The commands, the likeliest first.
 pub fn next(troubles: &[Trouble], answer: Answer, about: About) -> Vec<Next> {
@@ -14,10 +15,20 @@ pub fn next(troubles: &[Trouble], answer: Answer, about: About) -> Vec<Next> {
             what: what.to_owned(),
         });
     };
-    if answer == Answer::Yes {
+    if answer == Answer::Yes && about.ends {
         add(
             format!("mallard compare {}", about.subject),
             "all allocators side by side",
+        );
+        add(
+            format!("mallard tune {}", about.subject),
+            "the options of Mallard that suit it best",
+        );
+    } else if answer == Answer::Yes {
+        let start = command_line::typed(&[about.typed]);
+        add(
+            format!("mallard compare --start {start} --ready tcp:ADDRESS --load COMMAND"),
+            "all allocators side by side, each under a load that ends",
         );
     }
     for trouble in troubles {

@@ -17,15 +17,17 @@ fn figures(inside: f64) -> Figures {
     }
 }
 
+const ABOUT: About<'_> = About {
+    family: Family::Glibc,
+    pool: None,
+    cpus: 8,
+    typed: "./a 1",
+    subject: "-- ./a 1",
+    ends: true,
+};
+
 fn judged(f: &Figures) -> Verdict {
-    let about = About {
-        family: Family::Glibc,
-        pool: None,
-        cpus: 8,
-        typed: "./a",
-        subject: "-- ./a",
-    };
-    judge(f, about)
+    judge(f, ABOUT)
 }
 
 fn keys(verdict: &Verdict) -> Vec<&str> {
@@ -47,6 +49,27 @@ fn a_program_that_computes_is_told_so() {
         verdict.sentence
     );
     assert!(verdict.next.is_empty());
+}
+
+#[test]
+fn the_commands_to_try_next_end_whatever_the_program_does() {
+    let commands = |about| -> Vec<String> {
+        let next = judge(&figures(0.4), about).next.into_iter();
+        next.map(|next| next.command).collect()
+    };
+    let of_a_program = commands(ABOUT);
+    assert_eq!(
+        of_a_program[..2],
+        ["mallard compare -- ./a 1", "mallard tune -- ./a 1"]
+    );
+    let of_a_server = commands(About {
+        ends: false,
+        ..ABOUT
+    });
+    assert_eq!(
+        of_a_server[0],
+        "mallard compare --start './a 1' --ready tcp:ADDRESS --load COMMAND"
+    );
 }
 
 #[test]
