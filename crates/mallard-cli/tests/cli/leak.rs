@@ -1,5 +1,7 @@
 //! `mallard leak` and `mallard profile -- PROGRAM` on small programs.
 
+use mallard_needs::lacks;
+
 use crate::place::{Place, outcome};
 
 /// Leaks once, and with an argument at each of some steps as well.
@@ -30,6 +32,46 @@ const CLEAN: &str = r#"
         void *volatile block = malloc(100);
         free(block);
         puts("done");
+        return 0;
+    }
+"#;
+
+/// Uses what Rust's runtime keeps until the end, and leaks with an argument.
+const RUST: &str = r#"
+    use std::hint::black_box;
+    #[inline(never)]
+    fn enqueue() {
+        std::mem::forget(black_box(vec![1u8; 5000]));
+    }
+    fn main() {
+        let worker = std::thread::Builder::new().name("worker".into());
+        worker.spawn(|| println!("{:?}", std::thread::current().name())).unwrap().join().unwrap();
+        let (sender, receiver) = std::sync::mpsc::channel::<i32>();
+        let late = std::thread::spawn(move || {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            drop(sender);
+        });
+        let _ = receiver.recv();
+        late.join().unwrap();
+        let mut line = String::new();
+        std::io::stdin().read_line(&mut line).unwrap();
+        let _ = std::panic::catch_unwind(|| panic!("as told"));
+        if std::env::args().count() > 1 {
+            enqueue();
+        }
+    }
+"#;
+
+/// Leaks in functions with names such as those of the C library.
+const NAMESAKE: &str = r#"
+    #include <stdlib.h>
+    #include <time.h>
+    void *volatile sink;
+    __attribute__((noinline)) void *dl_enqueue(void) { return malloc(5000); }
+    int main(void) {
+        time_t now = time(0);
+        sink = localtime(&now);
+        sink = dl_enqueue();
         return 0;
     }
 "#;
@@ -112,4 +154,43 @@ fn a_program_is_profiled_from_start_to_end() {
     let (code, _, stderr) = run(&place, &["profile", "999999999"]);
     let expected = "error: there is no process 999999999\n";
     assert_eq!((code, stderr.as_str()), (Some(1), expected));
+}
+
+#[test]
+fn a_leak_in_rust_is_told_from_what_its_runtime_keeps() {
+    if lacks(&["rustc"]) {
+        return;
+    }
+    let place = Place::new();
+    // With inlined functions, and with symbols alone as in a release of cargo's.
+    for (name, flags) in [
+        ("debug", &["-g"][..]),
+        ("release", &["-O", "-Cstrip=debuginfo"]),
+    ] {
+        let program = place.compile_rust(name, RUST, flags);
+        let program = program.to_str().unwrap();
+        for backtrace in ["0", "1"] {
+            let leak = |words: &[&str]| {
+                let mut command = place.mallard(&[&["leak", "--", program], words].concat());
+                outcome(command.env("RUST_BACKTRACE", backtrace))
+            };
+            let (code, stdout, stderr) = leak(&[]);
+            assert_eq!(code, Some(0), "{stdout}{stderr}");
+            assert!(stdout.contains("no leaks"), "{stdout}");
+            let (code, stdout, stderr) = leak(&["leak"]);
+            assert_eq!(code, Some(1), "{stdout}{stderr}");
+            assert!(stdout.contains("at 1 site never freed"), "{stdout}");
+            assert!(stdout.contains("enqueue"), "{stdout}");
+        }
+    }
+}
+
+#[test]
+fn functions_of_the_program_with_names_of_the_c_library_leak_as_others_do() {
+    let place = Place::new();
+    let program = place.compile("namesake", NAMESAKE, &["-g", "-O1", "-fno-builtin"]);
+    let (code, stdout, stderr) = run(&place, &["leak", "--", program.to_str().unwrap()]);
+    assert_eq!(code, Some(1), "{stdout}{stderr}");
+    assert!(stdout.contains("at 1 site never freed"), "{stdout}");
+    assert!(stdout.contains("dl_enqueue"), "{stdout}");
 }
