@@ -76,6 +76,24 @@ const NAMESAKE: &str = r#"
     }
 "#;
 
+/// Holds a block, and ends without a profile: by `_exit` with its first argument, or by a signal.
+/// With a second one it can be read before.
+const SUDDEN: &str = r#"
+    #include <signal.h>
+    #include <stdlib.h>
+    #include <unistd.h>
+    void *volatile sink;
+    __attribute__((noinline)) void *held(void) { return malloc(5000); }
+    int main(int count, char **words) {
+        sink = held();
+        if (count > 2)
+            sleep(3);
+        if (words[1][0] == 's')
+            raise(SIGTERM);
+        _exit(atoi(words[1]));
+    }
+"#;
+
 fn run(place: &Place, words: &[&str]) -> (Option<i32>, String, String) {
     outcome(&mut place.mallard(words))
 }
@@ -193,4 +211,34 @@ fn functions_of_the_program_with_names_of_the_c_library_leak_as_others_do() {
     assert_eq!(code, Some(1), "{stdout}{stderr}");
     assert!(stdout.contains("at 1 site never freed"), "{stdout}");
     assert!(stdout.contains("dl_enqueue"), "{stdout}");
+}
+
+#[test]
+fn a_program_without_a_profile_at_its_end_is_shown_as_it_was_read_before() {
+    let place = Place::new();
+    let program = place.compile("sudden", SUDDEN, &["-g", "-O1", "-fno-builtin"]);
+    let program = program.to_str().unwrap();
+    for (end, code) in [("0", 1), ("7", 7), ("signal", 128 + libc::SIGTERM)] {
+        let (found, stdout, stderr) = run(&place, &["leak", "--", program, end, "late"]);
+        assert_eq!(found, Some(code), "{stdout}{stderr}");
+        assert!(stdout.contains("at 1 site never freed"), "{stdout}");
+        assert!(stdout.contains("held"), "{stdout}");
+        assert!(stdout.contains("the last one read before"), "{stdout}");
+    }
+}
+
+#[test]
+fn a_program_that_leaves_nothing_to_read_has_its_own_exit_code() {
+    let place = Place::new();
+    let program = place.compile("sudden", SUDDEN, &["-g", "-O1", "-fno-builtin"]);
+    let program = program.to_str().unwrap();
+    for command in [&["leak"][..], &["profile", "--no-html"]] {
+        for (end, code) in [("7", 7), ("signal", 128 + libc::SIGTERM)] {
+            // The program itself does not run on Mallard.
+            let shell = format!("unset LD_PRELOAD; exec {program} {end}");
+            let words = [command, &["--", "sh", "-c", &shell]].concat();
+            let (found, stdout, stderr) = run(&place, &words);
+            assert_eq!(found, Some(code), "{stdout}{stderr}");
+        }
+    }
 }

@@ -11,7 +11,7 @@ use mallard_profile::view::View;
 use mallard_profile::view::rows::{By, rows};
 
 use super::empty;
-use crate::commands::profile::program::Watch;
+use crate::commands::profile::program::{Profiles, Watch};
 
 /// The live bytes during the run: at equal distances, which double when there are many.
 #[derive(Default)]
@@ -21,6 +21,8 @@ pub struct Growth {
     began: Option<Instant>,
     every: Duration,
     next: Duration,
+    /// The whole profile, for a program that does not write one at its end.
+    whole: Profiles,
 }
 
 const FIRST_INTERVAL: Duration = Duration::from_millis(10);
@@ -74,6 +76,7 @@ impl Growth {
 
 impl Watch for Growth {
     fn look(&mut self, pid: u32) {
+        self.whole.look(pid);
         let began = *self.began.get_or_insert_with(Instant::now);
         let now = began.elapsed();
         if now < self.next {
@@ -102,6 +105,6 @@ impl Watch for Growth {
     }
 
     fn last(&mut self) -> Option<Reading> {
-        None
+        self.whole.last()
     }
 }

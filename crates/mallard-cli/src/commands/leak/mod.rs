@@ -27,8 +27,11 @@ use growth::Growth;
 /// end: first the sites that grew all the time, then the others. Sites that the C library, the
 /// loader and the runtimes of C++ and Rust keep for themselves until the end are left out.
 ///
-/// The exit code is 0 without leaks, 1 with leaks, 2 for a mistake on the command line. If the
-/// program fails, it is the program's own; 128 and the signal's number if a signal ended it.
+/// A program that ends by a signal or by _exit is shown as it was read last, half a second before.
+///
+/// The exit code is 0 without leaks, 1 with leaks or if nothing could be read of the program, 2 for
+/// a mistake on the command line. If the program fails, it is the program's own; 128 and the
+/// signal's number if a signal ended it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES, override_usage = "mallard leak [OPTIONS] -- <PROGRAM> [ARGS]...")]
 pub struct Options {

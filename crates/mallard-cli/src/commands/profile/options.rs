@@ -22,8 +22,8 @@ use mallard_profile::view::rows::By;
 /// is only read: its threads are not stopped.
 ///
 /// The exit code is 0 if the answer was given, 1 if a process or file cannot be used or lacks the
-/// figures that were asked for, 2 for a mistake on the command line. After a program, it is the
-/// program's own; 128 and the signal's number if a signal ended it.
+/// figures that were asked for, 2 for a mistake on the command line. After a program that fails, it
+/// is the program's own; 128 and the signal's number if a signal ended it.
 #[derive(Debug, Clone, clap::Args)]
 #[command(
     after_help = EXAMPLES,
