@@ -97,10 +97,11 @@ impl Process {
         let (code, _) = survey(memory, mapped(&String::from_utf8_lossy(&text))?);
         let thread = |thread: Thread| -> Text {
             let Thread { number, tid, .. } = thread;
-            let name = comm(&proc.join(format!("task/{tid}")));
-            match name.filter(|_| !thread.has_ended) {
-                Some(name) => format!("{name} {tid}").into(),
-                None => format!("thread {number} (ended)").into(),
+            let tid = threads.here(tid).filter(|_| !thread.has_ended);
+            let name = tid.and_then(|tid| comm(&proc.join(format!("task/{tid}"))));
+            match (name, tid) {
+                (Some(name), Some(tid)) => format!("{name} {tid}").into(),
+                _ => format!("thread {number} (ended)").into(),
             }
         };
         let mut profile = assembly::profile(&root, &records, counted, code, &thread);
@@ -136,6 +137,9 @@ impl Process {
 /// one.
 struct Threads<'a> {
     proc: &'a Path,
+    /// Of a process in a container, the numbers here of threads by those that they have in there;
+    /// none if they are the same.
+    here: Option<HashMap<u32, u32>>,
     /// What to take off times since the system started, for those of the monotonic clock, which
     /// stands still while the system sleeps.
     slept_ns: u64,
@@ -156,8 +160,17 @@ impl Threads<'_> {
         let monotonic = now(libc::CLOCK_MONOTONIC);
         Threads {
             proc,
+            here: numbers_here(proc),
             slept_ns: now(libc::CLOCK_BOOTTIME).saturating_sub(monotonic),
             began_ns: RefCell::default(),
+        }
+    }
+
+    /// The number here of the thread that knows itself by this one.
+    fn here(&self, tid: u32) -> Option<u32> {
+        match &self.here {
+            Some(here) => here.get(&tid).copied(),
+            None => Some(tid),
         }
     }
 
@@ -165,8 +178,10 @@ impl Threads<'_> {
     fn has_ended(&self, tid: u32, born_ns: u64) -> bool {
         let mut known = self.began_ns.borrow_mut();
         let began = *known.entry(tid).or_insert_with(|| {
-            let stat = fs::read_to_string(self.proc.join(format!("task/{tid}/stat")));
-            let began = stat.ok().and_then(|stat| began_ns(&stat));
+            let began = self.here(tid).and_then(|tid| {
+                let stat = fs::read_to_string(self.proc.join(format!("task/{tid}/stat")));
+                began_ns(&stat.ok()?)
+            });
             began.map_or(u64::MAX, |began| began.saturating_sub(self.slept_ns))
         });
         // The time of a sample may be a coarse one.
@@ -209,10 +224,33 @@ fn comm(task: &Path) -> Option<String> {
 /// The number that the process has in its own container.
 fn pid_inside(proc: &Path) -> Option<u32> {
     let status = fs::read_to_string(proc.join("status")).ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("NSpid:"))?;
-    line.split_whitespace().next_back()?.parse().ok()
+    numbers(&status).last().copied()
+}
+
+/// The numbers of a process or thread from its `status`: the one here, then those in the containers
+/// that it is in, the innermost last.
+fn numbers(status: &str) -> Vec<u32> {
+    let mut lines = status.lines();
+    let line = lines.find_map(|line| line.strip_prefix("NSpid:"));
+    let numbers = line.unwrap_or_default().split_whitespace();
+    numbers.filter_map(|number| number.parse().ok()).collect()
+}
+
+/// The numbers here of a process's threads by those inside; none without a container.
+fn numbers_here(proc: &Path) -> Option<HashMap<u32, u32>> {
+    let of = |folder: &Path| {
+        let status = fs::read_to_string(folder.join("status"));
+        numbers(&status.unwrap_or_default())
+    };
+    if of(proc).len() < 2 {
+        return None;
+    }
+    let tasks = fs::read_dir(proc.join("task")).into_iter().flatten();
+    let numbers = tasks.flatten().filter_map(|task| {
+        let numbers = of(&task.path());
+        Some((*numbers.last()?, *numbers.first()?))
+    });
+    Some(numbers.collect())
 }
 
 /// A process whose map is empty: one that has ended, or a thread of the kernel.
@@ -281,7 +319,28 @@ mod tests {
             threads.has_ended(u32::MAX, began),
             "there is no such thread"
         );
+        assert_eq!(threads.here(own), Some(own), "it is in no container");
         let odd = "7 (a) b c) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 250 20";
         assert_eq!(began_ns(odd), Some(2_500_000_000));
+    }
+
+    #[test]
+    fn threads_in_a_container_are_found_by_the_numbers_that_they_have_there() {
+        let proc = std::env::temp_dir().join(format!("mallard-proc-{}", std::process::id()));
+        let put = |folder: &str, numbers: &str| {
+            let folder = proc.join(folder);
+            fs::create_dir_all(&folder).unwrap();
+            let status = format!("Name:\tx\nNSpid:\t{numbers}\nThreads:\t2\n");
+            fs::write(folder.join("status"), status).unwrap();
+        };
+        put("", "4711\t7\t1");
+        put("task/4711", "4711\t7\t1");
+        put("task/4720", "4720\t16\t5");
+        let threads = Threads::of(&proc);
+        assert_eq!(threads.here(1), Some(4711));
+        assert_eq!(threads.here(5), Some(4720));
+        assert_eq!(threads.here(4711), None);
+        assert_eq!(pid_inside(&proc), Some(1));
+        fs::remove_dir_all(&proc).unwrap();
     }
 }
