@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
-use mallard_allocators::{environment, program};
+use mallard_allocators::{environment_of_user, program};
 use mallard_profile::process::Reading;
 use mallard_profile::process::live::Process;
 use mallard_profile::read;
@@ -134,11 +134,9 @@ pub fn run(
     let allocator = choice::one(&Choice::default(), "mallard")?;
     let folder = tempfile::tempdir().context("cannot make a folder for the profile")?;
     let prefix = folder.path().join("heap");
-    // The program's own options come first, so ours win.
-    let present = std::env::var("MALLOC_CONF").unwrap_or_default();
-    let comma = if present.is_empty() { "" } else { "," };
+    // The program's own options are read before, so these win.
     let conf = format!(
-        "{present}{comma}prof:true,prof_final:true,prof_format:pprof,prof_prefix:{}{conf}",
+        "prof:true,prof_final:true,prof_format:pprof,prof_prefix:{}{conf}",
         prefix.display()
     );
     // Ctrl-C is for the program; its profile is shown all the same.
@@ -147,7 +145,7 @@ pub fn run(
     command
         .arg0(name)
         .args(arguments)
-        .envs(environment(&allocator, Some(&conf)));
+        .envs(environment_of_user(&allocator, Some(&conf)));
     if is_quiet {
         command.stdout(Stdio::from(std::io::stderr()));
     }
