@@ -58,7 +58,7 @@ fn a_table_is_printed_and_a_page_is_written_beside_it() {
     let place = place();
     let text = answer(&place, &["before.7.0.f.heap"]);
     let lines: Vec<&str> = text.lines().collect();
-    let head = "before.7.0.f.heap  live 8.24 MiB (±8.4 %)   sampled 140 of ~144 blocks, every 4 KiB   names: 0 %";
+    let head = "before.7.0.f.heap  live 8.24 MiB (±0.2 %)   sampled 140 of ~144 blocks, every 4 KiB   names: 0 %";
     assert_eq!(lines[0], head);
     assert!(
         lines[2].contains("7.81 MiB") && lines[2].ends_with("prog+0x0"),
