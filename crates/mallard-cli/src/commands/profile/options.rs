@@ -27,14 +27,14 @@ use mallard_profile::view::rows::By;
 #[derive(Debug, Clone, clap::Args)]
 #[command(
     after_help = EXAMPLES,
-    override_usage = "mallard profile [OPTIONS] [--diff <BEFORE>] <FILE>\n       mallard profile [OPTIONS] [--for <TIME>] <PID>\n       mallard profile [OPTIONS] [--rate <BYTES>] -- <PROGRAM> [ARGS]...\n       mallard profile --start|--stop <PID>"
+    override_usage = "mallard profile [OPTIONS] [--diff <BEFORE>] <FILE>\n       mallard profile [OPTIONS] [--for <TIME>] <PID>\n       mallard profile [OPTIONS] [--rate <BYTES>] -- <PROGRAM> [ARGS]...\n       mallard profile --start|--stop|--dump <PID>"
 )]
 pub struct Options {
     /// A profile or a core file, `-` for standard input, or the number of a process (a file whose
     /// name is a number is ./NUMBER)
     #[arg(
         value_name = "FILE|PID",
-        required_unless_present_any = ["program", "start", "stop"],
+        required_unless_present_any = ["program", "start", "stop", "dump"],
         conflicts_with = "program"
     )]
     pub subject: Option<PathBuf>,
