@@ -229,3 +229,21 @@ fn mistakes_on_the_command_line_have_a_code_of_their_own() {
         refusal(&place, words, 2);
     }
 }
+
+#[test]
+fn an_address_is_told_from_a_file_and_its_answer_is_read_from_standard_input() {
+    let place = place();
+    let url = "http://127.0.0.1:6060/debug/pprof/heap";
+    let said = refusal(&place, &[url], 1);
+    let remedy = format!("`curl -s {url} | mallard profile -`");
+    assert!(said.contains(&remedy), "{said}");
+    let said = refusal(&place, &["--diff", url, "after.7.1.f.heap"], 1);
+    assert!(said.contains(&remedy), "{said}");
+    let mut command = place.mallard(&["profile", "--no-html", "-"]);
+    let (code, stdout, stderr) = outcome(command.write_stdin(HEAP));
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(
+        stdout.starts_with("standard input  live 8.24 MiB"),
+        "{stdout}"
+    );
+}

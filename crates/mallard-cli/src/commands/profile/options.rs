@@ -30,8 +30,8 @@ use mallard_profile::view::rows::By;
     override_usage = "mallard profile [OPTIONS] [--diff <BEFORE>] <FILE>\n       mallard profile [OPTIONS] [--for <TIME>] <PID>\n       mallard profile [OPTIONS] [--rate <BYTES>] -- <PROGRAM> [ARGS]...\n       mallard profile --start|--stop|--dump <PID>"
 )]
 pub struct Options {
-    /// A profile or a core file, `-` for standard input, or the number of a process (a file whose
-    /// name is a number is ./NUMBER)
+    /// A profile or a core file, `-` for standard input, as of `curl -s URL`, or the number of a
+    /// process (a file whose name is a number is ./NUMBER)
     #[arg(
         value_name = "FILE|PID",
         required_unless_present_any = ["program", "start", "stop", "dump"],
@@ -274,6 +274,7 @@ Examples:
   mallard profile --pprof named.pb.gz --no-html jeprof.4711.0.f.heap
   mallard profile --root /proc/4711/root jeprof.1.0.f.heap
   mallard profile --start 4711                            sampling in a running process
+  curl -s http://host:6060/debug/pprof/heap | mallard profile -
 
 A profile is written by Mallard and by jemalloc with MALLOC_CONF=prof:true,prof_final:true. A process
 is read if it runs on Mallard and samples: with prof:true, or since `mallard profile --start PID`.";

@@ -60,6 +60,11 @@ pub fn load(subject: &Path, options: &Options) -> Result<Loaded> {
         return Ok(Loaded::of(reading, Some(pid), search));
     }
     let shown = subject.display();
+    if is_address(subject) {
+        return Err(anyhow!(
+            "{shown} is an address, not a file: `curl -s {shown} | mallard profile -` reads it"
+        ));
+    }
     if subject != Path::new("-") {
         let core = core::open(subject, search.root.as_deref());
         let core = core.map_err(|error| match error {
@@ -217,6 +222,15 @@ fn options_for(pid: u32, inside: Option<u32>, search: &names::Options) -> names:
         fetcher: fetcher(),
         ..search.clone()
     }
+}
+
+/// Whether a subject is the address of a server.
+fn is_address(subject: &Path) -> bool {
+    let text = subject.to_string_lossy();
+    ["http://", "https://"]
+        .iter()
+        .any(|start| text.starts_with(start))
+        && !subject.exists()
 }
 
 /// The process that a number means.
