@@ -71,6 +71,29 @@ pub fn environment(allocator: &Allocator, conf: Option<&str>) -> Vec<(String, St
     environment_over(allocator, conf, present.as_deref(), tunables.as_deref())
 }
 
+/// [`environment`], with the option string behind what the user's own variable says: of the same
+/// option, that of the call wins.
+pub fn environment_of_user(allocator: &Allocator, conf: Option<&str>) -> Vec<(String, String)> {
+    let variables = environment(allocator, conf);
+    match &allocator.conf_variable {
+        Some(name) => behind(variables, name, std::env::var(name).ok().as_deref()),
+        None => variables,
+    }
+}
+
+/// The variables, with the present value of one of them in front of the one that they give it.
+fn behind(
+    mut variables: Vec<(String, String)>,
+    name: &str,
+    present: Option<&str>,
+) -> Vec<(String, String)> {
+    let own = variables.iter_mut().find(|(known, _)| known == name);
+    if let (Some((_, value)), Some(present)) = (own, present.filter(|it| !it.is_empty())) {
+        *value = format!("{present},{value}");
+    }
+    variables
+}
+
 /// [`environment`], given the existing values of the two variables that it extends.
 fn environment_over(
     allocator: &Allocator,
@@ -191,6 +214,23 @@ mod tests {
         assert_eq!(conf(None), "narenas:1");
         assert_eq!(conf(Some("tcache:false")), "narenas:1,tcache:false");
         assert_eq!((peer.name.as_str(), peer.catalog_name()), ("lean", "peer"));
+    }
+
+    #[test]
+    fn an_option_string_goes_behind_the_user_s_own() {
+        let peer = peer(Some("/l.so"), &[], Some("MALLARD_CONF")).variant("lean", "narenas:1");
+        let conf = |present| {
+            let variables = environment_over(&peer, Some("tcache:false"), None, None);
+            behind(variables, "MALLARD_CONF", present).pop().unwrap().1
+        };
+        assert_eq!(conf(Some("prof:true")), "prof:true,narenas:1,tcache:false");
+        assert_eq!(conf(Some("")), "narenas:1,tcache:false");
+        assert_eq!(conf(None), "narenas:1,tcache:false");
+        // The user's variable stays as it is where there is nothing to say.
+        assert_eq!(
+            behind(Vec::new(), "MALLARD_CONF", Some("prof:true")),
+            pairs(&[])
+        );
     }
 
     #[test]

@@ -23,7 +23,7 @@ mod catalog;
 mod checks;
 mod error;
 
-pub use allocator::{Allocator, Kind, environment};
+pub use allocator::{Allocator, Kind, environment, environment_of_user};
 pub use builds::counting;
 pub use builds::workshop::{Progress, State};
 pub use catalog::{Catalog, Settings, Standing, Unavailable};

@@ -246,6 +246,10 @@ fn a_process_of_a_container_is_read_with_the_files_of_its_own_root() {
     let outcome = named(&mut reading, Some(pid));
     has_the_blocks(&reading.profile);
     assert!(outcome.lacks.is_empty(), "{:?}", outcome.lacks);
+    // Threads have the numbers by which they are found here.
+    let figures = View::Live.figures(&reading.profile).unwrap();
+    let threads = rows(&reading.profile, figures, By::Thread);
+    assert_eq!(threads[0].key, format!("inner {pid}"));
 }
 
 #[test]

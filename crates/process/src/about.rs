@@ -1,5 +1,6 @@
 //! What a process is called, was started with, and runs in.
 
+use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
@@ -36,11 +37,33 @@ fn strings(pid: u32, file: &str) -> impl Iterator<Item = String> {
 
 /// The process's number in the innermost of its namespaces: what it takes itself to be.
 pub fn number_inside(pid: u32) -> Option<u32> {
-    let status = super::text(super::path(pid, "status"))?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("NSpid:"))?;
-    line.split_ascii_whitespace().last()?.parse().ok()
+    numbers(pid, "status").last().copied()
+}
+
+/// The numbers here of a process's threads by those that they have inside of its container; none
+/// for a process that is in no other namespace than the caller.
+pub fn threads_by_number_inside(pid: u32) -> Option<HashMap<u32, u32>> {
+    if numbers(pid, "status").len() < 2 {
+        return None;
+    }
+    let threads = super::threads(pid).into_iter().filter_map(|thread| {
+        let numbers = numbers(pid, &format!("task/{thread}/status"));
+        Some((*numbers.last()?, thread))
+    });
+    Some(threads.collect())
+}
+
+/// The numbers of a process or thread: the one here, then those in the namespaces that it is in,
+/// the innermost last.
+fn numbers(pid: u32, file: &str) -> Vec<u32> {
+    numbers_in(&super::text(super::path(pid, file)).unwrap_or_default())
+}
+
+fn numbers_in(status: &str) -> Vec<u32> {
+    let mut lines = status.lines();
+    let line = lines.find_map(|line| line.strip_prefix("NSpid:"));
+    let numbers = line.unwrap_or_default().split_ascii_whitespace();
+    numbers.flat_map(str::parse).collect()
 }
 
 /// The user that a process belongs to, by number; none if it is gone.
@@ -114,6 +137,13 @@ mod tests {
     }
 
     #[test]
+    fn the_numbers_of_a_process_in_containers_are_read() {
+        let status = "Name:\tx\nPid:\t4711\nNSpid:\t4711\t7\t1\nThreads:\t2\n";
+        assert_eq!(numbers_in(status), [4711, 7, 1]);
+        assert!(numbers_in("Name:\tx\n").is_empty());
+    }
+
+    #[test]
     fn this_process_is_known() {
         let me = std::process::id();
         assert!(name(me).is_some() && thread_name(me, me) == name(me));
@@ -122,6 +152,7 @@ mod tests {
         let path = std::env::var("PATH").unwrap();
         assert!(environment(me).contains(&format!("PATH={path}")));
         assert_eq!(number_inside(me), Some(me));
+        assert_eq!(threads_by_number_inside(me), None, "it is in no container");
         assert_eq!(owner(me), Some(rustix::process::geteuid().as_raw()));
         assert!(crate::all().contains(&me) && crate::threads(me).contains(&me));
         assert_eq!((name(u32::MAX), owner(u32::MAX)), (None, None));

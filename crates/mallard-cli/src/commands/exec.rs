@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
-use mallard_allocators::{environment, program};
+use mallard_allocators::{environment_of_user, program};
 
 use crate::allocators::choice::{self, Choice};
 
@@ -17,7 +17,7 @@ use crate::allocators::choice::{self, Choice};
 #[command(after_help = EXAMPLES, override_usage = "mallard run [OPTIONS] -- <PROGRAM> [ARGS]...")]
 pub struct Options {
     /// Options for the allocator, such as narenas:4,dirty_decay_ms:1000; checked before the program
-    /// starts
+    /// starts, and read after those of MALLARD_CONF
     #[arg(long, value_name = "STRING")]
     pub conf: Option<String>,
 
@@ -48,7 +48,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     let error = Command::new(&program.path)
         .arg0(name)
         .args(arguments)
-        .envs(environment(&allocator, options.conf.as_deref()))
+        .envs(environment_of_user(&allocator, options.conf.as_deref()))
         .exec();
     Err(error).with_context(|| format!("cannot run {}", program.path.display()))
 }

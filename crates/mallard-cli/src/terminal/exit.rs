@@ -18,6 +18,14 @@ struct Usage(String);
 #[error("interrupted before anything was measured")]
 pub struct Interrupted;
 
+/// A program failed and left nothing to show. The exit code is the program's.
+#[derive(Debug, thiserror::Error)]
+#[error("{why}")]
+pub struct ProgramFailed {
+    pub code: u8,
+    pub why: String,
+}
+
 /// An error for a mistake on the command line.
 pub fn usage(message: impl Into<String>) -> anyhow::Error {
     Usage(message.into()).into()
@@ -30,6 +38,9 @@ pub fn code_of(error: &anyhow::Error) -> u8 {
     }
     if error.is::<Interrupted>() {
         return INTERRUPTED;
+    }
+    if let Some(failed) = error.downcast_ref::<ProgramFailed>() {
+        return failed.code;
     }
     match error.downcast_ref::<Error>() {
         Some(Error::ProgramNotFound { .. }) => 127,

@@ -1,5 +1,7 @@
 //! `mallard leak` and `mallard profile -- PROGRAM` on small programs.
 
+use mallard_needs::lacks;
+
 use crate::place::{Place, outcome};
 
 /// Leaks once, and with an argument at each of some steps as well.
@@ -31,6 +33,64 @@ const CLEAN: &str = r#"
         free(block);
         puts("done");
         return 0;
+    }
+"#;
+
+/// Uses what Rust's runtime keeps until the end, and leaks with an argument.
+const RUST: &str = r#"
+    use std::hint::black_box;
+    #[inline(never)]
+    fn enqueue() {
+        std::mem::forget(black_box(vec![1u8; 5000]));
+    }
+    fn main() {
+        let worker = std::thread::Builder::new().name("worker".into());
+        worker.spawn(|| println!("{:?}", std::thread::current().name())).unwrap().join().unwrap();
+        let (sender, receiver) = std::sync::mpsc::channel::<i32>();
+        let late = std::thread::spawn(move || {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            drop(sender);
+        });
+        let _ = receiver.recv();
+        late.join().unwrap();
+        let mut line = String::new();
+        std::io::stdin().read_line(&mut line).unwrap();
+        let _ = std::panic::catch_unwind(|| panic!("as told"));
+        if std::env::args().count() > 1 {
+            enqueue();
+        }
+    }
+"#;
+
+/// Leaks in functions with names such as those of the C library.
+const NAMESAKE: &str = r#"
+    #include <stdlib.h>
+    #include <time.h>
+    void *volatile sink;
+    __attribute__((noinline)) void *dl_enqueue(void) { return malloc(5000); }
+    int main(void) {
+        time_t now = time(0);
+        sink = localtime(&now);
+        sink = dl_enqueue();
+        return 0;
+    }
+"#;
+
+/// Holds a block, and ends without a profile: by `_exit` with its first argument, or by a signal.
+/// With a second one it can be read before.
+const SUDDEN: &str = r#"
+    #include <signal.h>
+    #include <stdlib.h>
+    #include <unistd.h>
+    void *volatile sink;
+    __attribute__((noinline)) void *held(void) { return malloc(5000); }
+    int main(int count, char **words) {
+        sink = held();
+        if (count > 2)
+            sleep(3);
+        if (words[1][0] == 's')
+            raise(SIGTERM);
+        _exit(atoi(words[1]));
     }
 "#;
 
@@ -112,4 +172,73 @@ fn a_program_is_profiled_from_start_to_end() {
     let (code, _, stderr) = run(&place, &["profile", "999999999"]);
     let expected = "error: there is no process 999999999\n";
     assert_eq!((code, stderr.as_str()), (Some(1), expected));
+}
+
+#[test]
+fn a_leak_in_rust_is_told_from_what_its_runtime_keeps() {
+    if lacks(&["rustc"]) {
+        return;
+    }
+    let place = Place::new();
+    // With inlined functions, and with symbols alone as in a release of cargo's.
+    for (name, flags) in [
+        ("debug", &["-g"][..]),
+        ("release", &["-O", "-Cstrip=debuginfo"]),
+    ] {
+        let program = place.compile_rust(name, RUST, flags);
+        let program = program.to_str().unwrap();
+        for backtrace in ["0", "1"] {
+            let leak = |words: &[&str]| {
+                let mut command = place.mallard(&[&["leak", "--", program], words].concat());
+                outcome(command.env("RUST_BACKTRACE", backtrace))
+            };
+            let (code, stdout, stderr) = leak(&[]);
+            assert_eq!(code, Some(0), "{stdout}{stderr}");
+            assert!(stdout.contains("no leaks"), "{stdout}");
+            let (code, stdout, stderr) = leak(&["leak"]);
+            assert_eq!(code, Some(1), "{stdout}{stderr}");
+            assert!(stdout.contains("at 1 site never freed"), "{stdout}");
+            assert!(stdout.contains("enqueue"), "{stdout}");
+        }
+    }
+}
+
+#[test]
+fn functions_of_the_program_with_names_of_the_c_library_leak_as_others_do() {
+    let place = Place::new();
+    let program = place.compile("namesake", NAMESAKE, &["-g", "-O1", "-fno-builtin"]);
+    let (code, stdout, stderr) = run(&place, &["leak", "--", program.to_str().unwrap()]);
+    assert_eq!(code, Some(1), "{stdout}{stderr}");
+    assert!(stdout.contains("at 1 site never freed"), "{stdout}");
+    assert!(stdout.contains("dl_enqueue"), "{stdout}");
+}
+
+#[test]
+fn a_program_without_a_profile_at_its_end_is_shown_as_it_was_read_before() {
+    let place = Place::new();
+    let program = place.compile("sudden", SUDDEN, &["-g", "-O1", "-fno-builtin"]);
+    let program = program.to_str().unwrap();
+    for (end, code) in [("0", 1), ("7", 7), ("signal", 128 + libc::SIGTERM)] {
+        let (found, stdout, stderr) = run(&place, &["leak", "--", program, end, "late"]);
+        assert_eq!(found, Some(code), "{stdout}{stderr}");
+        assert!(stdout.contains("at 1 site never freed"), "{stdout}");
+        assert!(stdout.contains("held"), "{stdout}");
+        assert!(stdout.contains("the last one read before"), "{stdout}");
+    }
+}
+
+#[test]
+fn a_program_that_leaves_nothing_to_read_has_its_own_exit_code() {
+    let place = Place::new();
+    let program = place.compile("sudden", SUDDEN, &["-g", "-O1", "-fno-builtin"]);
+    let program = program.to_str().unwrap();
+    for command in [&["leak"][..], &["profile", "--no-html"]] {
+        for (end, code) in [("7", 7), ("signal", 128 + libc::SIGTERM)] {
+            // The program itself does not run on Mallard.
+            let shell = format!("unset LD_PRELOAD; exec {program} {end}");
+            let words = [command, &["--", "sh", "-c", &shell]].concat();
+            let (found, stdout, stderr) = run(&place, &words);
+            assert_eq!(found, Some(code), "{stdout}{stderr}");
+        }
+    }
 }

@@ -38,10 +38,19 @@ impl Place {
 
     /// Compiles a C program or library.
     pub fn compile(&self, name: &str, source: &str, flags: &[&str]) -> PathBuf {
-        let file = self.path().join(format!("{name}.c"));
+        self.compile_by("cc", &format!("{name}.c"), source, flags)
+    }
+
+    /// Compiles a Rust program.
+    pub fn compile_rust(&self, name: &str, source: &str, flags: &[&str]) -> PathBuf {
+        self.compile_by("rustc", &format!("{name}.rs"), source, flags)
+    }
+
+    fn compile_by(&self, compiler: &str, file: &str, source: &str, flags: &[&str]) -> PathBuf {
+        let file = self.path().join(file);
         fs::write(&file, source).unwrap();
-        let program = self.path().join(name);
-        let output = std::process::Command::new("cc")
+        let program = file.with_extension("");
+        let output = std::process::Command::new(compiler)
             .arg(&file)
             .arg("-o")
             .arg(&program)

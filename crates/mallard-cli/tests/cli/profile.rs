@@ -58,7 +58,7 @@ fn a_table_is_printed_and_a_page_is_written_beside_it() {
     let place = place();
     let text = answer(&place, &["before.7.0.f.heap"]);
     let lines: Vec<&str> = text.lines().collect();
-    let head = "before.7.0.f.heap  live 8.24 MiB (±8.4 %)   sampled 140 of ~144 blocks, every 4 KiB   names: 0 %";
+    let head = "before.7.0.f.heap  live 8.24 MiB (±0.2 %)   sampled 140 of ~144 blocks, every 4 KiB   names: 0 %";
     assert_eq!(lines[0], head);
     assert!(
         lines[2].contains("7.81 MiB") && lines[2].ends_with("prog+0x0"),
@@ -228,4 +228,22 @@ fn mistakes_on_the_command_line_have_a_code_of_their_own() {
     ] {
         refusal(&place, words, 2);
     }
+}
+
+#[test]
+fn an_address_is_told_from_a_file_and_its_answer_is_read_from_standard_input() {
+    let place = place();
+    let url = "http://127.0.0.1:6060/debug/pprof/heap";
+    let said = refusal(&place, &[url], 1);
+    let remedy = format!("`curl -s {url} | mallard profile -`");
+    assert!(said.contains(&remedy), "{said}");
+    let said = refusal(&place, &["--diff", url, "after.7.1.f.heap"], 1);
+    assert!(said.contains(&remedy), "{said}");
+    let mut command = place.mallard(&["profile", "--no-html", "-"]);
+    let (code, stdout, stderr) = outcome(command.write_stdin(HEAP));
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(
+        stdout.starts_with("standard input  live 8.24 MiB"),
+        "{stdout}"
+    );
 }

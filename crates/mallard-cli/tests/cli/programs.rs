@@ -189,6 +189,41 @@ fn run_preloads_mallard_with_its_options() {
 }
 
 #[test]
+fn options_of_a_command_go_behind_the_user_s_own() {
+    let place = Place::new();
+    let said = |words: &[&str]| {
+        let mut command = place.mallard(&[words, &["--", "env"]].concat());
+        command.env("MALLARD_CONF", "lg_prof_sample:12");
+        command.env("MALLOC_CONF", "tcache:false");
+        let (code, stdout, stderr) = outcome(&mut command);
+        assert_eq!(code, Some(0), "{stdout}{stderr}");
+        assert!(
+            stdout
+                .lines()
+                .any(|line| line == "MALLOC_CONF=tcache:false"),
+            "{stdout}"
+        );
+        stdout
+    };
+    for (words, expected) in [
+        (&["run"][..], "MALLARD_CONF=lg_prof_sample:12\n"),
+        (
+            &["run", "--conf", "narenas:2"],
+            "MALLARD_CONF=lg_prof_sample:12,narenas:2\n",
+        ),
+        (
+            &["profile", "--no-html"],
+            "MALLARD_CONF=lg_prof_sample:12,prof:true,",
+        ),
+    ] {
+        let said = said(words);
+        assert!(said.contains(expected), "{said}");
+        let is_profile = words[0] == "profile";
+        assert_eq!(said.contains("every 4 KiB"), is_profile, "{said}");
+    }
+}
+
+#[test]
 fn run_can_use_another_allocator_and_needs_no_dashes() {
     let place = Place::new();
     let library = place.compile("bump.so", BUMP, &LIBRARY);

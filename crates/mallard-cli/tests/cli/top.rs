@@ -176,6 +176,28 @@ fn sampling_is_switched_on_and_off_from_outside() {
 }
 
 #[test]
+fn a_profile_is_written_by_the_process_itself_when_it_is_asked() {
+    let place = Place::new();
+    let prefix = place.path().join("asked");
+    let options = format!(
+        "export_stats:true,prof:true,prof_prefix:{}",
+        prefix.display()
+    );
+    let watched = Watched::start(&place, &options);
+    let pid = watched.pid();
+    json_until(&place, &pid, |v| v["allocated"].as_u64() >= Some(32 << 20));
+    let (code, stdout, stderr) = outcome(&mut place.mallard(&["profile", "--dump", &pid]));
+    assert_eq!(
+        (code, stdout),
+        (Some(0), format!("process {pid} wrote a profile\n")),
+        "{stderr}"
+    );
+    let written = format!("asked.{pid}.0.m0.heap");
+    assert!(place.text(&written).starts_with("heap_v2/"));
+    watched.end();
+}
+
+#[test]
 fn a_process_without_a_shared_page_is_not_written_to_unless_allowed() {
     let place = Place::new();
     let watched = Watched::start(&place, "export_stats:auto");

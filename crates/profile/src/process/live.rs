@@ -87,10 +87,11 @@ impl Process {
         let (code, _) = survey(memory, mapped(self.pid)?);
         let thread = |thread: Thread| -> Text {
             let Thread { number, tid, .. } = thread;
-            let name = about::thread_name(self.pid, tid);
-            match name.filter(|_| !thread.has_ended) {
-                Some(name) => format!("{name} {tid}").into(),
-                None => format!("thread {number} (ended)").into(),
+            let tid = threads.here(tid).filter(|_| !thread.has_ended);
+            let name = tid.and_then(|tid| about::thread_name(self.pid, tid));
+            match (name, tid) {
+                (Some(name), Some(tid)) => format!("{name} {tid}").into(),
+                _ => format!("thread {number} (ended)").into(),
             }
         };
         let mut profile = assembly::profile(&root, &records, counted, code, &thread);
@@ -126,6 +127,9 @@ impl Process {
 /// one.
 struct Threads {
     pid: u32,
+    /// Of a process in a container, the numbers here of threads by those that they have in there;
+    /// none if they are the same.
+    here: Option<HashMap<u32, u32>>,
     /// What to take off times since the system started, for those of the monotonic clock, which
     /// stands still while the system sleeps.
     slept_ns: u64,
@@ -146,8 +150,17 @@ impl Threads {
         let monotonic = now(libc::CLOCK_MONOTONIC);
         Threads {
             pid,
+            here: about::threads_by_number_inside(pid),
             slept_ns: now(libc::CLOCK_BOOTTIME).saturating_sub(monotonic),
             began_ns: RefCell::default(),
+        }
+    }
+
+    /// The number here of the thread that knows itself by this one.
+    fn here(&self, tid: u32) -> Option<u32> {
+        match &self.here {
+            Some(here) => here.get(&tid).copied(),
+            None => Some(tid),
         }
     }
 
@@ -155,7 +168,7 @@ impl Threads {
     fn has_ended(&self, tid: u32, born_ns: u64) -> bool {
         let mut known = self.began_ns.borrow_mut();
         let began = *known.entry(tid).or_insert_with(|| {
-            let began = began_ns(self.pid, tid);
+            let began = self.here(tid).and_then(|tid| began_ns(self.pid, tid));
             began.map_or(u64::MAX, |began| began.saturating_sub(self.slept_ns))
         });
         // The time of a sample may be a coarse one.
@@ -240,5 +253,6 @@ mod tests {
             threads.has_ended(u32::MAX, began),
             "there is no such thread"
         );
+        assert_eq!(threads.here(own), Some(own), "it is in no container");
     }
 }

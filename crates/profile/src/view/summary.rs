@@ -20,27 +20,70 @@ pub struct Summary {
 impl Summary {
     pub fn of(profile: &Profile, view: View, figures: Figures) -> Summary {
         let blocks = figures.blocks.map(|place| profile.total(place));
+        let total = profile.total(figures.main);
         let is_exact = profile.period <= 1;
-        let samples = match (figures.blocks, view) {
-            _ if is_exact => blocks.map(|blocks| blocks as f64),
+        let sampled = match (figures.blocks, view) {
             // The probability of a sample goes by bytes, which lifetimes are not.
             (_, View::Lifetime) => None,
-            (Some(blocks), _) => Some(samples(profile, size_figure(profile, figures), blocks)),
-            (None, _) => samples_by_size(profile, figures.main),
+            (Some(blocks), _) => Some(sampled(profile, size_figure(profile, figures), blocks)),
+            (None, _) => sampled_by_size(profile, figures.main),
         };
-        let error = match samples {
-            _ if is_exact => Some(0.0),
-            Some(samples) if samples > 0.0 => Some(1.0 / samples.sqrt()),
-            _ => None,
+        let samples = sampled
+            .as_ref()
+            .map(|of| of.iter().map(|of| of.samples).sum());
+        let (samples, error) = match samples {
+            _ if is_exact => (blocks.map(|blocks| blocks as f64), Some(0.0)),
+            Some(samples) if samples > 0.0 => {
+                let sampled = sampled.iter().flatten();
+                (Some(samples), Some(error(profile, figures, sampled, total)))
+            }
+            samples => (samples, None),
         };
         Summary {
-            total: profile.total(figures.main),
+            total,
             blocks,
             samples,
             error,
             named: named(profile, figures),
         }
     }
+}
+
+/// How many blocks of a stack were sampled, by the probability of each to be.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sampled {
+    samples: f64,
+    probability: f64,
+}
+
+impl Sampled {
+    fn of(profile: &Profile, blocks: f64, size: f64) -> Sampled {
+        let probability = -(-size / profile.period as f64).exp_m1();
+        Sampled {
+            samples: blocks * probability,
+            probability,
+        }
+    }
+}
+
+/// The standard error of the total as a share of it. A block that is sampled with probability p
+/// stands for 1/p of its kind: it adds (1 - p)/p² of its size's square to the variance, and nothing
+/// if it is sampled for certain.
+fn error<'a>(
+    profile: &Profile,
+    figures: Figures,
+    sampled: impl Iterator<Item = &'a Sampled>,
+    total: i128,
+) -> f64 {
+    let of_stack = |(sample, of): (&Sample, &Sampled)| match of.samples {
+        samples if samples > 0.0 => {
+            let value = sample.values[figures.main] as f64;
+            (1.0 - of.probability) * value * value / samples
+        }
+        _ => 0.0,
+    };
+    let variance: f64 = profile.samples.iter().zip(sampled).map(of_stack).sum();
+    variance.sqrt() / (total.unsigned_abs().max(1) as f64)
 }
 
 /// The figure that tells how large the blocks are. Waste and fragmentation belong to live blocks.
@@ -52,31 +95,31 @@ fn size_figure(profile: &Profile, figures: Figures) -> usize {
     }
 }
 
-fn samples(profile: &Profile, bytes: usize, blocks: usize) -> f64 {
-    let expected = |sample: &Sample| {
+fn sampled(profile: &Profile, bytes: usize, blocks: usize) -> Vec<Sampled> {
+    let of_stack = |sample: &Sample| {
         let (blocks, bytes) = (sample.values[blocks] as f64, sample.values[bytes] as f64);
         if blocks <= 0.0 || bytes <= 0.0 {
-            return 0.0;
+            return Sampled::default();
         }
-        blocks * -(-bytes / blocks / profile.period as f64).exp_m1()
+        Sampled::of(profile, blocks, bytes / blocks)
     };
-    profile.samples.iter().map(expected).sum()
+    profile.samples.iter().map(of_stack).collect()
 }
 
 /// The same for bytes whose blocks are not counted, such as those of the peak: the sizes are those
 /// of all that the stack allocated.
-fn samples_by_size(profile: &Profile, bytes: usize) -> Option<f64> {
+fn sampled_by_size(profile: &Profile, bytes: usize) -> Option<Vec<Sampled>> {
     let ever = View::Allocs.figures(profile).ok()?;
     let blocks = ever.blocks?;
-    let expected = |sample: &Sample| {
+    let of_stack = |sample: &Sample| {
         let value = |of_type: usize| sample.values[of_type] as f64;
         if value(blocks) <= 0.0 || value(ever.main) <= 0.0 || value(bytes) <= 0.0 {
-            return 0.0;
+            return Sampled::default();
         }
         let size = value(ever.main) / value(blocks);
-        value(bytes) / size * -(-size / profile.period as f64).exp_m1()
+        Sampled::of(profile, value(bytes) / size, size)
     };
-    Some(profile.samples.iter().map(expected).sum())
+    Some(profile.samples.iter().map(of_stack).collect())
 }
 
 /// The share of frames with names. Those of the allocator are no loss without one.
@@ -121,6 +164,22 @@ mod tests {
     fn summary(profile: &Profile) -> Summary {
         let figures = View::Live.figures(profile).unwrap();
         Summary::of(profile, View::Live, figures)
+    }
+
+    #[test]
+    fn blocks_that_are_sampled_for_certain_add_no_error() {
+        let four = [4, 4 << 30];
+        let large = summary(&profile(512 << 10, &[four]));
+        assert!((large.samples.unwrap() - 4.0).abs() < 0.001, "{large:?}");
+        assert!(large.error.unwrap() < 1e-6, "{large:?}");
+        // A hundred samples of 800 MiB beside them are off by 80 MiB, of 4.78 GiB in all.
+        let small = [100 << 10, 800 << 20];
+        let both = summary(&profile(8 << 20, &[four, small]));
+        assert!((both.samples.unwrap() - 104.0).abs() < 0.5, "{both:?}");
+        assert!(
+            (both.error.unwrap() - 80.0 / 4896.0).abs() < 0.0005,
+            "{both:?}"
+        );
     }
 
     #[test]

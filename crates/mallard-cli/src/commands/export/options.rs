@@ -19,7 +19,7 @@ use mallard_profile::names;
 ///   /metrics                      all processes, for Prometheus
 ///   /targets                      one target for each process (http_sd_configs of Prometheus)
 ///   /pid/N/metrics                one process
-///   /pid/N/debug/pprof/heap       what it holds; also allocs, and peak (gzipped pprof)
+///   /pid/N/debug/pprof/heap       what it holds (gzipped pprof); also allocs, peak, lifetime, frag
 ///   /pid/N/debug/pprof/symbol     names of addresses (POST 0x1000+0x2000)
 ///   /                             the same for people
 ///   /healthz                      whether this command serves

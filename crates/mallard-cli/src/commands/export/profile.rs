@@ -1,13 +1,19 @@
 //! Heap profiles of processes, with names.
 
+use std::sync::{Mutex, PoisonError};
+
 use hyper::StatusCode;
+use mallard_live::process::{self, Identity};
 use mallard_profile::names;
 use mallard_profile::process::Error;
 use mallard_profile::view::trim::trimmed;
 use mallard_profile::write;
 
 use super::answer::Answer;
-use crate::commands::profile::source;
+use crate::commands::profile::source::{self, Names};
+
+/// The most addresses whose names are kept, over all processes: some 200 bytes each.
+const NAMES_MAX: usize = 1 << 20;
 
 /// Which figure a viewer shows first. All are in each profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,16 +21,26 @@ pub enum Kind {
     Heap,
     Allocs,
     Peak,
+    Lifetime,
+    Frag,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 3] = [Kind::Heap, Kind::Allocs, Kind::Peak];
+    pub const ALL: [Kind; 5] = [
+        Kind::Heap,
+        Kind::Allocs,
+        Kind::Peak,
+        Kind::Lifetime,
+        Kind::Frag,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
             Kind::Heap => "heap",
             Kind::Allocs => "allocs",
             Kind::Peak => "peak",
+            Kind::Lifetime => "lifetime",
+            Kind::Frag => "frag",
         }
     }
 
@@ -37,6 +53,35 @@ impl Kind {
             Kind::Heap => "inuse_space",
             Kind::Allocs => "alloc_space",
             Kind::Peak => "peak_space",
+            Kind::Lifetime => "lifetime",
+            Kind::Frag => "frag_space",
+        }
+    }
+}
+
+/// The names that processes got before, the one that was asked for last at the end.
+#[derive(Debug, Default)]
+pub struct Known(Mutex<Vec<(Identity, Names)>>);
+
+impl Known {
+    /// Takes the names of a process out, and forgets those of processes that have ended.
+    fn take(&self, identity: &Identity) -> Names {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let runs = |of: &Identity| process::about(of.pid).is_some_and(|it| it.identity == *of);
+        known.retain(|(of, _)| runs(of));
+        let place = known.iter().position(|(of, _)| of == identity);
+        place.map_or_else(Names::default, |place| known.remove(place).1)
+    }
+
+    /// Keeps the names of a process, in the place of those that were not asked for in the longest
+    /// time.
+    fn put(&self, identity: Identity, names: Names) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|(of, _)| *of != identity);
+        known.push((identity, names));
+        let mut all: usize = known.iter().map(|(_, names)| names.len()).sum();
+        while all > NAMES_MAX {
+            all -= known.remove(0).1.len();
         }
     }
 }
@@ -45,8 +90,17 @@ impl Kind {
 ///
 /// # Errors
 /// The process cannot be read, or was never sampled.
-pub fn read(pid: u32, kind: Kind, search: &names::Options) -> Result<Vec<u8>, Error> {
-    let profile = source::running(pid, search, &mut source::Names::new())?;
+pub fn read(
+    pid: u32,
+    kind: Kind,
+    search: &names::Options,
+    known: &Known,
+) -> Result<Vec<u8>, Error> {
+    let identity = process::about(pid).ok_or(Error::NoProcess(pid))?.identity;
+    let mut names = known.take(&identity);
+    let profile = source::running(pid, search, &mut names);
+    known.put(identity, names);
+    let profile = profile?;
     let mut profile = trimmed(&profile);
     let kinds = &profile.types;
     profile.default_type = kinds.iter().position(|t| &*t.kind == kind.sample_type());
@@ -67,4 +121,29 @@ pub fn failure(error: &Error) -> Answer {
         _ => StatusCode::INTERNAL_SERVER_ERROR,
     };
     Answer::failure(status, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_kept_as_long_as_their_process() {
+        let known = Known::default();
+        let identity = process::about(std::process::id()).unwrap().identity;
+        let before = Identity {
+            started: identity.started + 1,
+            ..identity
+        };
+        known.put(identity.clone(), Names::default());
+        known.put(before.clone(), Names::default());
+        known.put(identity.clone(), Names::default());
+        let all = |known: &Known| known.0.lock().unwrap().len();
+        assert_eq!(all(&known), 2);
+        // No process has that number and that start.
+        known.take(&before);
+        assert_eq!(all(&known), 1);
+        known.take(&identity);
+        assert_eq!(all(&known), 0, "they are taken out");
+    }
 }

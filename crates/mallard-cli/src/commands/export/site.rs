@@ -26,6 +26,7 @@ const GET_OR_POST: &str = "GET, HEAD, POST";
 pub struct Site {
     watched: Mutex<Watched>,
     search: names::Options,
+    known: profile::Known,
     /// Whether clients may switch sampling.
     has_control: bool,
     /// How clients reach this, for those that do not say.
@@ -71,6 +72,7 @@ impl Site {
         Site {
             watched: Mutex::new(watched),
             search,
+            known: profile::Known::default(),
             has_control: control,
             address,
         }
@@ -179,7 +181,7 @@ impl Site {
         if !is_served {
             return Answer::not_found(format_args!("process {pid} is not served here"));
         }
-        match profile::read(pid, kind, &self.search) {
+        match profile::read(pid, kind, &self.search, &self.known) {
             Ok(bytes) => Answer::of("application/octet-stream", bytes),
             Err(error) => profile::failure(&error),
         }
@@ -321,6 +323,10 @@ mod tests {
             (
                 "/pid/7/debug/pprof/heap",
                 Some(Path::Profile(7, Kind::Heap)),
+            ),
+            (
+                "/pid/7/debug/pprof/frag",
+                Some(Path::Profile(7, Kind::Frag)),
             ),
             ("/pid/7/prof/stop", Some(Path::Stop(7))),
             ("/pid/7/debug/pprof/symbol", Some(Path::Symbol(7))),

@@ -1,4 +1,4 @@
-//! `mallard profile --start PID` and `--stop PID`: sampling in a running process.
+//! `mallard profile --start PID`, `--stop PID` and `--dump PID`: requests to a running process.
 
 use std::process::ExitCode;
 
@@ -13,21 +13,25 @@ use super::request;
 #[command(next_help_heading = "Running processes")]
 pub struct Control {
     /// Start sampling in this process
-    #[arg(long, value_name = "PID", conflicts_with_all = ["stop", "diff"])]
+    #[arg(long, value_name = "PID", conflicts_with_all = ["stop", "dump", "diff"])]
     start: Option<u32>,
 
     /// Stop sampling in this process; its samples stay
-    #[arg(long, value_name = "PID", conflicts_with = "diff")]
+    #[arg(long, value_name = "PID", conflicts_with_all = ["dump", "diff"])]
     stop: Option<u32>,
+
+    /// Let this process write a profile itself, where its option prof_prefix says
+    #[arg(long, value_name = "PID", conflicts_with = "diff")]
+    dump: Option<u32>,
 
     /// With --start: mean bytes between samples as a base-2 logarithm, such as 16; forgets the
     /// samples so far if it differs [default: as the process's options say]
     #[arg(long, value_name = "N", requires = "start", value_parser = clap::value_parser!(u32).range(0..64))]
     lg_sample: Option<u32>,
 
-    /// With --start and --stop: write the request, eight bytes, into the page that the process
-    /// keeps for this, if it was not started with MALLOC_CONF=export_stats:true; takes the right to
-    /// debug it
+    /// With --start, --stop and --dump: write the request, eight bytes, into the page that the
+    /// process keeps for this, if it was not started with MALLOC_CONF=export_stats:true; takes the
+    /// right to debug it
     #[arg(long)]
     write_memory: bool,
 }
@@ -36,7 +40,9 @@ impl Control {
     /// Does what was asked for; `None` if nothing was.
     pub fn run(&self) -> Option<Result<ExitCode>> {
         let start = (self.start).map(|pid| (pid, Request::Start(self.lg_sample)));
-        let (pid, request) = start.or(self.stop.map(|pid| (pid, Request::Stop)))?;
+        let stop = self.stop.map(|pid| (pid, Request::Stop));
+        let dump = self.dump.map(|pid| (pid, Request::Dump));
+        let (pid, request) = start.or(stop).or(dump)?;
         Some(request::ask(pid, request, self.write_memory))
     }
 }

@@ -22,19 +22,19 @@ use mallard_profile::view::rows::By;
 /// is only read: its threads are not stopped.
 ///
 /// The exit code is 0 if the answer was given, 1 if a process or file cannot be used or lacks the
-/// figures that were asked for, 2 for a mistake on the command line. After a program, it is the
-/// program's own; 128 and the signal's number if a signal ended it.
+/// figures that were asked for, 2 for a mistake on the command line. After a program that fails, it
+/// is the program's own; 128 and the signal's number if a signal ended it.
 #[derive(Debug, Clone, clap::Args)]
 #[command(
     after_help = EXAMPLES,
-    override_usage = "mallard profile [OPTIONS] [--diff <BEFORE>] <FILE>\n       mallard profile [OPTIONS] [--for <TIME>] <PID>\n       mallard profile [OPTIONS] [--rate <BYTES>] -- <PROGRAM> [ARGS]...\n       mallard profile --start|--stop <PID>"
+    override_usage = "mallard profile [OPTIONS] [--diff <BEFORE>] <FILE>\n       mallard profile [OPTIONS] [--for <TIME>] <PID>\n       mallard profile [OPTIONS] [--rate <BYTES>] -- <PROGRAM> [ARGS]...\n       mallard profile --start|--stop|--dump <PID>"
 )]
 pub struct Options {
-    /// A profile or a core file, `-` for standard input, or the number of a process (a file whose
-    /// name is a number is ./NUMBER)
+    /// A profile or a core file, `-` for standard input, as of `curl -s URL`, or the number of a
+    /// process (a file whose name is a number is ./NUMBER)
     #[arg(
         value_name = "FILE|PID",
-        required_unless_present_any = ["program", "start", "stop"],
+        required_unless_present_any = ["program", "start", "stop", "dump"],
         conflicts_with = "program"
     )]
     pub subject: Option<PathBuf>,
@@ -274,6 +274,7 @@ Examples:
   mallard profile --pprof named.pb.gz --no-html jeprof.4711.0.f.heap
   mallard profile --root /proc/4711/root jeprof.1.0.f.heap
   mallard profile --start 4711                            sampling in a running process
+  curl -s http://host:6060/debug/pprof/heap | mallard profile -
 
 A profile is written by Mallard and by jemalloc with MALLOC_CONF=prof:true,prof_final:true. A process
 is read if it runs on Mallard and samples: with prof:true, or since `mallard profile --start PID`.";

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
-use mallard_allocators::{environment, program};
+use mallard_allocators::{environment_of_user, program};
 use mallard_profile::process::Reading;
 use mallard_profile::process::live::Process;
 use mallard_profile::read;
@@ -21,6 +21,7 @@ use mallard_profile::view::View;
 use super::source::{Loaded, find_names};
 use super::{Options, SearchOptions, present};
 use crate::allocators::choice::{self, Choice};
+use crate::terminal::exit;
 
 /// The pause between two looks at whether the program has ended.
 const END_CHECK_INTERVAL: Duration = Duration::from_millis(2);
@@ -63,8 +64,12 @@ pub fn profile(options: &Options) -> Result<ExitCode> {
 
 /// The exit code that stands for a program's end, as in a shell.
 pub fn code_of(status: ExitStatus) -> ExitCode {
+    ExitCode::from(number_of(status))
+}
+
+fn number_of(status: ExitStatus) -> u8 {
     let code = status.code().or(status.signal().map(|signal| 128 + signal));
-    ExitCode::from(u8::try_from(code.unwrap_or(1)).unwrap_or(1))
+    u8::try_from(code.unwrap_or(1)).unwrap_or(1)
 }
 
 /// Looks at a running program from outside.
@@ -78,7 +83,7 @@ pub trait Watch {
 
 /// Keeps the last profile.
 #[derive(Default)]
-struct Profiles {
+pub struct Profiles {
     process: Option<Process>,
     last: Option<Reading>,
     next: Option<Instant>,
@@ -129,11 +134,9 @@ pub fn run(
     let allocator = choice::one(&Choice::default(), "mallard")?;
     let folder = tempfile::tempdir().context("cannot make a folder for the profile")?;
     let prefix = folder.path().join("heap");
-    // The program's own options come first, so ours win.
-    let present = std::env::var("MALLOC_CONF").unwrap_or_default();
-    let comma = if present.is_empty() { "" } else { "," };
+    // The program's own options are read before, so these win.
     let conf = format!(
-        "{present}{comma}prof:true,prof_final:true,prof_format:pprof,prof_prefix:{}{conf}",
+        "prof:true,prof_final:true,prof_format:pprof,prof_prefix:{}{conf}",
         prefix.display()
     );
     // Ctrl-C is for the program; its profile is shown all the same.
@@ -142,7 +145,7 @@ pub fn run(
     command
         .arg0(name)
         .args(arguments)
-        .envs(environment(&allocator, Some(&conf)));
+        .envs(environment_of_user(&allocator, Some(&conf)));
     if is_quiet {
         command.stdout(Stdio::from(std::io::stderr()));
     }
@@ -198,9 +201,14 @@ fn last_profile(
             reading.profile
         }
         (None, None) => {
-            return Err(anyhow!(
+            let why = format!(
                 "{shown} ended with {status} and left no profile; a program that ends by a signal or by _exit writes none, and one that does not run on Mallard neither"
-            ));
+            );
+            if status.success() {
+                return Err(anyhow!(why));
+            }
+            let code = number_of(status);
+            return Err(exit::ProgramFailed { code, why }.into());
         }
     };
     let outcome = find_names(&mut profile, &shown, Some(pid), None, search);

@@ -60,6 +60,11 @@ pub fn load(subject: &Path, options: &Options) -> Result<Loaded> {
         return Ok(Loaded::of(reading, Some(pid), search));
     }
     let shown = subject.display();
+    if is_address(subject) {
+        return Err(anyhow!(
+            "{shown} is an address, not a file: `curl -s {shown} | mallard profile -` reads it"
+        ));
+    }
     if subject != Path::new("-") {
         let core = core::open(subject, search.root.as_deref());
         let core = core.map_err(|error| match error {
@@ -125,8 +130,39 @@ pub fn twice(subject: &Path, apart: Duration, options: &Options) -> Result<(Load
     Ok((Loaded::of(before, Some(pid), search), after))
 }
 
-/// Names of addresses that are known already.
-pub type Names = HashMap<u64, Vec<Frame>>;
+/// Names of addresses that are known already, each with the code that lay there.
+#[derive(Debug, Default)]
+pub struct Names(HashMap<u64, (Mapping, Vec<Frame>)>);
+
+impl Names {
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The names of a profile's addresses. Code without a file may be another by the next time, as
+    /// that of a JIT compiler is.
+    fn of(profile: &Profile) -> Names {
+        let named = profile.locations.iter().filter_map(|location| {
+            let mapping = profile.mapping(location.mapping?);
+            let is_lasting = mapping.path.starts_with('/') && !mapping.path.starts_with("/memfd:");
+            let known = (mapping.clone(), location.frames.clone());
+            is_lasting.then_some((location.address, known))
+        });
+        Names(named.collect())
+    }
+
+    /// Gives names to the addresses that lie in the same code as before.
+    fn give(&self, profile: &mut Profile) {
+        for location in &mut profile.locations {
+            if let (Some(mapping), Some((code, frames))) =
+                (location.mapping, self.0.get(&location.address))
+                && profile.mappings[mapping.0 as usize] == *code
+            {
+                location.frames.clone_from(frames);
+            }
+        }
+    }
+}
 
 /// Reads a running process, and gives names to what `known` has none for; that has all names then.
 pub fn running(
@@ -139,16 +175,9 @@ pub fn running(
         pid: inside,
         ..
     } = Process::open(pid)?.read()?;
-    for location in &mut profile.locations {
-        if let Some(frames) = known.get(&location.address) {
-            location.frames.clone_from(frames);
-        }
-    }
+    known.give(&mut profile);
     names::name(&mut profile, &options_for(pid, inside, search));
-    let named = profile.locations.iter();
-    *known = named
-        .map(|location| (location.address, location.frames.clone()))
-        .collect();
+    *known = Names::of(&profile);
     Ok(profile)
 }
 
@@ -193,6 +222,15 @@ fn options_for(pid: u32, inside: Option<u32>, search: &names::Options) -> names:
         fetcher: fetcher(),
         ..search.clone()
     }
+}
+
+/// Whether a subject is the address of a server.
+fn is_address(subject: &Path) -> bool {
+    let text = subject.to_string_lossy();
+    ["http://", "https://"]
+        .iter()
+        .any(|start| text.starts_with(start))
+        && !subject.exists()
 }
 
 /// The process that a number means.
@@ -254,6 +292,45 @@ mod tests {
         assert_eq!(pid_of("my.app.4711.12.i3.heap"), Some(4711));
         assert_eq!(pid_of("heap.pb.gz"), None);
         assert_eq!(pid_of("x.heap"), None);
+    }
+
+    #[test]
+    fn names_are_kept_for_code_that_stays_where_it_is() {
+        let profile = |paths: [&str; 2], names: [&str; 2]| {
+            let mapping = |(path, start): (&str, u64)| Mapping {
+                start,
+                limit: start + 0x1000,
+                path: path.into(),
+                ..Mapping::default()
+            };
+            let location = |(index, name): (u32, &str)| Location {
+                address: 0x1000 * u64::from(index + 1),
+                mapping: Some(MappingIndex(index)),
+                frames: vec![Frame {
+                    function: name.into(),
+                    ..Frame::default()
+                }],
+            };
+            Profile {
+                mappings: paths
+                    .into_iter()
+                    .zip([0x1000, 0x2000])
+                    .map(mapping)
+                    .collect(),
+                locations: (0..).zip(names).map(location).collect(),
+                ..Profile::default()
+            }
+        };
+        let known = Names::of(&profile(["/bin/app", ""], ["main", "compiled"]));
+        assert_eq!(known.len(), 1);
+        let named = |paths| {
+            let mut profile = profile(paths, ["", ""]);
+            known.give(&mut profile);
+            let name = |location: &Location| location.frames[0].function.to_string();
+            profile.locations.iter().map(name).collect::<Vec<_>>()
+        };
+        assert_eq!(named(["/bin/app", ""]), ["main", ""]);
+        assert_eq!(named(["/bin/other", ""]), ["", ""], "another program");
     }
 
     #[test]

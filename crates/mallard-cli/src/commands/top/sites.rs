@@ -3,7 +3,6 @@
 //! Reading a profile takes milliseconds, but to find the names of a large program takes seconds the
 //! first time. A thread does both, so that the screen goes on.
 
-use std::collections::HashMap;
 use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -38,7 +37,7 @@ impl Sites {
         Sites {
             pid,
             lines: vec![heading(), "reading the profile".to_owned()],
-            names: HashMap::new(),
+            names: Names::default(),
             pending: None,
             next: Instant::now(),
         }

@@ -187,6 +187,12 @@ impl<'o> Top<'o> {
             KeyCode::Char('S' | '<') => self.sort_by_next(ORDER.len() - 1),
             KeyCode::Char('/') => self.mode = Mode::Search(self.search.clone()),
             KeyCode::Char('h' | '?') => self.mode = Mode::Help,
+            KeyCode::Down | KeyCode::Char('j') => self.select(self.place + 1),
+            KeyCode::Up | KeyCode::Char('k') => self.select(self.place.saturating_sub(1)),
+            KeyCode::PageDown => self.select(self.place + 10),
+            KeyCode::PageUp => self.select(self.place.saturating_sub(10)),
+            KeyCode::Home => self.select(0),
+            KeyCode::End => self.select(usize::MAX),
             key => self.key_anywhere(key),
         }
     }
@@ -201,10 +207,13 @@ impl<'o> Top<'o> {
                 self.mode = Mode::List;
             }
             KeyCode::Tab | KeyCode::Right => self.show(TABS[(place + 1) % TABS.len()].0),
-            KeyCode::Down | KeyCode::Char('j') => self.scrolled += 1,
-            KeyCode::Up | KeyCode::Char('k') => self.scrolled = self.scrolled.saturating_sub(1),
-            KeyCode::PageDown => self.scrolled += 10,
-            KeyCode::PageUp => self.scrolled = self.scrolled.saturating_sub(10),
+            KeyCode::Down | KeyCode::Char('j') => self.scroll(1),
+            KeyCode::Up | KeyCode::Char('k') => self.scroll(-1),
+            KeyCode::PageDown => self.scroll(10),
+            KeyCode::PageUp => self.scroll(-10),
+            KeyCode::Home => self.scrolled = 0,
+            // Drawing stops at the last line.
+            KeyCode::End => self.scrolled = usize::MAX,
             key => self.key_anywhere(key),
         }
     }
@@ -212,12 +221,6 @@ impl<'o> Top<'o> {
     /// Keys of the list and the details alike.
     fn key_anywhere(&mut self, key: KeyCode) {
         match key {
-            KeyCode::Down | KeyCode::Char('j') => self.select(self.place + 1),
-            KeyCode::Up | KeyCode::Char('k') => self.select(self.place.saturating_sub(1)),
-            KeyCode::PageDown => self.select(self.place + 10),
-            KeyCode::PageUp => self.select(self.place.saturating_sub(10)),
-            KeyCode::Home => self.select(0),
-            KeyCode::End => self.select(usize::MAX),
             KeyCode::Char('P') => {
                 let is_on = self
                     .row()
@@ -243,6 +246,10 @@ impl<'o> Top<'o> {
     fn show(&mut self, tab: Tab) {
         self.scrolled = 0;
         self.mode = Mode::Details(tab);
+    }
+
+    fn scroll(&mut self, lines: isize) {
+        self.scrolled = self.scrolled.saturating_add_signed(lines);
     }
 
     fn select(&mut self, place: usize) {

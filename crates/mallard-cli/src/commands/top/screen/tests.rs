@@ -85,6 +85,36 @@ fn the_selection_stays_with_its_process_and_details_end_with_it() {
 }
 
 #[test]
+fn keys_that_move_scroll_the_details_and_leave_their_process() {
+    with_rows(|top| {
+        press(top, KeyCode::Down);
+        press(top, KeyCode::Enter);
+        let first = shown(top, 80, 8);
+        for key in [
+            KeyCode::End,
+            KeyCode::Down,
+            KeyCode::PageDown,
+            KeyCode::Home,
+            KeyCode::PageUp,
+        ] {
+            press(top, key);
+            assert_eq!((top.selected, top.place), (Some(7), 1), "{key:?}");
+        }
+        assert_eq!(top.scrolled, 0);
+        press(top, KeyCode::End);
+        let last = shown(top, 80, 8);
+        assert_ne!(first, last);
+        press(top, KeyCode::Down);
+        assert_eq!(shown(top, 80, 8), last, "there is no further line");
+        press(top, KeyCode::Home);
+        assert_eq!(shown(top, 80, 8), first);
+        press(top, KeyCode::Esc);
+        press(top, KeyCode::Home);
+        assert_eq!(top.selected, Some(8));
+    });
+}
+
+#[test]
 fn a_process_is_not_written_to_without_a_yes() {
     with_rows(|top| {
         press(top, KeyCode::Char('P'));

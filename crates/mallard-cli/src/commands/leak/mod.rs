@@ -1,25 +1,25 @@
 //! `mallard leak`: runs a program on Mallard, samples every block, and tells what was never freed.
 //!
-//! While the program runs, the live bytes of its call stacks are read from outside. A site whose
-//! bytes rise in each of four quarters of the run grows; all others were allocated once, or at some
-//! time.
+//! While the program runs, the live bytes of its call stacks are read from outside ([`growth`]). A
+//! site whose bytes rise in each of four quarters of the run grows; all others were allocated once,
+//! or at some time. What libraries keep for themselves is left out ([`kept`]).
 
-use std::collections::HashMap;
+mod growth;
+mod kept;
+
 use std::ffi::OsString;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use mallard_profile::model::Profile;
-use mallard_profile::process::Reading;
-use mallard_profile::process::live::{Process, Stacks};
 use mallard_profile::show::{self, Layout, Named, Page};
 use mallard_profile::view::View;
 use mallard_profile::view::rows::{By, keys, rows};
 
 use crate::commands::profile::SearchOptions;
-use crate::commands::profile::program::{self, Watch};
+use crate::commands::profile::program;
 use crate::terminal::output;
+use growth::Growth;
 
 /// Tell what a program never freed
 ///
@@ -27,8 +27,11 @@ use crate::terminal::output;
 /// end: first the sites that grew all the time, then the others. Sites that the C library, the
 /// loader and the runtimes of C++ and Rust keep for themselves until the end are left out.
 ///
-/// The exit code is 0 without leaks, 1 with leaks, 2 for a mistake on the command line. If the
-/// program fails, it is the program's own; 128 and the signal's number if a signal ended it.
+/// A program that ends by a signal or by _exit is shown as it was read last, half a second before.
+///
+/// The exit code is 0 without leaks, 1 with leaks or if nothing could be read of the program, 2 for
+/// a mistake on the command line. If the program fails, it is the program's own; 128 and the
+/// signal's number if a signal ended it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES, override_usage = "mallard leak [OPTIONS] -- <PROGRAM> [ARGS]...")]
 pub struct Options {
@@ -62,29 +65,6 @@ Examples:
   mallard leak --growing --min 4096 -- ./server --self-test
   mallard leak --suppress 'cache::*' --json -- ./test";
 
-/// What libraries keep until the end: buffers of stdio, what the loader knows of libraries,
-/// thread-local storage, locales, time zones, lists of functions to run at the end, the reserve of
-/// C++ for exceptions, and what Rust knows of the main thread.
-const KEPT: [&str; 17] = [
-    "*_IO_file_doallocate",
-    "*_IO_*doallocbuf",
-    "_dl_*",
-    "dl_*",
-    "dlerror*",
-    "allocate_dtv",
-    "allocate_dtv_entry",
-    "__new_exitfn",
-    "__cxa_atexit",
-    "setlocale",
-    "_nl_*",
-    "tzset*",
-    "__tz*",
-    "__gnu_cxx::__freeres",
-    "*::pool::pool",
-    "std::rt::*",
-    "std::thread::current::*",
-];
-
 pub fn run(options: &Options) -> Result<ExitCode> {
     let mut growth = Growth::default();
     let ended = program::run(
@@ -95,8 +75,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         &options.search,
     )?;
     let loaded = ended.loaded;
-    let patterns: Vec<&str> = options.suppress.iter().map(String::as_str).collect();
-    let profile = unsuppressed(&loaded.profile, &[&KEPT[..], &patterns].concat());
+    let profile = kept::without(&loaded.profile, &options.suppress);
     let found = leaks(&profile, &growth, options.min)?;
     let is_leak = |leak: &&Leak| leak.grows || !options.growing;
     let has_leaks = found.iter().any(|leak| is_leak(&leak));
@@ -241,41 +220,6 @@ fn json(
     Ok(format!("{}\n", serde_json::to_string_pretty(&answer)?))
 }
 
-/// The profile without stacks that have a function of one of these patterns.
-fn unsuppressed(profile: &Profile, patterns: &[&str]) -> Profile {
-    let is_kept = |stack: &[mallard_profile::model::LocationIndex]| {
-        let locations = stack.iter().map(|&index| profile.location(index));
-        let mut functions = locations.flat_map(|location| &location.frames);
-        functions.any(|frame| {
-            patterns
-                .iter()
-                .any(|pattern| fits(pattern, &frame.function))
-        })
-    };
-    let mut rest = profile.clone();
-    rest.samples.retain(|sample| !is_kept(&sample.stack));
-    rest
-}
-
-/// Whether a text fits a pattern, in which `*` stands for any text.
-fn fits(pattern: &str, text: &str) -> bool {
-    let Some((start, rest)) = pattern.split_once('*') else {
-        return pattern == text;
-    };
-    let Some(mut text) = text.strip_prefix(start) else {
-        return false;
-    };
-    let mut parts: Vec<&str> = rest.split('*').collect();
-    let end = parts.pop().unwrap_or_default();
-    for part in parts {
-        match text.find(part) {
-            Some(at) => text = &text[at + part.len()..],
-            None => return false,
-        }
-    }
-    text.ends_with(end)
-}
-
 /// The live samples of some rows.
 fn of_keys(profile: &Profile, chosen: &[&str]) -> Result<Profile> {
     let live = View::Live.figures(profile)?.main;
@@ -300,118 +244,5 @@ fn empty(profile: &Profile) -> Profile {
         period: profile.period,
         period_type: profile.period_type.clone(),
         ..Profile::default()
-    }
-}
-
-/// The live bytes during the run: at equal distances, which double when there are many.
-#[derive(Default)]
-struct Growth {
-    process: Option<Process>,
-    snapshots: Vec<(Duration, Stacks)>,
-    began: Option<Instant>,
-    every: Duration,
-    next: Duration,
-}
-
-const FIRST_INTERVAL: Duration = Duration::from_millis(10);
-const SNAPSHOTS_MAX: usize = 32;
-const QUARTERS: u32 = 4;
-
-impl Growth {
-    /// Whether the run was long enough.
-    fn is_known(&self) -> bool {
-        self.snapshots.len() >= 2 * QUARTERS as usize
-    }
-
-    /// The live bytes of each row after each of the first three quarters.
-    fn quarters(&self, profile: &Profile) -> Result<Option<Vec<HashMap<String, i128>>>> {
-        let (true, Some((end, _))) = (self.is_known(), self.snapshots.last()) else {
-            return Ok(None);
-        };
-        let figures = View::Live.figures(profile)?;
-        let mut quarters = Vec::new();
-        for quarter in 1..QUARTERS {
-            let at = *end * quarter / QUARTERS;
-            let snapshot = self.snapshots.iter().find(|(time, _)| *time >= at);
-            let Some((_, stacks)) = snapshot else {
-                return Ok(None);
-            };
-            let mut then = empty(profile);
-            let mut seen = std::collections::HashSet::new();
-            for sample in &profile.samples {
-                let addresses: Vec<u64> = sample
-                    .stack
-                    .iter()
-                    .map(|&i| profile.location(i).address)
-                    .collect();
-                let bytes = stacks.get(&addresses).copied().unwrap_or(0);
-                if bytes > 0 && seen.insert(addresses) {
-                    let mut sample = sample.clone();
-                    sample.values.fill(0);
-                    sample.values[figures.main] = i64::try_from(bytes).unwrap_or(i64::MAX);
-                    then.samples.push(sample);
-                }
-            }
-            let rows = rows(&then, figures, By::Function).into_iter();
-            quarters.push(
-                rows.map(|row| (row.key.clone(), row.main(figures)))
-                    .collect(),
-            );
-        }
-        Ok(Some(quarters))
-    }
-}
-
-impl Watch for Growth {
-    fn look(&mut self, pid: u32) {
-        let began = *self.began.get_or_insert_with(Instant::now);
-        let now = began.elapsed();
-        if now < self.next {
-            return;
-        }
-        if self.process.is_none() {
-            self.process = Process::open(pid).ok();
-        }
-        match self.process.as_ref().map(Process::live) {
-            Some(Ok(stacks)) => self.snapshots.push((now, stacks)),
-            Some(Err(_)) => self.process = None,
-            None => {}
-        }
-        self.every = self.every.max(FIRST_INTERVAL);
-        if self.snapshots.len() >= SNAPSHOTS_MAX {
-            self.every *= 2;
-            let mut place = 0;
-            self.snapshots.retain(|_| {
-                place += 1;
-                place % 2 == 0
-            });
-        }
-        // The target's own work comes first.
-        let cost = began.elapsed() - now;
-        self.next = now + self.every.max(cost * 10);
-    }
-
-    fn last(&mut self) -> Option<Reading> {
-        None
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn patterns_stand_for_names() {
-        for (pattern, text, expected) in [
-            ("main", "main", true),
-            ("main", "mains", false),
-            ("_dl_*", "_dl_map_object", true),
-            ("*::pool::pool", "(anonymous namespace)::pool::pool", true),
-            ("a*b*c", "a-b-b-c", true),
-            ("a*b*c", "a-c", false),
-            ("*", "", true),
-        ] {
-            assert_eq!(fits(pattern, text), expected, "{pattern} {text}");
-        }
     }
 }
