@@ -133,7 +133,8 @@ fn ending(stop: &Stop, folder: &Folder, outcome: &Outcome) -> ExitCode {
         );
         return ExitCode::from(INTERRUPTED);
     }
-    match outcome.unconfirmed {
+    let unproven = outcome.recommended.is_none() && outcome.unproven.is_some();
+    match outcome.unconfirmed || unproven {
         true => ExitCode::from(exit::CANNOT_TELL),
         false => ExitCode::SUCCESS,
     }

@@ -73,6 +73,9 @@ impl Found<'_> {
         if let Some(reason) = &outcome.refused {
             line("refused", reason.clone());
         }
+        if let (Some(reason), Some(_)) = (&outcome.unproven, &outcome.recommended) {
+            line("not confirmed", reason.clone());
+        }
         let left: Vec<String> = outcome
             .left_out
             .iter()
@@ -147,6 +150,10 @@ impl Found<'_> {
                     .to_owned()
             }
             Some(setting) => format!("Use {}.", self.named(setting)),
+            None if outcome.unproven.is_some() => {
+                let reason = outcome.unproven.as_deref().unwrap_or_default();
+                format!("Cannot tell: {reason}.")
+            }
             None if outcome.refused.is_some() => {
                 format!(
                     "Keep {}: what is better breaks a limit.",
