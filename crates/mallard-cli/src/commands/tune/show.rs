@@ -10,6 +10,7 @@ use super::lab;
 use super::objective::{self, Goal};
 use super::search::{self, Block, IMPROVEMENT_MIN, Outcome};
 use super::space::{self, Setting};
+use crate::options::command_line;
 use crate::session::folder::Folder;
 use crate::session::machine;
 use crate::subject::{Figures, Target};
@@ -60,7 +61,7 @@ impl Found<'_> {
             work: self.goal.work.clone(),
             memory: self.goal.memory.clone(),
             points,
-            command: std::env::args().collect(),
+            command: command_line::words(),
             machine: machine::describe(&mallard_measure::Cpus::allowed()),
         }
     }
