@@ -63,7 +63,7 @@ impl Bench {
 
     /// The subject of a baseline and its anchor.
     pub fn pair(&self, baseline: &Baseline) -> Result<Pair<'_>> {
-        let allocator = choice::one(&baseline.choice, DEFAULT_SUBJECT)?;
+        let allocator = choice::one(&baseline.choice, DEFAULT_SUBJECT, "baseline")?;
         choice::check_options(std::slice::from_ref(&allocator), baseline.conf.as_deref())?;
         let conf = baseline.conf.as_deref();
         let subject = self.side(&self.target, &allocator, conf, allocator.name.clone())?;
@@ -78,7 +78,7 @@ impl Bench {
                     added: baseline.choice.added.clone(),
                     variants: Vec::new(),
                 };
-                let other = choice::one(&named, anchor)?;
+                let other = choice::one(&named, anchor, "baseline")?;
                 if other.name == allocator.name && conf.is_none() {
                     return Err(usage(format!(
                         "the anchor and the subject are both {anchor}, so that nothing would ever change: \
@@ -94,7 +94,7 @@ impl Bench {
     /// The two of `ab`: what must not be worse, and what it is compared with.
     pub fn two(&self, options: &Ab) -> Result<Pair<'_>> {
         if let Some(other) = &self.other {
-            let allocator = choice::one(&options.choice, DEFAULT_SUBJECT)?;
+            let allocator = choice::one(&options.choice, DEFAULT_SUBJECT, "baseline ab")?;
             let name = |target: &Target| match (target, &options.against) {
                 (_, Some(path)) if std::ptr::eq(target, other) => path.clone(),
                 _ => target.shown(),
@@ -205,7 +205,7 @@ fn pair_of(choice: &Choice) -> Result<(Allocator, Allocator)> {
             variants,
             added: choice.added.clone(),
         };
-        choice::one(&only, "")
+        choice::one(&only, "", "baseline ab")
     };
     let variant = |spec: &String| one(Vec::new(), vec![spec.clone()]);
     let name = |name: &String| one(vec![name.clone()], Vec::new());
