@@ -67,6 +67,28 @@ fn a_command_that_fails_before_a_run_ends_the_comparison() {
 }
 
 #[test]
+fn what_was_measured_is_kept_when_a_command_around_it_fails() {
+    let place = Place::new();
+    let compare = |hook: &str, command: &str| {
+        let begin = ["compare", "-a", "glibc,mallard", "-r", "2", "-w", "0"];
+        let end = ["--no-warm", "-o", "out", hook, command, "--", "true"];
+        let (code, stdout, stderr) = outcome(&mut place.mallard(&[&begin[..], &end].concat()));
+        assert_eq!(code, Some(1), "{stdout}{stderr}");
+        assert!(stderr.contains(&format!("error: {hook}")), "{stderr}");
+        let text = place.text("out/compare.json");
+        let results = mallard_report::read_json(&mut text.as_bytes()).unwrap();
+        let cells = &results.experiments[0].rows[0].cells;
+        let runs: Vec<usize> = cells.iter().map(|cell| cell.runs.len()).collect();
+        runs
+    };
+    assert_eq!(compare("--cleanup", "exit 9"), [2, 2]);
+    // The third run does not begin, and the fourth neither.
+    let third = "echo p >> log; test $(wc -l < log) != 3";
+    assert_eq!(compare("--prepare", third), [1, 1]);
+    assert_eq!(place.text("log").lines().count(), 3);
+}
+
+#[test]
 fn a_program_that_fails_counts_if_the_user_says_so() {
     let place = Place::new();
     let words = |more: &[&'static str]| {

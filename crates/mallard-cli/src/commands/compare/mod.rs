@@ -10,7 +10,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use mallard_allocators::program::{self, Program};
 use mallard_allocators::{Allocator, Error, Kind as AllocatorKind, environment, probe};
 use mallard_measure::{Cpus, End, Measurement, Spec};
@@ -92,22 +92,22 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         run.map(|run| watched.correct(run))
     });
     race.finish();
-    options.hooks.clean_up()?;
-    if let Some(reason) = watched.failure() {
-        bail!(reason);
-    }
+    let cleaned = options.hooks.clean_up();
+    // Ctrl-C reaches the command too.
+    let prepare = watched.failure().filter(|_| !session.stop.requested());
 
     let description = [description(glibc_ended), lazy_free::sentence(&cells)].join(" ");
     let description = description.trim().to_owned();
     let experiment = experiment(shown.clone(), label.into_owned(), description, cells);
     let settings = settings(options, &program, runs);
-    session.close(
+    let closed = session.close(
         &options.common.exports,
         Kind::Compare,
         shown,
         settings,
         vec![experiment],
-    )
+    );
+    hooks::ending(closed, prepare, cleaned)
 }
 
 /// The program, and why it takes no other allocator, if it runs as it is and takes none.

@@ -7,7 +7,7 @@ use mallard_measure::Cpus;
 use mallard_report::model::{Experiment, Kind, Row};
 use mallard_service::Service;
 
-use super::Options;
+use super::{Options, hooks};
 use crate::race::runs::Runs;
 use crate::race::{self, Beside, Entry, Start};
 use crate::service::about_loop;
@@ -50,7 +50,7 @@ pub fn run(options: &Options, service: &Service, runs: Runs) -> Result<ExitCode>
     };
     let cells = race.row(&row, &mut |_, measured| work.judge(measured));
     race.finish();
-    options.hooks.clean_up()?;
+    let cleaned = options.hooks.clean_up();
     let experiment = Experiment {
         name: "compare".to_owned(),
         title: title.clone(),
@@ -65,13 +65,14 @@ pub fn run(options: &Options, service: &Service, runs: Runs) -> Result<ExitCode>
         }],
     };
     let settings = settings(options, service, runs);
-    session.close(
+    let closed = session.close(
         &options.common.exports,
         Kind::Compare,
         title,
         settings,
         vec![experiment],
-    )
+    );
+    hooks::ending(closed, None, cleaned)
 }
 
 fn about(service: &Service) -> String {
