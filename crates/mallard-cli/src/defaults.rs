@@ -358,6 +358,10 @@ mod tests {
         let typed = [
             "mallard", "compare", "-a", "jemalloc", "--runs=3", "--", "ls", "-r",
         ];
+        // What is for a program has no place beside a service.
+        let prepare = "[compare]\nprepare = 'true'";
+        let service = ["mallard", "compare", "--service", "redis"];
+        assert_eq!(added(prepare, &service), [""; 0]);
         let added = added(TEXT, &typed);
         assert!(!added.iter().any(|word| word.starts_with("--allocator")));
         assert!(!added.iter().any(|word| word.starts_with("--runs")));

@@ -251,6 +251,51 @@ fn every_trouble_of_a_server_is_named_and_leaves_no_process() {
 }
 
 #[test]
+fn options_of_programs_are_refused_for_a_service_and_a_time_limit_is_kept() {
+    let place = Place::new();
+    let load = "load = \"exec sleep 8012.5\"";
+    describe(
+        &place,
+        "echo ready; echo the last words >&2; exec sleep 8012.5",
+        load,
+    );
+    let compare = |more: &[&str]| {
+        let words = [
+            "compare",
+            "--service",
+            "web.toml",
+            "-r",
+            "1",
+            "-w",
+            "0",
+            "-a",
+            "glibc",
+        ];
+        outcome(&mut place.mallard(&[&words[..], more].concat()))
+    };
+    let options: [&[&str]; 4] = [
+        &["--prepare", "true"],
+        &["--input", "web.toml"],
+        &["--show-output"],
+        &["--ignore-failure"],
+    ];
+    for more in options {
+        let (code, _, stderr) = compare(more);
+        assert_eq!(code, Some(2), "{stderr}");
+        assert!(
+            stderr.contains(more[0]) && stderr.contains("--service"),
+            "{stderr}"
+        );
+    }
+    let (code, _, stderr) = compare(&["--timeout", "2s"]);
+    assert_eq!(code, Some(1), "{stderr}");
+    for part in ["it did not finish within the time limit", "the last words"] {
+        assert!(stderr.contains(part), "{stderr}");
+    }
+    assert_eq!(left(&place), [""; 0], "left behind");
+}
+
+#[test]
 fn a_server_that_fails_leaves_no_recording_and_no_process() {
     let place = Place::new();
     let record = |more: &[&str]| {

@@ -19,8 +19,9 @@ pub struct Hooks {
     #[arg(long, value_name = "COMMAND")]
     pub setup: Option<String>,
 
-    /// Shell command to run before each run, measured or not
-    #[arg(long, value_name = "COMMAND")]
+    /// Shell command to run before each run of a program, measured or not; the description of a
+    /// service has its own
+    #[arg(long, value_name = "COMMAND", conflicts_with_all = ["service", "start"])]
     pub prepare: Option<String>,
 
     /// Shell command to run once after the last run

@@ -39,18 +39,18 @@ pub struct Options {
     pub warmup: u32,
 
     /// File to use as the program's standard input [default: no input]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["service", "start"])]
     pub input: Option<PathBuf>,
 
     #[command(flatten)]
     pub hooks: Hooks,
 
     /// Print the program's own output after each run
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["service", "start"])]
     pub show_output: bool,
 
     /// Count runs whatever their exit code or signal
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["service", "start"])]
     pub ignore_failure: bool,
 
     /// Name of the program in tables and files [default: its file name]

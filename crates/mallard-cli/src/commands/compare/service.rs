@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use mallard_measure::Cpus;
+use mallard_measure::{Cpus, Spec};
 use mallard_report::model::{Experiment, Kind, Row};
 use mallard_service::Service;
 
@@ -30,7 +30,10 @@ pub fn run(options: &Options, service: &Service, runs: Runs) -> Result<ExitCode>
         .map(|allocator| Entry {
             allocator: allocator.name.clone(),
             start: match work.spec(allocator, options.conf.as_deref()) {
-                Ok(spec) => Start::Run(Box::new(spec)),
+                Ok(spec) => Start::Run(Box::new(Spec {
+                    timeout: options.common.limit(None),
+                    ..spec
+                })),
                 Err(reason) => Start::Impossible(reason),
             },
             counted: None,
