@@ -16,7 +16,7 @@ use mallard_report::model::{Failure, Metric};
 use mallard_service::metrics::SEARCHED_BYTES_MAX;
 use mallard_service::{Better, Service};
 
-use crate::race::{self, Beside};
+use crate::race;
 use crate::recording::replay::Replay;
 use crate::service::Subject as Options;
 use crate::service::work::Work;
@@ -296,7 +296,6 @@ fn failure(reason: String) -> Failure {
 }
 
 fn serve(work: &Work, launcher: &Launcher, spec: &Spec) -> Result<Figures, Failure> {
-    work.before(Purpose::Cost).map_err(failure)?;
     let run = work.once(launcher, spec)?;
     Ok(run.metrics)
 }

@@ -296,6 +296,26 @@ fn options_of_programs_are_refused_for_a_service_and_a_time_limit_is_kept() {
 }
 
 #[test]
+fn what_prepares_a_service_runs_once_for_each_run() {
+    let place = Place::new();
+    let prepare = "prepare = \"echo p >> prepared\"";
+    describe(&place, "echo ready; exec sleep 8013.5", prepare);
+    let words = [
+        "baseline",
+        "save",
+        "web",
+        "--service",
+        "web.toml",
+        "--budget",
+        "1ms",
+    ];
+    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    // One block: the subject and the anchor.
+    assert_eq!(place.text("prepared"), "p\np\n");
+}
+
+#[test]
 fn a_server_that_fails_leaves_no_recording_and_no_process() {
     let place = Place::new();
     let record = |more: &[&str]| {
