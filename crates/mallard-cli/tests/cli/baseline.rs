@@ -189,6 +189,23 @@ fn a_program_that_fails_is_named_with_its_last_lines() {
 }
 
 #[test]
+fn a_program_that_hangs_is_ended_and_named() {
+    let place = saved();
+    fs::write(
+        place.path().join("job"),
+        "echo the last words >&2; exec sleep 8020.5",
+    )
+    .unwrap();
+    let (code, _, stderr) = run(&place, &["check", "job", "--timeout", "3s"]);
+    assert_eq!(code, Some(1), "{stderr}");
+    assert!(
+        stderr.contains("it did not end within 3s (--timeout)")
+            && stderr.contains("| the last words"),
+        "{stderr}"
+    );
+}
+
+#[test]
 fn two_builds_are_compared_in_one_sitting() {
     let place = Place::new();
     for (name, text) in [("before", "echo p99 10 ms"), ("after", "echo p99 11 ms")] {

@@ -72,6 +72,10 @@ impl Pair<'_> {
         let Some(one) = first.once()? else {
             return Ok(None);
         };
+        if let Some(time) = first.subject.usual() {
+            // The other may hang in its first run.
+            second.subject.expect(time);
+        }
         let Some(other) = second.once()? else {
             return Ok(None);
         };

@@ -1,6 +1,7 @@
 //! Makes the subject and its anchor from what the user or the file says.
 
 use std::ffi::OsString;
+use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use mallard_allocators::Allocator;
@@ -25,20 +26,22 @@ pub struct Bench {
     /// The target of the anchor, if it is another one.
     other: Option<Target>,
     machine: Machine,
+    /// The limit of a run, if the user gave one.
+    timeout: Option<Duration>,
 }
 
 /// The allocator of a subject for which the user names none.
 const DEFAULT_SUBJECT: &str = "mallard";
 
 impl Bench {
-    pub fn new(baseline: &Baseline) -> Result<Bench> {
+    pub fn new(baseline: &Baseline, timeout: Option<Duration>) -> Result<Bench> {
         let words: Vec<OsString> = baseline.program.iter().map(OsString::from).collect();
         let target = Target::of(&baseline.subject, &words)?;
         let other = match &baseline.anchor {
             Some(anchor) if is_path(anchor) => Some(another(anchor, &target, &baseline.subject)?),
             _ => None,
         };
-        Bench::of(target, other)
+        Bench::of(target, other, timeout)
     }
 
     pub fn of_ab(options: &Ab) -> Result<Bench> {
@@ -47,10 +50,10 @@ impl Bench {
         let other = against
             .map(|path| another(path, &target, &options.subject))
             .transpose()?;
-        Bench::of(target, other)
+        Bench::of(target, other, options.timeout)
     }
 
-    fn of(target: Target, other: Option<Target>) -> Result<Bench> {
+    fn of(target: Target, other: Option<Target>, timeout: Option<Duration>) -> Result<Bench> {
         let stop = session::stop_on_signals()?;
         Ok(Bench {
             launcher: Launcher::new(stop.clone())?,
@@ -58,6 +61,7 @@ impl Bench {
             target,
             other,
             machine: machine::describe(&Cpus::allowed()),
+            timeout,
         })
     }
 
@@ -120,6 +124,7 @@ impl Bench {
     ) -> Result<Side<'a>> {
         let conditions = Conditions {
             warm: true,
+            limit: self.timeout,
             ..Conditions::default()
         };
         let subject = Subject::new(target, &self.launcher, &self.stop, conditions)?;

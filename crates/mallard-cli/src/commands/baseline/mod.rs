@@ -71,7 +71,7 @@ fn save(options: &SaveOptions) -> Result<ExitCode> {
     baseline.choice = options.choice.clone();
     baseline.conf = options.conf.clone();
     baseline.anchor = (!options.no_anchor).then(|| options.anchor.clone());
-    let bench = measure::Bench::new(&baseline)?;
+    let bench = measure::Bench::new(&baseline, options.timeout)?;
     let mut pair = bench.pair(&baseline)?;
     let metrics = pair.metrics();
     let gates = match options.fail_if.is_empty() {
@@ -135,7 +135,7 @@ fn check(options: &Check) -> Result<ExitCode> {
     prefer_given(&mut baseline, options);
     let gates = gates(&baseline, &options.fail_if)?;
     gate::check(&gates, &saved.metrics)?;
-    let bench = measure::Bench::new(&baseline)?;
+    let bench = measure::Bench::new(&baseline, options.timeout)?;
     let differences = bench.differences(&saved.machine);
     if let (None, [_, ..]) = (&baseline.anchor, &differences[..]) {
         say!(
