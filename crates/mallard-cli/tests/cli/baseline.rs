@@ -189,6 +189,37 @@ fn a_program_that_fails_is_named_with_its_last_lines() {
 }
 
 #[test]
+fn a_figure_may_be_zero_and_costs_no_other_verdict() {
+    let place = place();
+    set(&place, "own", "0");
+    set(&place, "anchor", "0");
+    let gates = ["--fail-if", "p99>+5%", "rss_peak>+300%"];
+    let words = [&["save", "job"], &gates[..], &METRIC, &["--", "sh", "job"]].concat();
+    let (code, stdout, stderr) = run(&place, &words);
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert!(!stdout.contains("p99 varies too much"), "{stdout}");
+    let check = ["check", "job", "--junit", "report.xml"];
+    let (code, stdout, stderr) = run(&place, &check);
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    set(&place, "own", "3");
+    let (code, stdout, stderr) = run(&place, &check);
+    assert_eq!(code, Some(1), "{stdout}{stderr}");
+    assert!(stdout.contains("from zero"), "{stdout}");
+    let report = place.text("report.xml");
+    assert!(report.contains("tests=\"2\" failures=\"1\""), "{report}");
+    // In every other block: the other gate has its verdict all the same.
+    set(&place, "own", "0/3");
+    let (code, stdout, stderr) = run(&place, &check);
+    assert_eq!(code, Some(3), "{stdout}{stderr}");
+    assert!(stdout.contains("zero in too many blocks"), "{stdout}");
+    let report = place.text("report.xml");
+    assert!(
+        report.contains("tests=\"2\" failures=\"0\" skipped=\"1\""),
+        "{report}"
+    );
+}
+
+#[test]
 fn a_program_that_hangs_is_ended_and_named() {
     let place = saved();
     fs::write(

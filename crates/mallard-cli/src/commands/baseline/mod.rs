@@ -17,6 +17,7 @@ pub mod options;
 mod rehearse;
 mod show;
 mod verdicts;
+mod zeros;
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -29,7 +30,7 @@ use mallard_statistics::{ALPHA, Comparison, paired, unpaired};
 
 use crate::terminal::exit::{Interrupted, usage};
 use crate::terminal::output::{self, say};
-use file::{Baseline, Block, Save};
+use file::{Baseline, Block, Save, figures};
 use gate::Gate;
 use looks::Looks;
 use options::{Ab, Check, Command, Options, Outputs, Save as SaveOptions};
@@ -115,6 +116,13 @@ fn is_saved(blocks: &[Block], gates: &[Gate]) -> bool {
 
 /// Whether the interval of a gate's metric is narrow enough for a reference.
 fn is_narrow(blocks: &[Block], gate: &Gate) -> bool {
+    // A figure that is always zero does not vary.
+    if figures(blocks, &gate.metric, false)
+        .iter()
+        .all(|figure| *figure == 0.0)
+    {
+        return true;
+    }
     let logs = blocks.iter().filter_map(|block| block.log(&gate.metric));
     paired::compare_logs_at(logs, ALPHA).is_some_and(|found| gate.is_narrow(&found))
 }
@@ -151,12 +159,12 @@ fn check(options: &Check) -> Result<ExitCode> {
     }
     let mut pair = bench.pair(&baseline)?;
     let found = |blocks: &[Block], gate: &Gate, alpha: f64| against(&saved, blocks, gate, alpha);
-    let then = |gate: &Gate| saved.median(&gate.metric, false);
+    let base = |_: &[Block], gate: &Gate| figures(&saved.blocks, &gate.metric, false);
     let title = match &saved.commit {
         Some(commit) => format!("{} (saved {}, {commit})", baseline.name, saved.day()),
         None => format!("{} (saved {})", baseline.name, saved.day()),
     };
-    let looks = Looks::new(&gates, &saved.metrics, &found, &then);
+    let looks = Looks::new(&gates, &saved.metrics, &found, &base);
     let judged = decide(&mut pair, options.budget, looks)?;
     let Some((lines, blocks)) = judged else {
         return Err(Interrupted.into());
@@ -259,15 +267,12 @@ fn ab(options: &Ab) -> Result<ExitCode> {
             alpha,
         )
     };
-    // The figures of the first are known only with the blocks; see below.
-    let looks = Looks::new(&gates, &metrics, &found, &|_| Some(1.0));
+    let base = |blocks: &[Block], gate: &Gate| figures(blocks, &gate.metric, true);
+    let looks = Looks::new(&gates, &metrics, &found, &base);
     let judged = decide(&mut pair, options.budget, looks)?;
-    let Some((mut lines, blocks)) = judged else {
+    let Some((lines, blocks)) = judged else {
         return Err(Interrupted.into());
     };
-    for line in &mut lines {
-        line.then = file::median(&blocks, &line.metric.name, true).unwrap_or(0.0);
-    }
     let outcome = Outcome {
         title: format!("{} against {}", names.0, names.1),
         blocks: blocks.len(),
@@ -296,7 +301,7 @@ fn decide(
     let Some(blocks) = blocks else {
         return Ok(None);
     };
-    Ok(Some((looks.lines()?, blocks)))
+    Ok(Some((looks.lines(), blocks)))
 }
 
 /// Refuses a file for JUnit that cannot be written, before minutes of runs.
