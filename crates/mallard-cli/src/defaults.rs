@@ -3,8 +3,8 @@
 //! The file lies in the folder in which the command runs. Each table is named for a command and
 //! holds its options by their long names; `[defaults]` holds options of every command that has
 //! them. What the user types wins. The tables `[service]` and `[metrics]` describe a service, as in
-//! any file for `--service`, and are no defaults. Allocators of `[defaults]` reach only commands that
-//! can take them: see [`Allocators`].
+//! any file for `--service`, and are no defaults. Allocators of `[defaults]` reach only commands
+//! that can take them: see [`Allocators`].
 //!
 //! The defaults become words of the command line before it is read, so an option means the same in
 //! both places, and results keep the whole command.

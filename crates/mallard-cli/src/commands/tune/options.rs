@@ -45,8 +45,8 @@ pub struct Options {
     #[arg(long, value_name = "FILE")]
     pub diagnosis: Option<PathBuf>,
 
-    /// Kill a run that takes longer than this, 0 for no limit [default: ten times the control's first
-    /// run, at least 1m; a service has limits of its own]
+    /// Kill a run that takes longer than this, 0 for no limit [default: ten times the control's
+    /// first run, at least 1m; a service has limits of its own]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub timeout: Option<Duration>,
 
