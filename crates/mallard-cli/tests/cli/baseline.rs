@@ -1,6 +1,9 @@
 //! Baselines: saved figures, and checks that fail only where something became worse.
 
 use std::fs;
+use std::io::Read as _;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::place::{Place, outcome};
 
@@ -234,6 +237,43 @@ fn a_program_that_hangs_is_ended_and_named() {
             && stderr.contains("| the last words"),
         "{stderr}"
     );
+}
+
+#[test]
+fn an_interrupt_says_what_is_lost_and_keeps_no_part_of_a_save() {
+    let place = place();
+    let script =
+        "echo r >> runs; if [ $(wc -l < runs) = 3 ]; then touch hangs; exec sleep 8021.5; fi";
+    fs::write(place.path().join("job"), script).unwrap();
+    let words = ["baseline", "save", "job", "--no-anchor", "--", "sh", "job"];
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin("mallard"));
+    command.args(words).current_dir(place.path());
+    let mut child = command
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let begun = Instant::now();
+    while !place.path().join("hangs").exists() {
+        assert!(begun.elapsed() < Duration::from_secs(120), "it never began");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let id = child.id().to_string();
+    let killed = Command::new("kill").args(["-INT", &id]).status().unwrap();
+    assert!(killed.success());
+    let mut said = String::new();
+    child
+        .stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut said)
+        .unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{said}");
+    assert!(
+        said.contains("interrupted: the blocks so far (2) are not kept"),
+        "{said}"
+    );
+    assert!(!place.path().join(".mallard/baselines/job.json").exists());
 }
 
 #[test]

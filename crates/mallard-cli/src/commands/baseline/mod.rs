@@ -28,7 +28,7 @@ use mallard_figures::change;
 use mallard_report::history::{Checked, History};
 use mallard_statistics::{ALPHA, Comparison, paired, unpaired};
 
-use crate::terminal::exit::{Interrupted, usage};
+use crate::terminal::exit::usage;
 use crate::terminal::output::{self, say};
 use file::{Baseline, Block, Save, figures};
 use gate::Gate;
@@ -82,9 +82,6 @@ fn save(options: &SaveOptions) -> Result<ExitCode> {
     gate::check(&gates, &metrics)?;
     baseline.gates = gates.iter().map(Gate::to_string).collect();
     let blocks = pair.run(options.budget, |blocks, _| is_saved(blocks, &gates))?;
-    let Some(blocks) = blocks else {
-        return Err(Interrupted.into());
-    };
     let wide: Vec<&Gate> = gates
         .iter()
         .filter(|gate| !is_narrow(&blocks, gate))
@@ -165,10 +162,7 @@ fn check(options: &Check) -> Result<ExitCode> {
         None => format!("{} (saved {})", baseline.name, saved.day()),
     };
     let looks = Looks::new(&gates, &saved.metrics, &found, &base);
-    let judged = decide(&mut pair, options.budget, looks)?;
-    let Some((lines, blocks)) = judged else {
-        return Err(Interrupted.into());
-    };
+    let (lines, blocks) = decide(&mut pair, options.budget, looks)?;
     let anchor = anchor_line(&baseline, &saved, &blocks, &gates);
     let outcome = Outcome {
         title,
@@ -269,10 +263,7 @@ fn ab(options: &Ab) -> Result<ExitCode> {
     };
     let base = |blocks: &[Block], gate: &Gate| figures(blocks, &gate.metric, true);
     let looks = Looks::new(&gates, &metrics, &found, &base);
-    let judged = decide(&mut pair, options.budget, looks)?;
-    let Some((lines, blocks)) = judged else {
-        return Err(Interrupted.into());
-    };
+    let (lines, blocks) = decide(&mut pair, options.budget, looks)?;
     let outcome = Outcome {
         title: format!("{} against {}", names.0, names.1),
         blocks: blocks.len(),
@@ -290,18 +281,14 @@ fn ab(options: &Ab) -> Result<ExitCode> {
     Ok(ExitCode::from(code))
 }
 
-/// Runs blocks until every gate is decided, with a few looks that share the risk. None if a stop
-/// ended it.
+/// Runs blocks until every gate is decided, with a few looks that share the risk.
 fn decide(
     pair: &mut blocks::Pair,
     budget: Option<std::time::Duration>,
     mut looks: Looks,
-) -> Result<Option<(Vec<Line>, Vec<Block>)>> {
+) -> Result<(Vec<Line>, Vec<Block>)> {
     let blocks = pair.run(budget, |blocks, last| looks.enough(blocks, last))?;
-    let Some(blocks) = blocks else {
-        return Ok(None);
-    };
-    Ok(Some((looks.lines(), blocks)))
+    Ok((looks.lines(), blocks))
 }
 
 /// Refuses a file for JUnit that cannot be written, before minutes of runs.
