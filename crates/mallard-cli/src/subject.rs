@@ -12,7 +12,7 @@ use anyhow::Result;
 use mallard_allocators::program::{self, Program};
 use mallard_allocators::{Allocator, environment, probe};
 use mallard_measure::{Cpus, End, Launcher, Measurement, Purpose, Spec, Stop, memory};
-use mallard_report::model::{Failure, Metric};
+use mallard_report::model::{Failure, Metric, Run};
 use mallard_service::metrics::SEARCHED_BYTES_MAX;
 use mallard_service::{Better, Service};
 
@@ -38,6 +38,16 @@ const OF_PROGRAM: [(&str, &str); 4] = [
     ("rss_peak", "bytes"),
     ("faults", ""),
 ];
+
+/// The metrics of a program: those in its output, and those of every run.
+pub fn metrics_of_program(printed: &[mallard_service::Metric]) -> Vec<Metric> {
+    let own = printed.iter().map(|metric| Metric {
+        name: metric.name.clone(),
+        unit: metric.unit.clone(),
+        higher_is_better: metric.better == Better::Higher,
+    });
+    own.chain(built_in()).collect()
+}
 
 fn built_in() -> impl Iterator<Item = Metric> {
     OF_PROGRAM.into_iter().map(|(name, unit)| Metric {
@@ -202,14 +212,7 @@ impl<'a> Subject<'a> {
     pub fn metrics(&self) -> Vec<Metric> {
         match &self.kind {
             Kind::Service(work) => work.metrics(),
-            Kind::Program { metrics, .. } => {
-                let own = metrics.iter().map(|metric| Metric {
-                    name: metric.name.clone(),
-                    unit: metric.unit.clone(),
-                    higher_is_better: metric.better == Better::Higher,
-                });
-                own.chain(built_in()).collect()
-            }
+            Kind::Program { metrics, .. } => metrics_of_program(metrics),
             Kind::Recording { .. } => built_in().collect(),
         }
     }
@@ -290,7 +293,8 @@ impl<'a> Subject<'a> {
         let ran = match &self.kind {
             Kind::Service(work) => serve(work, self.launcher, spec),
             Kind::Program { metrics, .. } => {
-                measured(self.launcher, spec).and_then(|run| of_program(metrics, &run))
+                let ran = measured(self.launcher, spec);
+                ran.and_then(|run| of_program(metrics, &run, &race::figures(&run)))
             }
             Kind::Recording { replay, .. } => {
                 measured(self.launcher, spec).and_then(|run| of_recording(replay, &run))
@@ -374,20 +378,21 @@ fn of_recording(replay: &Replay, measured: &Measurement) -> Result<Figures, Fail
         .into())
 }
 
-fn of_program(
-    metrics: &[mallard_service::Metric],
+/// The figures of a program's run by the names of [`metrics_of_program`].
+pub fn of_program(
+    printed: &[mallard_service::Metric],
     measured: &Measurement,
+    run: &Run,
 ) -> Result<Figures, Failure> {
     let fail = |reason: &str| Err(race::failure(reason.to_owned(), measured));
     let said = measured.stdout.head(SEARCHED_BYTES_MAX).unwrap_or_default();
     let mut figures = Figures::new();
-    for metric in metrics {
+    for metric in printed {
         match metric.read(&said) {
             Ok(figure) => figures.push((metric.name.clone(), figure)),
             Err(mismatch) => return fail(&mismatch.to_string()),
         }
     }
-    let run = race::figures(measured);
     let faults = (run.minor_faults + run.major_faults) as f64;
     let own = [
         ("time", run.wall_seconds),

@@ -89,6 +89,41 @@ fn what_was_measured_is_kept_when_a_command_around_it_fails() {
 }
 
 #[test]
+fn figures_that_a_program_prints_are_compared() {
+    let place = Place::new();
+    let compare = |metric: &str, more: &[&str]| {
+        let begin = ["compare", "-a", "glibc,mallard", "-r", "2", "-w", "0"];
+        let end = ["--no-warm", "-o", "out", "--metric", metric];
+        let program = ["--", "echo", "qps: 100"];
+        outcome(&mut place.mallard(&[&begin[..], &end, more, &program].concat()))
+    };
+    let (code, stdout, stderr) = compare("qps=regex:qps: (.*)", &[]);
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert!(
+        stdout.contains("qps") && stdout.contains("rss_peak"),
+        "{stdout}"
+    );
+    let text = place.text("out/compare.json");
+    let results = mallard_report::read_json(&mut text.as_bytes()).unwrap();
+    let row = &results.experiments[0].rows[0];
+    let names: Vec<&str> = row.metrics.iter().map(|metric| &*metric.name).collect();
+    assert_eq!(names, ["qps", "time", "cpu", "rss_peak", "faults"]);
+    for run in row.cells.iter().flat_map(|cell| &cell.runs) {
+        assert_eq!(run.metric("qps"), Some(100.0));
+        assert_eq!(run.metric("rss_peak"), Some(run.peak_rss_bytes as f64));
+    }
+    let (code, _, stderr) = compare("qps=regex:rate: (.*)", &[]);
+    assert_eq!(code, Some(1), "{stderr}");
+    assert!(
+        stderr.contains("the line that was read: qps: 100"),
+        "{stderr}"
+    );
+    let (code, _, stderr) = compare("qps=regex:qps: (.*)", &["--seconds", "3"]);
+    assert_eq!(code, Some(2), "{stderr}");
+    assert!(stderr.contains("--seconds is for a service"), "{stderr}");
+}
+
+#[test]
 fn a_program_that_fails_counts_if_the_user_says_so() {
     let place = Place::new();
     let words = |more: &[&'static str]| {
