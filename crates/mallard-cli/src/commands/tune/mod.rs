@@ -136,8 +136,7 @@ fn ending(stop: &Stop, folder: &Folder, outcome: &Outcome) -> ExitCode {
         );
         return ExitCode::from(INTERRUPTED);
     }
-    let unproven = outcome.recommended.is_none() && outcome.unproven.is_some();
-    match outcome.unconfirmed || unproven {
+    match outcome.cannot_tell() {
         true => ExitCode::from(exit::CANNOT_TELL),
         false => ExitCode::SUCCESS,
     }

@@ -75,6 +75,13 @@ pub struct Outcome {
     pub base: Option<String>,
 }
 
+impl Outcome {
+    /// Whether there is no answer, not even to keep the control.
+    pub fn cannot_tell(&self) -> bool {
+        self.unconfirmed || (self.recommended.is_none() && self.unproven.is_some())
+    }
+}
+
 /// An improvement below this is not worth a change.
 pub const IMPROVEMENT_MIN: f64 = 0.02;
 /// A value drops out if it is worse than the best by more than this many standard errors.

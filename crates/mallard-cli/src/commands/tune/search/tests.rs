@@ -288,6 +288,7 @@ fn what_dies_in_its_confirmation_is_not_recommended() {
         surface.dies = Some(dies);
         let outcome = search(&mut surface, &goal(), BUDGET, &bases);
         assert_eq!(outcome.recommended, None, "{dies:?}");
+        assert!(outcome.cannot_tell());
         let reason = outcome.unproven.expect("nothing was confirmed");
         assert!(
             reason.starts_with("x a:v3") && reason.ends_with(part),
@@ -322,6 +323,7 @@ fn one_bad_run_of_the_control_does_not_end_the_comparison() {
     let bases = [("x".to_owned(), knobs())];
     let outcome = search(&mut Flaky(clear()), &goal(), BUDGET, &bases);
     assert_eq!(outcome.failures.len(), 1);
+    assert!(!outcome.cannot_tell());
     let found = outcome.recommended.expect("it is far better");
     assert_eq!(found.options["a"], "v3");
 }
