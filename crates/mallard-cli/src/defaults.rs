@@ -3,7 +3,8 @@
 //! The file lies in the folder in which the command runs. Each table is named for a command and
 //! holds its options by their long names; `[defaults]` holds options of every command that has
 //! them. What the user types wins. The tables `[service]` and `[metrics]` describe a service, as in
-//! any file for `--service`, and are no defaults.
+//! any file for `--service`, and are no defaults. Allocators of `[defaults]` reach only commands
+//! that can take them: see [`Allocators`].
 //!
 //! The defaults become words of the command line before it is read, so an option means the same in
 //! both places, and results keep the whole command.
@@ -16,6 +17,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, CommandFactory};
 use toml::{Table, Value};
 
+use crate::allocators::choice::AS_IS;
 use crate::commands::Args;
 use crate::options::command_line;
 use crate::terminal::exit::usage;
@@ -27,6 +29,59 @@ const VARIABLE: &str = "MALLARD_TOML";
 const ALL_TABLE: &str = "defaults";
 /// Tables that describe a service.
 const SERVICE_TABLES: [&str; 2] = ["service", "metrics"];
+
+/// The options that choose allocators.
+const CHOOSING: [&str; 3] = ["allocator", "variant", "add"];
+
+/// The allocators that a command takes from the table for all commands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Allocators {
+    /// All that the table has.
+    Several,
+    /// A single one, and none of several.
+    One,
+    /// None: others are kept in a file, or always named.
+    Own,
+}
+
+impl Allocators {
+    fn of(path: &[&str]) -> Allocators {
+        match path {
+            ["run" | "record" | "service" | "diff"] | ["baseline", "save"] => Allocators::One,
+            ["baseline", _] => Allocators::Own,
+            _ => Allocators::Several,
+        }
+    }
+
+    /// Whether a command takes a value of the table, beside what the user typed.
+    fn take(self, path: &[&str], long: &str, all: &Table, typed: impl Fn(&str) -> bool) -> bool {
+        let texts = |long: &str| all.get(long).and_then(texts).unwrap_or_default();
+        let any_typed = CHOOSING.iter().any(|long| typed(long));
+        if long == "conf" {
+            // The saved option string is for the saved allocator, and a recording takes one only
+            // with an allocator.
+            let named = any_typed || texts("allocator").len() == 1;
+            return self != Allocators::Own && (named || path != ["record"]);
+        }
+        if !CHOOSING.contains(&long) {
+            return true;
+        }
+        // Only `compare` knows what this is.
+        let is_as_is = long == "allocator" && texts(long).iter().any(|name| name == AS_IS);
+        if is_as_is && path != ["compare"] {
+            return false;
+        }
+        match self {
+            Allocators::Several => true,
+            Allocators::Own => false,
+            // A library beside the one that is named only gives a name its meaning.
+            Allocators::One if long == "add" => {
+                typed("allocator") || typed("variant") || texts("allocator").len() == 1
+            }
+            Allocators::One => texts(long).len() == 1 && !any_typed,
+        }
+    }
+}
 
 /// The words of the command line, with those of the file.
 pub fn words() -> Result<Vec<OsString>> {
@@ -176,6 +231,7 @@ fn with_defaults(tables: &Table, typed: Vec<OsString>) -> (Vec<OsString>, Vec<St
     let all = tables.get(ALL_TABLE).and_then(Value::as_table);
     let (mut command, mut given, mut table) = (&root, &matches, Some(tables));
     let (mut words, mut added, mut from) = (typed, Vec::new(), 1);
+    let mut path = Vec::new();
     while let Some((name, inner)) = given.subcommand() {
         let Some(found) = command.find_subcommand(name) else {
             break;
@@ -185,13 +241,22 @@ fn with_defaults(tables: &Table, typed: Vec<OsString>) -> (Vec<OsString>, Vec<St
         };
         from += place + 1;
         (command, given) = (found, inner);
+        path.push(name);
+        let allocators = Allocators::of(&path);
         table = table
             .and_then(|table| table.get(name))
             .and_then(Value::as_table);
         let mut own: Vec<String> = Vec::new();
         for arg in command.get_arguments().filter(|arg| settable(arg)) {
             let Some(long) = arg.get_long() else { continue };
-            let mut tables = [table, all].into_iter().flatten();
+            let is_typed = |long: &str| {
+                let arg = command
+                    .get_arguments()
+                    .find(|arg| arg.get_long() == Some(long));
+                arg.is_some_and(|arg| is_typed(arg, given))
+            };
+            let of_all = all.filter(|all| allocators.take(&path, long, all, is_typed));
+            let mut tables = [table, of_all].into_iter().flatten();
             let Some(value) = tables.find_map(|table| table.get(long)) else {
                 continue;
             };
@@ -207,18 +272,20 @@ fn with_defaults(tables: &Table, typed: Vec<OsString>) -> (Vec<OsString>, Vec<St
     (words, added)
 }
 
+fn is_typed(arg: &Arg, given: &ArgMatches) -> bool {
+    let id = arg.get_id().as_str();
+    given.try_contains_id(id).is_ok() && given.value_source(id) == Some(ValueSource::CommandLine)
+}
+
 /// Whether the user typed this option, or one that excludes it.
 fn typed_instead(command: &Command, arg: &Arg, given: &ArgMatches) -> bool {
-    let typed = |arg: &Arg| {
-        let id = arg.get_id().as_str();
-        given.try_contains_id(id).is_ok()
-            && given.value_source(id) == Some(ValueSource::CommandLine)
-    };
     let excludes = |one: &Arg, other: &Arg| {
         let conflicts = command.get_arg_conflicts_with(one);
         conflicts.iter().any(|arg| arg.get_id() == other.get_id())
     };
-    let mut others = command.get_arguments().filter(|other| typed(other));
+    let mut others = command
+        .get_arguments()
+        .filter(|other| is_typed(other, given));
     others
         .any(|other| other.get_id() == arg.get_id() || excludes(arg, other) || excludes(other, arg))
 }
@@ -291,11 +358,55 @@ mod tests {
         let typed = [
             "mallard", "compare", "-a", "jemalloc", "--runs=3", "--", "ls", "-r",
         ];
+        // What is for a program has no place beside a service.
+        let prepare = "[compare]\nprepare = 'true'";
+        let service = ["mallard", "compare", "--service", "redis"];
+        assert_eq!(added(prepare, &service), [""; 0]);
         let added = added(TEXT, &typed);
         assert!(!added.iter().any(|word| word.starts_with("--allocator")));
         assert!(!added.iter().any(|word| word.starts_with("--runs")));
         // Words behind the dashes belong to the program.
         assert!(added.contains(&"--cpus=0".to_owned()), "{added:?}");
+    }
+
+    #[test]
+    fn allocators_for_all_commands_reach_those_that_take_them() {
+        let of = |file: &str, typed: &[&str]| {
+            let typed = [&["mallard"], typed].concat();
+            let added = added(file, &typed).into_iter();
+            let chosen = added.filter(|word| !word.starts_with("--cpus"));
+            chosen.collect::<Vec<_>>().join(" ")
+        };
+        let (run, save) = (["run", "--", "ls"], ["baseline", "save", "x", "--", "ls"]);
+        let (check, ab) = (["baseline", "check", "x"], ["baseline", "ab", "--", "ls"]);
+        let (record, diff) = (["record", "--", "ls"], ["diff", "a", "b"]);
+        let service = ["service", "--try", "redis"];
+        let ones: [&[&str]; 5] = [&run, &save, &record, &diff, &service];
+        for typed in ones.into_iter().chain([&ab[..]]) {
+            assert_eq!(of(TEXT, typed), "", "{typed:?}");
+        }
+        assert_eq!(of(TEXT, &check), "--fail-if=p99>+5%");
+        let several = "--allocator=glibc --allocator=mallard";
+        assert_eq!(of(TEXT, &["tune", "--", "ls"]), several);
+        // One is for everything that measures now.
+        let one = "[defaults]\nallocator = 'mallard'\nconf = 'narenas:1'";
+        for typed in ones {
+            assert!(of(one, typed).contains("--allocator=mallard"), "{typed:?}");
+        }
+        assert_eq!(of(one, &check), "");
+        assert_eq!(of("[defaults]\nconf = 'narenas:1'", &record), "");
+        let variant = ["run", "--variant", "a=mallard", "--", "ls"];
+        assert!(!of(one, &variant).contains("--allocator"));
+        // What a command itself is told, it gets.
+        let own = "[run]\nallocator = ['glibc', 'mallard']";
+        assert_eq!(of(own, &run), several);
+        let as_is = "[defaults]\nallocator = ['as-is']";
+        assert_eq!(of(as_is, &run), "");
+        assert_eq!(of(as_is, &["compare", "--", "ls"]), "--allocator=as-is");
+        let library = "[defaults]\nadd = ['mine=/x.so', 'other=/y.so']";
+        assert_eq!(of(library, &run), "");
+        let named = ["run", "-a", "mine", "--", "ls"];
+        assert_eq!(of(library, &named), "--add=mine=/x.so --add=other=/y.so");
     }
 
     #[test]

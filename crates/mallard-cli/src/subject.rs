@@ -6,17 +6,17 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use mallard_allocators::program::{self, Program};
 use mallard_allocators::{Allocator, environment, probe};
 use mallard_measure::{Cpus, End, Launcher, Measurement, Purpose, Spec, Stop, memory};
-use mallard_report::model::{Failure, Metric};
+use mallard_report::model::{Failure, Metric, Run};
 use mallard_service::metrics::SEARCHED_BYTES_MAX;
 use mallard_service::{Better, Service};
 
-use crate::race::{self, Beside};
+use crate::race;
 use crate::recording::replay::Replay;
 use crate::service::Subject as Options;
 use crate::service::work::Work;
@@ -38,6 +38,16 @@ const OF_PROGRAM: [(&str, &str); 4] = [
     ("rss_peak", "bytes"),
     ("faults", ""),
 ];
+
+/// The metrics of a program: those in its output, and those of every run.
+pub fn metrics_of_program(printed: &[mallard_service::Metric]) -> Vec<Metric> {
+    let own = printed.iter().map(|metric| Metric {
+        name: metric.name.clone(),
+        unit: metric.unit.clone(),
+        higher_is_better: metric.better == Better::Higher,
+    });
+    own.chain(built_in()).collect()
+}
 
 fn built_in() -> impl Iterator<Item = Metric> {
     OF_PROGRAM.into_iter().map(|(name, unit)| Metric {
@@ -115,7 +125,10 @@ pub struct Subject<'a> {
     launcher: &'a Launcher,
     stop: &'a Stop,
     warm: bool,
+    /// The limit that the user gave; zero is for none.
     limit: Option<Duration>,
+    /// The time of the run by which later ones are known to hang.
+    usual: Option<Duration>,
     peak: u64,
     kind: Kind<'a>,
 }
@@ -140,7 +153,21 @@ enum Kind<'a> {
 pub struct Conditions {
     pub cpus: Option<Cpus>,
     pub warm: bool,
+    /// The longest time of a run, zero for none; if it is not given, that of the first run decides.
     pub limit: Option<Duration>,
+}
+
+/// A run that takes so much longer than the first one hangs.
+const HANGING_FACTOR: u32 = 10;
+/// No run is said to hang before this time.
+const HANGING_TIME_MIN: Duration = Duration::from_secs(60);
+
+/// How long a run may take, if the user gave this limit and the first run took that time.
+fn limit(given: Option<Duration>, usual: Option<Duration>) -> Option<Duration> {
+    match given {
+        Some(given) => Some(given).filter(|given| !given.is_zero()),
+        None => usual.map(|usual| (usual * HANGING_FACTOR).max(HANGING_TIME_MIN)),
+    }
 }
 
 impl<'a> Subject<'a> {
@@ -172,6 +199,7 @@ impl<'a> Subject<'a> {
             stop,
             warm,
             limit,
+            usual: None,
             peak: match target {
                 Target::Recording(replay) => replay.peak_bytes,
                 _ => 0,
@@ -184,14 +212,7 @@ impl<'a> Subject<'a> {
     pub fn metrics(&self) -> Vec<Metric> {
         match &self.kind {
             Kind::Service(work) => work.metrics(),
-            Kind::Program { metrics, .. } => {
-                let own = metrics.iter().map(|metric| Metric {
-                    name: metric.name.clone(),
-                    unit: metric.unit.clone(),
-                    higher_is_better: metric.better == Better::Higher,
-                });
-                own.chain(built_in()).collect()
-            }
+            Kind::Program { metrics, .. } => metrics_of_program(metrics),
             Kind::Recording { .. } => built_in().collect(),
         }
     }
@@ -218,7 +239,6 @@ impl<'a> Subject<'a> {
                     arguments: arguments.clone(),
                     environment: environment(allocator, conf),
                     cpus: cpus.clone(),
-                    timeout: self.limit,
                     ..Spec::default()
                 }
             }
@@ -234,7 +254,6 @@ impl<'a> Subject<'a> {
                     environment: environment(allocator, conf),
                     without: crate::workloads::conditions::foreign_settings(),
                     cpus: cpus.clone(),
-                    timeout: self.limit,
                     exact_peak: true,
                     ..Spec::default()
                 }
@@ -242,6 +261,19 @@ impl<'a> Subject<'a> {
         };
         spec.environment.extend(more.iter().cloned());
         Ok(spec)
+    }
+
+    /// Notes how long a run takes, so that later ones that hang are ended. A service says that of
+    /// each of its steps.
+    pub fn expect(&mut self, time: Duration) {
+        if !matches!(self.kind, Kind::Service(_)) {
+            self.usual.get_or_insert(time);
+        }
+    }
+
+    /// The time that a run takes, as far as it is known.
+    pub fn usual(&self) -> Option<Duration> {
+        self.usual
     }
 
     /// One run; none if a stop ended it.
@@ -253,21 +285,19 @@ impl<'a> Subject<'a> {
             // Cold memory only worsens the figures.
             let _ = self.launcher.warm(memory::warm_up(self.peak));
         }
+        let spec = &Spec {
+            timeout: limit(self.limit, self.usual),
+            ..spec.clone()
+        };
+        let begun = Instant::now();
         let ran = match &self.kind {
             Kind::Service(work) => serve(work, self.launcher, spec),
             Kind::Program { metrics, .. } => {
-                let nothing = |_| Ok::<(), ()>(());
-                match self.launcher.run_beside(spec, Purpose::Cost, nothing) {
-                    Ok((measured, _)) => of_program(metrics, &measured),
-                    Err(error) => Err(failure(error.to_string())),
-                }
+                let ran = measured(self.launcher, spec);
+                ran.and_then(|run| of_program(metrics, &run, &race::figures(&run)))
             }
             Kind::Recording { replay, .. } => {
-                let nothing = |_| Ok::<(), ()>(());
-                match self.launcher.run_beside(spec, Purpose::Cost, nothing) {
-                    Ok((measured, _)) => of_recording(replay, &measured),
-                    Err(error) => Err(failure(error.to_string())),
-                }
+                measured(self.launcher, spec).and_then(|run| of_recording(replay, &run))
             }
         };
         if self.stop.requested() || matches!(&ran, Err(failure) if failure.reason == STOPPED) {
@@ -276,6 +306,7 @@ impl<'a> Subject<'a> {
             return None;
         }
         if let Ok(figures) = &ran {
+            self.expect(begun.elapsed());
             self.peak = self
                 .peak
                 .max(figure(figures, "rss_peak").unwrap_or(0.0) as u64);
@@ -296,25 +327,40 @@ fn failure(reason: String) -> Failure {
 }
 
 fn serve(work: &Work, launcher: &Launcher, spec: &Spec) -> Result<Figures, Failure> {
-    work.before(Purpose::Cost).map_err(failure)?;
     let run = work.once(launcher, spec)?;
     Ok(run.metrics)
 }
 
+/// The measurement of a process that ended well.
+fn measured(launcher: &Launcher, spec: &Spec) -> Result<Measurement, Failure> {
+    let nothing = |_| Ok::<(), ()>(());
+    let ran = launcher.run_beside(spec, Purpose::Cost, nothing);
+    let (measured, _) = ran.map_err(|error| failure(error.to_string()))?;
+    ended(&measured, spec.timeout).map(|()| measured)
+}
+
 /// Why a run has no figures, if it did not end well.
-fn ended(measured: &Measurement) -> Result<(), Failure> {
+fn ended(measured: &Measurement, limit: Option<Duration>) -> Result<(), Failure> {
     let fail = |reason: &str| Err(race::failure(reason.to_owned(), measured));
     match measured.end {
         End::Code(0) => Ok(()),
         End::Code(code) => fail(&format!("it exits with code {code}")),
         End::Signal(signal) => fail(&format!("it was killed by signal {signal}")),
-        End::TimedOut => fail("it did not end within the time limit"),
+        End::TimedOut => {
+            // Whole seconds are enough of one that was derived.
+            let limit = limit.unwrap_or_default();
+            let rounded = match limit > HANGING_TIME_MIN {
+                true => Duration::from_secs(limit.as_secs()),
+                false => limit,
+            };
+            let limit = humantime::format_duration(rounded);
+            fail(&format!("it did not end within {limit} (--timeout)"))
+        }
         End::Stopped => fail(STOPPED),
     }
 }
 
 fn of_recording(replay: &Replay, measured: &Measurement) -> Result<Figures, Failure> {
-    ended(measured)?;
     let Some([time, cpu, peak]) = replay.figures(measured) else {
         let reason = "the replay did not print its result".to_owned();
         return Err(race::failure(reason, measured));
@@ -332,21 +378,21 @@ fn of_recording(replay: &Replay, measured: &Measurement) -> Result<Figures, Fail
         .into())
 }
 
-fn of_program(
-    metrics: &[mallard_service::Metric],
+/// The figures of a program's run by the names of [`metrics_of_program`].
+pub fn of_program(
+    printed: &[mallard_service::Metric],
     measured: &Measurement,
+    run: &Run,
 ) -> Result<Figures, Failure> {
-    ended(measured)?;
     let fail = |reason: &str| Err(race::failure(reason.to_owned(), measured));
     let said = measured.stdout.head(SEARCHED_BYTES_MAX).unwrap_or_default();
     let mut figures = Figures::new();
-    for metric in metrics {
+    for metric in printed {
         match metric.read(&said) {
             Ok(figure) => figures.push((metric.name.clone(), figure)),
             Err(mismatch) => return fail(&mismatch.to_string()),
         }
     }
-    let run = race::figures(measured);
     let faults = (run.minor_faults + run.major_faults) as f64;
     let own = [
         ("time", run.wall_seconds),
@@ -356,4 +402,19 @@ fn of_program(
     ];
     figures.extend(own.map(|(name, figure)| (name.to_owned(), figure)));
     Ok(figures)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_takes_far_longer_than_the_first_one_is_ended() {
+        let seconds = |seconds| Some(Duration::from_secs(seconds));
+        assert_eq!(limit(None, None), None, "the first run may take any time");
+        assert_eq!(limit(None, seconds(1)), seconds(60));
+        assert_eq!(limit(None, seconds(30)), seconds(300));
+        assert_eq!(limit(seconds(5), seconds(30)), seconds(5));
+        assert_eq!(limit(seconds(0), seconds(30)), None);
+    }
 }

@@ -14,6 +14,8 @@ use crate::words::Words;
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
 const SETTLE_TIME: Duration = Duration::from_secs(1);
 const LOAD_TIMEOUT: Duration = Duration::from_secs(600);
+/// What must be made for a server, such as a database, takes its time.
+const PREPARATION_TIMEOUT: Duration = Duration::from_secs(600);
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Whether the load waits for each answer before it sends the next request.
@@ -50,7 +52,9 @@ pub struct Service {
     /// Files of `{folder}`.
     pub files: Vec<(String, String)>,
     pub setup: Option<Words>,
+    pub setup_within: Duration,
     pub prepare: Option<Words>,
+    pub prepare_within: Duration,
     pub start: Words,
     pub ready: Ready,
     pub ready_within: Duration,
@@ -88,7 +92,9 @@ struct Part {
     #[serde(default)]
     files: BTreeMap<String, String>,
     setup: Option<Words>,
+    setup_within: Option<String>,
     prepare: Option<Words>,
+    prepare_within: Option<String>,
     start: Words,
     ready: ReadyPart,
     load: Words,
@@ -158,6 +164,8 @@ impl Service {
         let file: File = toml::from_str(text).map_err(|error| in_one_line(&error, text))?;
         let part = file.service;
         let closed = part.closed.unwrap_or_else(|| guess(&part.load));
+        let preparing =
+            |key, text: &Option<String>| time(key, text.as_deref(), PREPARATION_TIMEOUT);
         let service = Service {
             name: part.name.unwrap_or_else(|| name.to_owned()),
             about: part.about,
@@ -167,7 +175,9 @@ impl Service {
             environment: part.environment.into_iter().collect(),
             files: part.files.into_iter().collect(),
             setup: part.setup,
+            setup_within: preparing("setup_within", &part.setup_within)?,
             prepare: part.prepare,
+            prepare_within: preparing("prepare_within", &part.prepare_within)?,
             start: part.start,
             ready_within: time("ready.within", part.ready.within.as_deref(), READY_TIMEOUT)?,
             ready: ready(part.ready)?,
@@ -430,7 +440,9 @@ pub fn of_commands(name: &str, start: &str, ready: Ready, load: &str) -> Service
         environment: Vec::new(),
         files: Vec::new(),
         setup: None,
+        setup_within: PREPARATION_TIMEOUT,
         prepare: None,
+        prepare_within: PREPARATION_TIMEOUT,
         // The shell gives way to the server, which then is the process to be stopped.
         start: Words::Shell(format!("exec {start}")),
         ready,
@@ -500,6 +512,10 @@ mod tests {
                 "HUP, INT",
             ),
             (with("[metrics]", "settle = \"soon\"\n[metrics]"), "500ms"),
+            (
+                with("[metrics]", "setup_within = \"long\"\n[metrics]"),
+                "service.setup_within",
+            ),
             (with("p50 =", "rss_end ="), "already"),
             (with("[\"server\"]", "[]"), "service.start is empty"),
             (with("[service]", "[service"), "line 2"),

@@ -12,6 +12,7 @@
 //! This crate knows nothing about allocators and does no statistics. The load always runs on the
 //! caller's own environment, never on the measured allocator.
 
+mod command;
 pub mod file;
 pub mod memory;
 pub mod metrics;

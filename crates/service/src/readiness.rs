@@ -2,10 +2,11 @@
 
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
-use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use regex_lite::Regex;
 
+use crate::command;
 use crate::words::{Place, Words};
 
 /// The sign of a server that is ready.
@@ -25,27 +26,25 @@ pub enum Ready {
 }
 
 impl Ready {
-    /// Whether the sign is there. `log` reads what the server has written so far.
-    pub fn is_there(&self, place: &Place, path: &str, log: impl Fn() -> String) -> bool {
+    /// Whether the sign is there. A command has these variables, and `left` to answer in; `log`
+    /// reads what the server has written so far.
+    pub fn is_there(
+        &self,
+        place: &Place,
+        variables: &[(String, String)],
+        left: Duration,
+        log: impl Fn() -> String,
+    ) -> bool {
         match self {
             Ready::Tcp(address) => TcpStream::connect(place.fill(address)).is_ok(),
             Ready::Socket(socket) => UnixStream::connect(place.fill(socket)).is_ok(),
             Ready::Log(regex) => regex.is_match(&log()),
-            Ready::Command { command, expect } => {
-                let words = command.filled(place);
-                let output = Command::new(&words[0])
-                    .args(&words[1..])
-                    .current_dir(&place.here)
-                    .env("PATH", path)
-                    .stdin(Stdio::null())
-                    .stderr(Stdio::null())
-                    .output();
-                output.is_ok_and(|output| {
-                    let said = String::from_utf8_lossy(&output.stdout);
-                    let as_expected = expect.as_ref().is_none_or(|regex| regex.is_match(&said));
-                    output.status.success() && as_expected
-                })
-            }
+            Ready::Command { command, expect } => command::run(command, place, variables, left)
+                .is_ok_and(|ended| {
+                    let said = &ended.stdout;
+                    let as_expected = expect.as_ref().is_none_or(|regex| regex.is_match(said));
+                    ended.status.is_some_and(|status| status.success()) && as_expected
+                }),
         }
     }
 

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -10,6 +9,7 @@ use mallard_measure::{End, Error, FAILURE_LINES, Launcher, Measurement, Purpose,
 use mallard_process::{Stat, is_alive};
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::command;
 use crate::file::{Service, signal_name};
 use crate::memory::{self, Curve};
 use crate::metrics::SEARCHED_BYTES_MAX;
@@ -122,7 +122,7 @@ impl<'a> Stage<'a> {
         stage.check()?;
         stage.empty()?;
         if let Some(setup) = &service.setup {
-            stage.command("setup", setup)?;
+            stage.command("setup", setup, ("setup_within", service.setup_within))?;
         }
         Ok(stage)
     }
@@ -199,7 +199,10 @@ impl<'a> Stage<'a> {
     pub fn reset(&self) -> Result<(), Trouble> {
         self.empty()?;
         match &self.service.prepare {
-            Some(prepare) => self.command("prepare", prepare).map(drop),
+            Some(prepare) => {
+                let limit = ("prepare_within", self.service.prepare_within);
+                self.command("prepare", prepare, limit)
+            }
             None => Ok(()),
         }
     }
@@ -221,26 +224,29 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// Runs a command of the description to its end.
-    fn command(&self, key: &str, words: &Words) -> Result<(), Trouble> {
-        let filled = words.filled(&self.place);
-        let output = Command::new(&filled[0])
-            .args(&filled[1..])
-            .current_dir(&self.place.here)
-            .envs(self.variables())
-            .stdin(Stdio::null())
-            .output();
+    /// Runs a command of the description to its end, within a time that has this key.
+    fn command(
+        &self,
+        key: &str,
+        words: &Words,
+        (within, limit): (&str, Duration),
+    ) -> Result<(), Trouble> {
         let shown = words.shown();
-        let output = output.map_err(|error| {
+        let ended = command::run(words, &self.place, &self.variables(), limit);
+        let ended = ended.map_err(|error| {
             Trouble::of_server(format!("cannot run service.{key} ({shown}): {error}"))
         })?;
-        if output.status.success() {
-            return Ok(());
-        }
-        let said = [output.stdout, output.stderr].concat();
+        let how = match ended.status {
+            Some(status) if status.success() => return Ok(()),
+            Some(status) => format!("failed ({status})"),
+            None => format!(
+                "did not end within {} (service.{within})",
+                humantime::format_duration(limit)
+            ),
+        };
         Err(Trouble {
-            reason: format!("service.{key} ({shown}) failed ({})", output.status),
-            lines: Some(last_lines(&String::from_utf8_lossy(&said))),
+            reason: format!("service.{key} ({shown}) {how}"),
+            lines: Some(last_lines(&(ended.stdout + &ended.stderr))),
         })
     }
 
@@ -265,9 +271,10 @@ impl<'a> Stage<'a> {
     fn await_ready(&self, pid: u32) -> Result<(), Trouble> {
         let (ready, within) = (&self.service.ready, self.service.ready_within);
         let begun = Instant::now();
-        let streams = streams(pid);
+        let (streams, variables) = (streams(pid), self.variables());
         loop {
-            if ready.is_there(&self.place, &self.path, || text_of(&streams)) {
+            let left = within.saturating_sub(begun.elapsed());
+            if ready.is_there(&self.place, &variables, left, || text_of(&streams)) {
                 // The address may be another server's.
                 return match is_alive(pid) {
                     true => Ok(()),
@@ -379,7 +386,7 @@ impl<'a> Stage<'a> {
         let stop = &self.service.stop;
         let how = match &stop.command {
             Some(command) => {
-                self.command("stop.command", command)?;
+                self.command("stop.command", command, ("stop.within", stop.within))?;
                 format!("'{}'", command.shown())
             }
             None => {

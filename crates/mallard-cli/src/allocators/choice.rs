@@ -294,9 +294,11 @@ fn hint(options: &str) -> Option<String> {
     Some(said[start..].split(';').next()?.to_owned())
 }
 
-/// The allocator for one name or variant, ready to use; an error names what is missing.
-pub fn one(choice: &Choice, default: &str) -> Result<Allocator> {
-    let mut chosen = choice.resolve()?;
+/// The allocator for one name or variant, ready to use; an error names what is missing, or the
+/// command that takes no more.
+pub fn one(choice: &Choice, default: &str, command: &str) -> Result<Allocator> {
+    let several = |what| Err(usage(format!("{command} takes one allocator: {what}")));
+    let mut chosen = choice.resolve_for(command)?;
     if !choice.names.is_empty() || choice.variants.is_empty() {
         let (words, _) = choice.split();
         let added: Vec<String> = choice
@@ -308,18 +310,16 @@ pub fn one(choice: &Choice, default: &str) -> Result<Allocator> {
             ([], []) => default,
             ([], [added]) => added,
             ([one], _) => one,
-            _ => return Err(usage("run takes one allocator: -a NAME".to_owned())),
+            _ => return several("-a NAME"),
         };
         if wanted == "all" {
-            return Err(usage("run takes one allocator: -a NAME".to_owned()));
+            return several("-a NAME");
         }
         chosen.names = chosen.catalog.select(&[wanted])?;
         return prepared(&chosen.catalog, &chosen.names[0]);
     }
     let [variant] = &chosen.variants[..] else {
-        return Err(usage(
-            "run takes one allocator: one --variant or -a NAME".to_owned(),
-        ));
+        return several("one --variant or -a NAME");
     };
     let base = prepared(&chosen.catalog, &variant.allocator)?;
     Ok(base.variant(&variant.name, &variant.options))
@@ -380,6 +380,18 @@ mod tests {
         ] {
             let error = choice(&[], &[spec]).resolve().unwrap_err();
             assert!(format!("{error:#}").contains(part), "{spec}: {error:#}");
+        }
+    }
+
+    #[test]
+    fn a_command_of_one_allocator_names_itself() {
+        for several in [
+            choice(&["glibc", "mallard"], &[]),
+            choice(&[], &["a=glibc", "b=mallard"]),
+            choice(&["all"], &[]),
+        ] {
+            let error = one(&several, "mallard", "record").unwrap_err().to_string();
+            assert!(error.starts_with("record takes one allocator: "), "{error}");
         }
     }
 }

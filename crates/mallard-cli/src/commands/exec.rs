@@ -41,9 +41,9 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         unreachable!("the command line asks for a program")
     };
     // A mistake in a name is reported before one in the program.
-    options.choice.resolve()?;
+    options.choice.resolve_for("run")?;
     let program = program::check(&name.to_string_lossy())?;
-    let allocator = choice::one(&options.choice, "mallard")?;
+    let allocator = choice::one(&options.choice, "mallard", "run")?;
     choice::check_options(std::slice::from_ref(&allocator), options.conf.as_deref())?;
     let error = Command::new(&program.path)
         .arg0(name)

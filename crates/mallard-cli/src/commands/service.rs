@@ -71,7 +71,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
 }
 
 fn attempt(options: &Options, service: &Service) -> Result<ExitCode> {
-    let allocator = choice::one(&options.choice, "glibc")?;
+    let allocator = choice::one(&options.choice, "glibc", "service")?;
     let stop = session::stop_on_signals()?;
     let launcher = Launcher::new(stop.clone())?;
     let work = Work::new(service, &launcher, options.seconds, None)?;

@@ -44,6 +44,11 @@ pub trait Beside: Sync {
     /// Runs beside the process. A failure kills the process; the judge then reports the reason.
     fn drive(&self, pid: u32, purpose: Purpose) -> Result<(), Failed>;
 
+    /// Whether the row ends here, with the results so far.
+    fn ends_row(&self) -> bool {
+        false
+    }
+
     /// Whether a run may be repeated. A driver that records every run of its process says no.
     fn may_repeat(&self) -> bool {
         false
@@ -137,8 +142,8 @@ impl<'a> Race<'a> {
 }
 
 impl Race<'_> {
-    /// Runs a row and returns its cells in the order of the entries. After a stop they hold the
-    /// results so far.
+    /// Runs a row and returns its cells in the order of the entries. After a stop, or where what
+    /// runs beside it ends the row, they hold the results so far.
     pub fn row(&mut self, row: &Row<'_>, judge: &mut Judge<'_>) -> Vec<Cell> {
         let mut cells: Vec<Cell> = row.entries.iter().map(cell).collect();
         let part = Part {
@@ -150,7 +155,7 @@ impl Race<'_> {
         let mut parts = vec![part; row.entries.len()];
         let rounds = self.warm_up_runs + self.runs.most();
         for (round, turn) in schedule::turns(rounds, row.entries.len()) {
-            if self.stop.requested() {
+            if self.stop.requested() || row.beside.is_some_and(Beside::ends_row) {
                 break;
             }
             let (entry, part) = (&row.entries[turn], &mut parts[turn]);

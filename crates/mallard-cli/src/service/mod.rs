@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
-use mallard_service::{Loop, Service, file, presets};
+use mallard_service::{Loop, Metric, Service, file, presets};
 use serde::{Deserialize, Serialize};
 
 use crate::options::values::duration;
@@ -47,8 +47,8 @@ pub struct Subject {
     #[arg(long = "stop", value_name = "SIGNAL", requires = "start")]
     pub stop_signal: Option<String>,
 
-    /// Figure in the load's output: NAME=regex:…, NAME=column:TITLE[@ROW] or NAME=json:/… (can be
-    /// repeated)
+    /// Figure in the output of the load, or of a program that is compared: NAME=regex:…,
+    /// NAME=column:TITLE[@ROW] or NAME=json:/… (can be repeated)
     #[arg(long = "metric", value_name = "NAME=SOURCE")]
     pub metrics: Vec<String>,
 
@@ -73,12 +73,7 @@ impl Subject {
                     ("--settle", self.settle.is_some()),
                     ("--seconds", self.seconds.is_some()),
                 ];
-                return match given.iter().find(|(_, given)| *given) {
-                    Some((flag, _)) => Err(usage(format!(
-                        "{flag} is for a service (--service, --start)"
-                    ))),
-                    None => Ok(None),
-                };
+                return refuse(&given).map(|()| None);
             }
         };
         for text in &self.metrics {
@@ -88,6 +83,16 @@ impl Subject {
         }
         service.settle = self.settle.unwrap_or(service.settle);
         Ok(Some(service))
+    }
+
+    /// The figures in the output of a program that ends by itself.
+    pub fn printed(&self) -> Result<Vec<Metric>> {
+        refuse(&[
+            ("--settle", self.settle.is_some()),
+            ("--seconds", self.seconds.is_some()),
+        ])?;
+        let metric = |text: &String| file::metric_of(text).map_err(usage);
+        self.metrics.iter().map(metric).collect()
     }
 
     fn described(&self, start: &str) -> Result<Service> {
@@ -129,6 +134,16 @@ impl Subject {
             Some(name) => format!("--service {name}"),
             None => format!("--start … ({})", service.name),
         }
+    }
+}
+
+/// Refuses what is only for a service.
+fn refuse(given: &[(&str, bool)]) -> Result<()> {
+    match given.iter().find(|(_, given)| *given) {
+        Some((flag, _)) => Err(usage(format!(
+            "{flag} is for a service (--service, --start)"
+        ))),
+        None => Ok(()),
     }
 }
 
@@ -189,6 +204,8 @@ mod tests {
             ..Subject::default()
         };
         let error = subject.service().unwrap_err().to_string();
+        assert!(error.contains("--seconds is for a service"), "{error}");
+        let error = subject.printed().unwrap_err().to_string();
         assert!(error.contains("--seconds is for a service"), "{error}");
     }
 }

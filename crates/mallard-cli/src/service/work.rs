@@ -78,6 +78,11 @@ impl<'a> Work<'a> {
     /// The figures of the run that has just ended.
     pub fn judge(&self, measured: &Measurement) -> Result<Run, Failure> {
         let driven = std::mem::replace(&mut *self.lock(), Ok(Driven::default()));
+        if measured.end == End::TimedOut {
+            // What the driver saw of that is a server that ended too early.
+            let reason = "it did not finish within the time limit".to_owned();
+            return Err(race::failure(reason, measured));
+        }
         let driven = match driven {
             Ok(driven) => match self.stage.judge_end(measured) {
                 None => driven,

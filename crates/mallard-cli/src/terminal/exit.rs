@@ -26,6 +26,13 @@ pub struct ProgramFailed {
     pub why: String,
 }
 
+/// The user stopped a command whose runs say something only together; so many blocks are lost.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "interrupted: the blocks so far ({0}) are not kept, since only all of them together decide"
+)]
+pub struct Incomplete(pub usize);
+
 /// An error for a mistake on the command line.
 pub fn usage(message: impl Into<String>) -> anyhow::Error {
     Usage(message.into()).into()
@@ -36,7 +43,7 @@ pub fn code_of(error: &anyhow::Error) -> u8 {
     if error.is::<Usage>() {
         return USAGE;
     }
-    if error.is::<Interrupted>() {
+    if error.is::<Interrupted>() || error.is::<Incomplete>() {
         return INTERRUPTED;
     }
     if let Some(failed) = error.downcast_ref::<ProgramFailed>() {

@@ -67,6 +67,63 @@ fn a_command_that_fails_before_a_run_ends_the_comparison() {
 }
 
 #[test]
+fn what_was_measured_is_kept_when_a_command_around_it_fails() {
+    let place = Place::new();
+    let compare = |hook: &str, command: &str| {
+        let begin = ["compare", "-a", "glibc,mallard", "-r", "2", "-w", "0"];
+        let end = ["--no-warm", "-o", "out", hook, command, "--", "true"];
+        let (code, stdout, stderr) = outcome(&mut place.mallard(&[&begin[..], &end].concat()));
+        assert_eq!(code, Some(1), "{stdout}{stderr}");
+        assert!(stderr.contains(&format!("error: {hook}")), "{stderr}");
+        let text = place.text("out/compare.json");
+        let results = mallard_report::read_json(&mut text.as_bytes()).unwrap();
+        let cells = &results.experiments[0].rows[0].cells;
+        let runs: Vec<usize> = cells.iter().map(|cell| cell.runs.len()).collect();
+        runs
+    };
+    assert_eq!(compare("--cleanup", "exit 9"), [2, 2]);
+    // The third run does not begin, and the fourth neither.
+    let third = "echo p >> log; test $(wc -l < log) != 3";
+    assert_eq!(compare("--prepare", third), [1, 1]);
+    assert_eq!(place.text("log").lines().count(), 3);
+}
+
+#[test]
+fn figures_that_a_program_prints_are_compared() {
+    let place = Place::new();
+    let compare = |metric: &str, more: &[&str]| {
+        let begin = ["compare", "-a", "glibc,mallard", "-r", "2", "-w", "0"];
+        let end = ["--no-warm", "-o", "out", "--metric", metric];
+        let program = ["--", "echo", "qps: 100"];
+        outcome(&mut place.mallard(&[&begin[..], &end, more, &program].concat()))
+    };
+    let (code, stdout, stderr) = compare("qps=regex:qps: (.*)", &[]);
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert!(
+        stdout.contains("qps") && stdout.contains("rss_peak"),
+        "{stdout}"
+    );
+    let text = place.text("out/compare.json");
+    let results = mallard_report::read_json(&mut text.as_bytes()).unwrap();
+    let row = &results.experiments[0].rows[0];
+    let names: Vec<&str> = row.metrics.iter().map(|metric| &*metric.name).collect();
+    assert_eq!(names, ["qps", "time", "cpu", "rss_peak", "faults"]);
+    for run in row.cells.iter().flat_map(|cell| &cell.runs) {
+        assert_eq!(run.metric("qps"), Some(100.0));
+        assert_eq!(run.metric("rss_peak"), Some(run.peak_rss_bytes as f64));
+    }
+    let (code, _, stderr) = compare("qps=regex:rate: (.*)", &[]);
+    assert_eq!(code, Some(1), "{stderr}");
+    assert!(
+        stderr.contains("the line that was read: qps: 100"),
+        "{stderr}"
+    );
+    let (code, _, stderr) = compare("qps=regex:qps: (.*)", &["--seconds", "3"]);
+    assert_eq!(code, Some(2), "{stderr}");
+    assert!(stderr.contains("--seconds is for a service"), "{stderr}");
+}
+
+#[test]
 fn a_program_that_fails_counts_if_the_user_says_so() {
     let place = Place::new();
     let words = |more: &[&'static str]| {

@@ -1,6 +1,9 @@
 //! Baselines: saved figures, and checks that fail only where something became worse.
 
 use std::fs;
+use std::io::Read as _;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::place::{Place, outcome};
 
@@ -186,6 +189,91 @@ fn a_program_that_fails_is_named_with_its_last_lines() {
         stderr.contains("the line that was read: p99 is 9"),
         "{stderr}"
     );
+}
+
+#[test]
+fn a_figure_may_be_zero_and_costs_no_other_verdict() {
+    let place = place();
+    set(&place, "own", "0");
+    set(&place, "anchor", "0");
+    let gates = ["--fail-if", "p99>+5%", "rss_peak>+300%"];
+    let words = [&["save", "job"], &gates[..], &METRIC, &["--", "sh", "job"]].concat();
+    let (code, stdout, stderr) = run(&place, &words);
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert!(!stdout.contains("p99 varies too much"), "{stdout}");
+    let check = ["check", "job", "--junit", "report.xml"];
+    let (code, stdout, stderr) = run(&place, &check);
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    set(&place, "own", "3");
+    let (code, stdout, stderr) = run(&place, &check);
+    assert_eq!(code, Some(1), "{stdout}{stderr}");
+    assert!(stdout.contains("from zero"), "{stdout}");
+    let report = place.text("report.xml");
+    assert!(report.contains("tests=\"2\" failures=\"1\""), "{report}");
+    // In every other block: the other gate has its verdict all the same.
+    set(&place, "own", "0/3");
+    let (code, stdout, stderr) = run(&place, &check);
+    assert_eq!(code, Some(3), "{stdout}{stderr}");
+    assert!(stdout.contains("zero in too many blocks"), "{stdout}");
+    let report = place.text("report.xml");
+    assert!(
+        report.contains("tests=\"2\" failures=\"0\" skipped=\"1\""),
+        "{report}"
+    );
+}
+
+#[test]
+fn a_program_that_hangs_is_ended_and_named() {
+    let place = saved();
+    fs::write(
+        place.path().join("job"),
+        "echo the last words >&2; exec sleep 8020.5",
+    )
+    .unwrap();
+    let (code, _, stderr) = run(&place, &["check", "job", "--timeout", "3s"]);
+    assert_eq!(code, Some(1), "{stderr}");
+    assert!(
+        stderr.contains("it did not end within 3s (--timeout)")
+            && stderr.contains("| the last words"),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn an_interrupt_says_what_is_lost_and_keeps_no_part_of_a_save() {
+    let place = place();
+    let script =
+        "echo r >> runs; if [ $(wc -l < runs) = 3 ]; then touch hangs; exec sleep 8021.5; fi";
+    fs::write(place.path().join("job"), script).unwrap();
+    let words = ["baseline", "save", "job", "--no-anchor", "--", "sh", "job"];
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin("mallard"));
+    command.args(words).current_dir(place.path());
+    let mut child = command
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let begun = Instant::now();
+    while !place.path().join("hangs").exists() {
+        assert!(begun.elapsed() < Duration::from_secs(120), "it never began");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let id = child.id().to_string();
+    let killed = Command::new("kill").args(["-INT", &id]).status().unwrap();
+    assert!(killed.success());
+    let mut said = String::new();
+    child
+        .stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut said)
+        .unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{said}");
+    assert!(
+        said.contains("interrupted: the blocks so far (2) are not kept"),
+        "{said}"
+    );
+    assert!(!place.path().join(".mallard/baselines/job.json").exists());
 }
 
 #[test]

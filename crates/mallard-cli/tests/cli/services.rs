@@ -244,10 +244,112 @@ fn every_trouble_of_a_server_is_named_and_leaves_no_process() {
             "load = \"echo the last words, qps 5\"",
             "the metric `qps` (regex 'qps: (\\d+)') matches nothing; the line that was read: the last words, qps 5",
         ),
+        (
+            "echo the last words >&2; exec sleep 8014.5",
+            "ready = { command = \"exec sleep 8014.5\", within = \"2s\" }",
+            "the server was not ready within 2s: 'exec sleep 8014.5' does not succeed",
+        ),
+        (
+            "echo ready; exec sleep 8015.5",
+            "setup = \"echo the last words; sleep 8015.5 & wait\"\nsetup_within = \"2s\"",
+            "did not end within 2s (service.setup_within)",
+        ),
+        (
+            "echo ready; exec sleep 8016.5",
+            "prepare = \"echo the last words; sleep 8016.5 & wait\"\nprepare_within = \"2s\"",
+            "did not end within 2s (service.prepare_within)",
+        ),
+        (
+            "echo ready; exec sleep 8017.5",
+            "stop = { command = \"echo the last words; exec sleep 8017.5\", within = \"2s\" }",
+            "did not end within 2s (service.stop.within)",
+        ),
     ] {
         describe(&place, start, more);
         fails(&place, &[reason, last]);
     }
+}
+
+#[test]
+fn every_command_of_a_description_has_its_variables() {
+    let place = Place::new();
+    let check = |key: &str| format!("{key} = \"test $WORD = spoken\"\n");
+    let ready = "ready = { command = \"test $WORD = spoken\", within = \"20s\" }\n";
+    let more = "environment = { WORD = \"spoken\" }\n".to_owned() + ready;
+    describe(
+        &place,
+        "exec sleep 8018.5",
+        &(more + &check("setup") + &check("prepare")),
+    );
+    let words = ["service", "--try", "web.toml"];
+    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert_eq!(left(&place), [""; 0], "left behind");
+}
+
+#[test]
+fn options_of_programs_are_refused_for_a_service_and_a_time_limit_is_kept() {
+    let place = Place::new();
+    let load = "load = \"exec sleep 8012.5\"";
+    describe(
+        &place,
+        "echo ready; echo the last words >&2; exec sleep 8012.5",
+        load,
+    );
+    let compare = |more: &[&str]| {
+        let words = [
+            "compare",
+            "--service",
+            "web.toml",
+            "-r",
+            "1",
+            "-w",
+            "0",
+            "-a",
+            "glibc",
+        ];
+        outcome(&mut place.mallard(&[&words[..], more].concat()))
+    };
+    let options: [&[&str]; 4] = [
+        &["--prepare", "true"],
+        &["--input", "web.toml"],
+        &["--show-output"],
+        &["--ignore-failure"],
+    ];
+    for more in options {
+        let (code, _, stderr) = compare(more);
+        assert_eq!(code, Some(2), "{stderr}");
+        assert!(
+            stderr.contains(more[0]) && stderr.contains("--service"),
+            "{stderr}"
+        );
+    }
+    let (code, _, stderr) = compare(&["--timeout", "2s"]);
+    assert_eq!(code, Some(1), "{stderr}");
+    for part in ["it did not finish within the time limit", "the last words"] {
+        assert!(stderr.contains(part), "{stderr}");
+    }
+    assert_eq!(left(&place), [""; 0], "left behind");
+}
+
+#[test]
+fn what_prepares_a_service_runs_once_for_each_run() {
+    let place = Place::new();
+    let prepare = "prepare = \"echo p >> prepared\"";
+    describe(&place, "echo ready; exec sleep 8013.5", prepare);
+    let words = [
+        "baseline",
+        "save",
+        "web",
+        "--service",
+        "web.toml",
+        "--budget",
+        "1ms",
+    ];
+    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    // One block: the subject and the anchor.
+    assert_eq!(place.text("prepared"), "p\np\n");
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! `mallard tune` on programs that print figures of their own, which decide every outcome.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 
 use crate::place::{Place, outcome};
 
@@ -90,6 +92,24 @@ fn a_program_that_stays_on_glibc_gets_its_tunables() {
     );
     assert_eq!(code, Some(0));
     assert!(stdout.contains("sh job on glibc: 6 options"), "{stdout}");
+}
+
+#[test]
+fn an_argument_that_is_no_text_reaches_the_results_as_well_as_it_can() {
+    let place = Place::new();
+    fs::write(place.path().join("job"), PROGRAM).unwrap();
+    let metric = ["--metric", "qps=regex:qps: (.*)", "-a", "glibc"];
+    let words = ["tune", "--budget", "10s", "-o", "out"];
+    let mut command = place.mallard(&[&words[..], &metric, &["--", "sh", "job"]].concat());
+    command.arg(OsStr::from_bytes(b"\xff"));
+    let (code, stdout, stderr) = outcome(&mut command);
+    // What it finds in that time is a matter of the machine.
+    assert!(matches!(code, Some(0 | 3)), "{stdout}{stderr}");
+    if place.path().join("out/tune.json").exists() {
+        let found: serde_json::Value = serde_json::from_str(&place.text("out/tune.json")).unwrap();
+        let words = found["command"].as_array().unwrap();
+        assert_eq!(words.last().unwrap(), "\u{fffd}");
+    }
 }
 
 #[test]

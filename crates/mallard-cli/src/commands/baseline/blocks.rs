@@ -10,6 +10,7 @@ use mallard_report::model::Metric;
 use super::file::Block;
 use crate::service::work;
 use crate::subject::{Figures, Subject};
+use crate::terminal::exit::{Incomplete, Interrupted};
 use crate::terminal::progress::Spinner;
 
 /// One of the two that take turns.
@@ -31,12 +32,13 @@ impl Pair<'_> {
     }
 
     /// Runs each once, and again until `enough` says so, or the time is up; `enough` gets the
-    /// blocks so far and whether they are the last. None if a stop ended it.
+    /// blocks so far and whether they are the last. A stop is an error: a few blocks are no
+    /// reference, and they decide no limit.
     pub fn run(
         &mut self,
         budget: Option<Duration>,
         mut enough: impl FnMut(&[Block], bool) -> bool,
-    ) -> Result<Option<Vec<Block>>> {
+    ) -> Result<Vec<Block>> {
         let spinner = Spinner::new();
         let begun = Instant::now();
         let mut blocks = Vec::new();
@@ -44,14 +46,14 @@ impl Pair<'_> {
             let number = blocks.len() + 1;
             spinner.show(format!("block {number}"));
             let Some(block) = self.block(schedule::shuffled(blocks.len(), 2) == [0, 1])? else {
-                return Ok(None);
+                return Err(interrupted(blocks.len()));
             };
             blocks.push(block);
             let spent = begun.elapsed();
             let next = spent + spent / number as u32;
             let last = budget.is_some_and(|budget| next > budget);
             if enough(&blocks, last) || last {
-                return Ok(Some(blocks));
+                return Ok(blocks);
             }
         }
     }
@@ -72,6 +74,10 @@ impl Pair<'_> {
         let Some(one) = first.once()? else {
             return Ok(None);
         };
+        if let Some(time) = first.subject.usual() {
+            // The other may hang in its first run.
+            second.subject.expect(time);
+        }
         let Some(other) = second.once()? else {
             return Ok(None);
         };
@@ -97,6 +103,13 @@ impl Side<'_> {
                 Err(anyhow!("{} failed: {reason}", self.name))
             }
         }
+    }
+}
+
+fn interrupted(blocks: usize) -> anyhow::Error {
+    match blocks {
+        0 => Interrupted.into(),
+        _ => Incomplete(blocks).into(),
     }
 }
 

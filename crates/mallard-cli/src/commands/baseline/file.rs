@@ -89,12 +89,16 @@ impl Save {
 }
 
 pub fn median(blocks: &[Block], metric: &str, anchor: bool) -> Option<f64> {
+    mallard_report::stats::median(&figures(blocks, metric, anchor))
+}
+
+/// The figures of a metric of the subject, or of the anchor.
+pub fn figures(blocks: &[Block], metric: &str, anchor: bool) -> Vec<f64> {
     let side = |block: &Block| match anchor {
         true => block.anchor.as_ref()?.get(metric).copied(),
         false => block.subject.get(metric).copied(),
     };
-    let figures: Vec<f64> = blocks.iter().filter_map(side).collect();
-    mallard_report::stats::median(&figures)
+    blocks.iter().filter_map(side).collect()
 }
 
 impl Baseline {

@@ -1,6 +1,7 @@
 //! Makes the subject and its anchor from what the user or the file says.
 
 use std::ffi::OsString;
+use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use mallard_allocators::Allocator;
@@ -25,20 +26,22 @@ pub struct Bench {
     /// The target of the anchor, if it is another one.
     other: Option<Target>,
     machine: Machine,
+    /// The limit of a run, if the user gave one.
+    timeout: Option<Duration>,
 }
 
 /// The allocator of a subject for which the user names none.
 const DEFAULT_SUBJECT: &str = "mallard";
 
 impl Bench {
-    pub fn new(baseline: &Baseline) -> Result<Bench> {
+    pub fn new(baseline: &Baseline, timeout: Option<Duration>) -> Result<Bench> {
         let words: Vec<OsString> = baseline.program.iter().map(OsString::from).collect();
         let target = Target::of(&baseline.subject, &words)?;
         let other = match &baseline.anchor {
             Some(anchor) if is_path(anchor) => Some(another(anchor, &target, &baseline.subject)?),
             _ => None,
         };
-        Bench::of(target, other)
+        Bench::of(target, other, timeout)
     }
 
     pub fn of_ab(options: &Ab) -> Result<Bench> {
@@ -47,10 +50,10 @@ impl Bench {
         let other = against
             .map(|path| another(path, &target, &options.subject))
             .transpose()?;
-        Bench::of(target, other)
+        Bench::of(target, other, options.timeout)
     }
 
-    fn of(target: Target, other: Option<Target>) -> Result<Bench> {
+    fn of(target: Target, other: Option<Target>, timeout: Option<Duration>) -> Result<Bench> {
         let stop = session::stop_on_signals()?;
         Ok(Bench {
             launcher: Launcher::new(stop.clone())?,
@@ -58,12 +61,13 @@ impl Bench {
             target,
             other,
             machine: machine::describe(&Cpus::allowed()),
+            timeout,
         })
     }
 
     /// The subject of a baseline and its anchor.
     pub fn pair(&self, baseline: &Baseline) -> Result<Pair<'_>> {
-        let allocator = choice::one(&baseline.choice, DEFAULT_SUBJECT)?;
+        let allocator = choice::one(&baseline.choice, DEFAULT_SUBJECT, "baseline")?;
         choice::check_options(std::slice::from_ref(&allocator), baseline.conf.as_deref())?;
         let conf = baseline.conf.as_deref();
         let subject = self.side(&self.target, &allocator, conf, allocator.name.clone())?;
@@ -78,7 +82,7 @@ impl Bench {
                     added: baseline.choice.added.clone(),
                     variants: Vec::new(),
                 };
-                let other = choice::one(&named, anchor)?;
+                let other = choice::one(&named, anchor, "baseline")?;
                 if other.name == allocator.name && conf.is_none() {
                     return Err(usage(format!(
                         "the anchor and the subject are both {anchor}, so that nothing would ever change: \
@@ -94,7 +98,7 @@ impl Bench {
     /// The two of `ab`: what must not be worse, and what it is compared with.
     pub fn two(&self, options: &Ab) -> Result<Pair<'_>> {
         if let Some(other) = &self.other {
-            let allocator = choice::one(&options.choice, DEFAULT_SUBJECT)?;
+            let allocator = choice::one(&options.choice, DEFAULT_SUBJECT, "baseline ab")?;
             let name = |target: &Target| match (target, &options.against) {
                 (_, Some(path)) if std::ptr::eq(target, other) => path.clone(),
                 _ => target.shown(),
@@ -120,6 +124,7 @@ impl Bench {
     ) -> Result<Side<'a>> {
         let conditions = Conditions {
             warm: true,
+            limit: self.timeout,
             ..Conditions::default()
         };
         let subject = Subject::new(target, &self.launcher, &self.stop, conditions)?;
@@ -205,7 +210,7 @@ fn pair_of(choice: &Choice) -> Result<(Allocator, Allocator)> {
             variants,
             added: choice.added.clone(),
         };
-        choice::one(&only, "")
+        choice::one(&only, "", "baseline ab")
     };
     let variant = |spec: &String| one(Vec::new(), vec![spec.clone()]);
     let name = |name: &String| one(vec![name.clone()], Vec::new());

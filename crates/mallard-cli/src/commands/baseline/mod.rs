@@ -17,6 +17,7 @@ pub mod options;
 mod rehearse;
 mod show;
 mod verdicts;
+mod zeros;
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -27,9 +28,9 @@ use mallard_figures::change;
 use mallard_report::history::{Checked, History};
 use mallard_statistics::{ALPHA, Comparison, paired, unpaired};
 
-use crate::terminal::exit::{Interrupted, usage};
+use crate::terminal::exit::usage;
 use crate::terminal::output::{self, say};
-use file::{Baseline, Block, Save};
+use file::{Baseline, Block, Save, figures};
 use gate::Gate;
 use looks::Looks;
 use options::{Ab, Check, Command, Options, Outputs, Save as SaveOptions};
@@ -71,7 +72,7 @@ fn save(options: &SaveOptions) -> Result<ExitCode> {
     baseline.choice = options.choice.clone();
     baseline.conf = options.conf.clone();
     baseline.anchor = (!options.no_anchor).then(|| options.anchor.clone());
-    let bench = measure::Bench::new(&baseline)?;
+    let bench = measure::Bench::new(&baseline, options.timeout)?;
     let mut pair = bench.pair(&baseline)?;
     let metrics = pair.metrics();
     let gates = match options.fail_if.is_empty() {
@@ -81,9 +82,6 @@ fn save(options: &SaveOptions) -> Result<ExitCode> {
     gate::check(&gates, &metrics)?;
     baseline.gates = gates.iter().map(Gate::to_string).collect();
     let blocks = pair.run(options.budget, |blocks, _| is_saved(blocks, &gates))?;
-    let Some(blocks) = blocks else {
-        return Err(Interrupted.into());
-    };
     let wide: Vec<&Gate> = gates
         .iter()
         .filter(|gate| !is_narrow(&blocks, gate))
@@ -115,6 +113,13 @@ fn is_saved(blocks: &[Block], gates: &[Gate]) -> bool {
 
 /// Whether the interval of a gate's metric is narrow enough for a reference.
 fn is_narrow(blocks: &[Block], gate: &Gate) -> bool {
+    // A figure that is always zero does not vary.
+    if figures(blocks, &gate.metric, false)
+        .iter()
+        .all(|figure| *figure == 0.0)
+    {
+        return true;
+    }
     let logs = blocks.iter().filter_map(|block| block.log(&gate.metric));
     paired::compare_logs_at(logs, ALPHA).is_some_and(|found| gate.is_narrow(&found))
 }
@@ -135,7 +140,7 @@ fn check(options: &Check) -> Result<ExitCode> {
     prefer_given(&mut baseline, options);
     let gates = gates(&baseline, &options.fail_if)?;
     gate::check(&gates, &saved.metrics)?;
-    let bench = measure::Bench::new(&baseline)?;
+    let bench = measure::Bench::new(&baseline, options.timeout)?;
     let differences = bench.differences(&saved.machine);
     if let (None, [_, ..]) = (&baseline.anchor, &differences[..]) {
         say!(
@@ -151,16 +156,13 @@ fn check(options: &Check) -> Result<ExitCode> {
     }
     let mut pair = bench.pair(&baseline)?;
     let found = |blocks: &[Block], gate: &Gate, alpha: f64| against(&saved, blocks, gate, alpha);
-    let then = |gate: &Gate| saved.median(&gate.metric, false);
+    let base = |_: &[Block], gate: &Gate| figures(&saved.blocks, &gate.metric, false);
     let title = match &saved.commit {
         Some(commit) => format!("{} (saved {}, {commit})", baseline.name, saved.day()),
         None => format!("{} (saved {})", baseline.name, saved.day()),
     };
-    let looks = Looks::new(&gates, &saved.metrics, &found, &then);
-    let judged = decide(&mut pair, options.budget, looks)?;
-    let Some((lines, blocks)) = judged else {
-        return Err(Interrupted.into());
-    };
+    let looks = Looks::new(&gates, &saved.metrics, &found, &base);
+    let (lines, blocks) = decide(&mut pair, options.budget, looks)?;
     let anchor = anchor_line(&baseline, &saved, &blocks, &gates);
     let outcome = Outcome {
         title,
@@ -259,15 +261,9 @@ fn ab(options: &Ab) -> Result<ExitCode> {
             alpha,
         )
     };
-    // The figures of the first are known only with the blocks; see below.
-    let looks = Looks::new(&gates, &metrics, &found, &|_| Some(1.0));
-    let judged = decide(&mut pair, options.budget, looks)?;
-    let Some((mut lines, blocks)) = judged else {
-        return Err(Interrupted.into());
-    };
-    for line in &mut lines {
-        line.then = file::median(&blocks, &line.metric.name, true).unwrap_or(0.0);
-    }
+    let base = |blocks: &[Block], gate: &Gate| figures(blocks, &gate.metric, true);
+    let looks = Looks::new(&gates, &metrics, &found, &base);
+    let (lines, blocks) = decide(&mut pair, options.budget, looks)?;
     let outcome = Outcome {
         title: format!("{} against {}", names.0, names.1),
         blocks: blocks.len(),
@@ -285,18 +281,14 @@ fn ab(options: &Ab) -> Result<ExitCode> {
     Ok(ExitCode::from(code))
 }
 
-/// Runs blocks until every gate is decided, with a few looks that share the risk. None if a stop
-/// ended it.
+/// Runs blocks until every gate is decided, with a few looks that share the risk.
 fn decide(
     pair: &mut blocks::Pair,
     budget: Option<std::time::Duration>,
     mut looks: Looks,
-) -> Result<Option<(Vec<Line>, Vec<Block>)>> {
+) -> Result<(Vec<Line>, Vec<Block>)> {
     let blocks = pair.run(budget, |blocks, last| looks.enough(blocks, last))?;
-    let Some(blocks) = blocks else {
-        return Ok(None);
-    };
-    Ok(Some((looks.lines()?, blocks)))
+    Ok((looks.lines(), blocks))
 }
 
 /// Refuses a file for JUnit that cannot be written, before minutes of runs.

@@ -85,6 +85,11 @@ pub struct Save {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub budget: Option<Duration>,
 
+    /// Kill a run that takes longer than this, 0 for no limit [default: ten times the first run, at
+    /// least 1m; a service has limits of its own]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub timeout: Option<Duration>,
+
     #[command(flatten)]
     pub subject: Subject,
 
@@ -106,6 +111,11 @@ pub struct Check {
     /// Stop after this time, whatever is known then
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub budget: Option<Duration>,
+
+    /// Kill a run that takes longer than this, 0 for no limit [default: ten times the first run, at
+    /// least 1m; a service has limits of its own]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub timeout: Option<Duration>,
 
     /// Option string for the subject's allocator instead of the saved one
     #[arg(long, value_name = "STRING")]
@@ -146,6 +156,11 @@ pub struct Ab {
     /// Stop after this time, whatever is known then
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub budget: Option<Duration>,
+
+    /// Kill a run that takes longer than this, 0 for no limit [default: ten times the first run, at
+    /// least 1m; a service has limits of its own]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub timeout: Option<Duration>,
 
     #[command(flatten)]
     pub outputs: Outputs,

@@ -15,7 +15,7 @@ use mallard_measure::schedule::draw;
 use mallard_report::model::Metric;
 use serde::Serialize;
 
-use super::file::{Baseline, Block, Save};
+use super::file::{Baseline, Block, Save, figures};
 use super::gate::{Gate, Verdict};
 use super::looks::{self, Looks};
 use super::options::Rehearse;
@@ -65,7 +65,7 @@ pub fn run(options: &Rehearse) -> Result<ExitCode> {
     }
     let mut rows = Vec::new();
     for plant in std::iter::once(None).chain(plants.iter().map(Some)) {
-        rows.push(row(&gates, &metrics, &pool, plant, options.sessions)?);
+        rows.push(row(&gates, &metrics, &pool, plant, options.sessions));
     }
     let rehearsal = Rehearsal {
         name: baseline.name,
@@ -139,7 +139,7 @@ fn row(
     pool: &[Block],
     plant: Option<&Within>,
     sessions: usize,
-) -> Result<Row> {
+) -> Row {
     let mut counts = [0; 3];
     for session in 0..sessions {
         let (then, now) = deal(pool, gates, session as u64);
@@ -148,7 +148,7 @@ fn row(
             blocks: then,
             ..Save::default()
         };
-        let outcome = judge(gates, metrics, &saved, now)?;
+        let outcome = judge(gates, metrics, &saved, now);
         let verdict = match plant {
             // Any gate that fails is a false alarm.
             None => outcome.verdict(|_| true),
@@ -157,14 +157,14 @@ fn row(
         counts[verdict as usize] += 1;
     }
     let count = |verdict: Verdict| counts[verdict as usize];
-    Ok(Row {
+    Row {
         planted: plant.map_or("nothing".to_owned(), |plant| {
             format!("{} {}", plant.metric, change(1.0 + plant.change))
         }),
         worse: count(Verdict::Worse),
         unclear: count(Verdict::Unclear),
         within: count(Verdict::Within),
-    })
+    }
 }
 
 /// A save and the blocks of a check: two stretches of the pool, which is taken as a ring.
@@ -209,9 +209,10 @@ pub fn judge(
     metrics: &[Metric],
     saved: &Save,
     blocks: impl Iterator<Item = Block>,
-) -> Result<Outcome> {
+) -> Outcome {
     let found = |blocks: &[Block], gate: &Gate, alpha: f64| against(saved, blocks, gate, alpha);
-    let mut looks = Looks::new(gates, metrics, &found, &|_| Some(1.0));
+    let base = |_: &[Block], gate: &Gate| figures(&saved.blocks, &gate.metric, false);
+    let mut looks = Looks::new(gates, metrics, &found, &base);
     let mut taken = Vec::new();
     for block in blocks {
         taken.push(block);
@@ -219,12 +220,12 @@ pub fn judge(
             break;
         }
     }
-    Ok(Outcome {
+    Outcome {
         title: String::new(),
         blocks: taken.len(),
-        lines: looks.lines()?,
+        lines: looks.lines(),
         sitting: super::Sitting::default(),
-    })
+    }
 }
 
 impl Rehearsal {
@@ -300,7 +301,6 @@ mod tests {
                 plant.as_ref(),
                 60,
             )
-            .unwrap()
         };
         let same = row(None);
         assert!(same.worse == 0 && same.within >= 57, "{same:?}");

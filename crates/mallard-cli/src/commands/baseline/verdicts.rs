@@ -18,7 +18,10 @@ pub struct Line {
     pub metric: Metric,
     /// The figure that it is compared with.
     pub then: f64,
-    pub change: Comparison,
+    /// The figure now, as it was measured: without the anchor's change.
+    pub now: f64,
+    /// None where one of the two is zero.
+    pub change: Option<Comparison>,
     pub verdict: Verdict,
 }
 
@@ -62,11 +65,14 @@ struct KeptLine {
     metric: String,
     limit: String,
     then: f64,
-    ratio: f64,
+    /// As it was measured; files of earlier versions lack it.
+    #[serde(default)]
+    now: Option<f64>,
+    ratio: Option<f64>,
     low: Option<f64>,
     high: Option<f64>,
-    range: (f64, f64),
-    p: f64,
+    range: Option<(f64, f64)>,
+    p: Option<f64>,
     verdict: String,
 }
 
@@ -92,11 +98,26 @@ pub enum Inconclusive {
 
 impl Line {
     fn figures(&self) -> (String, String) {
-        let now = self.then * self.change.ratio;
+        let ratio = self.change.as_ref().map(|change| change.ratio);
+        let now = ratio.map_or(self.now, |ratio| self.then * ratio);
         (
             metrics::figure(&self.metric, self.then),
             metrics::figure(&self.metric, now),
         )
+    }
+
+    /// The change, or which of the two figures is zero.
+    fn moved(&self) -> String {
+        match &self.change {
+            Some(found) => change(found.ratio),
+            None if self.then == 0.0 && self.now > 0.0 => "from zero".to_owned(),
+            None if self.now == 0.0 && self.then > 0.0 => "to zero".to_owned(),
+            None => "no ratio".to_owned(),
+        }
+    }
+
+    fn range(&self) -> String {
+        self.change.as_ref().map_or(String::new(), range)
     }
 
     fn word(&self) -> &'static str {
@@ -107,17 +128,20 @@ impl Line {
     pub fn sentence(&self) -> String {
         let (then, now) = self.figures();
         let needed = match self.verdict {
-            Verdict::Unclear => match self.gate.blocks_needed(&self.change) {
-                Some(blocks) => format!("; about {blocks} blocks would tell"),
-                None => "; it is too close to the limit to tell".to_owned(),
+            Verdict::Unclear => match &self.change {
+                None => "; it is zero in too many blocks to be compared".to_owned(),
+                Some(found) => match self.gate.blocks_needed(found) {
+                    Some(blocks) => format!("; about {blocks} blocks would tell"),
+                    None => "; it is too close to the limit to tell".to_owned(),
+                },
             },
             Verdict::Within | Verdict::Worse => String::new(),
         };
+        let moved = format!("{} {}", self.moved(), self.range());
         format!(
-            "{}: {then} → {now}, {} {}, limit {}: {}{needed}",
+            "{}: {then} → {now}, {}, limit {}: {}{needed}",
             self.metric.name,
-            change(self.change.ratio),
-            range(&self.change),
+            moved.trim_end(),
             self.gate.shown_limit(),
             self.word()
         )
@@ -176,16 +200,21 @@ impl Outcome {
     }
 
     pub fn json(&self) -> String {
-        let line = |line: &Line| KeptLine {
-            metric: line.metric.name.clone(),
-            limit: line.gate.to_string(),
-            then: line.then,
-            ratio: line.change.ratio,
-            low: line.change.interval.map(|interval| interval.low),
-            high: line.change.interval.map(|interval| interval.high),
-            range: line.change.range,
-            p: line.change.p,
-            verdict: line.word().to_owned(),
+        let line = |line: &Line| {
+            let change = line.change.as_ref();
+            let interval = change.and_then(|change| change.interval);
+            KeptLine {
+                metric: line.metric.name.clone(),
+                limit: line.gate.to_string(),
+                then: line.then,
+                now: Some(line.now),
+                ratio: change.map(|change| change.ratio),
+                low: interval.map(|interval| interval.low),
+                high: interval.map(|interval| interval.high),
+                range: change.map(|change| change.range),
+                p: change.map(|change| change.p),
+                verdict: line.word().to_owned(),
+            }
         };
         let kept = Kept {
             schema: SCHEMA,
@@ -222,13 +251,14 @@ impl Outcome {
                 gate: line.limit.parse()?,
                 metric: metric.clone(),
                 then: line.then,
-                change: Comparison {
+                now: (line.now).unwrap_or(line.then * line.ratio.unwrap_or(1.0)),
+                change: line.ratio.map(|ratio| Comparison {
                     blocks: kept.blocks,
-                    ratio: line.ratio,
-                    range: line.range,
+                    ratio,
+                    range: line.range.unwrap_or((ratio, ratio)),
                     interval,
-                    p: line.p,
-                },
+                    p: line.p.unwrap_or(1.0),
+                }),
                 verdict: verdict.ok_or_else(|| format!("{} is no verdict", line.verdict))?,
             })
         };
@@ -248,7 +278,7 @@ impl Outcome {
                 .lines
                 .iter()
                 .filter(move |line| line.verdict == verdict);
-            let moved = |line: &Line| format!("{} {}", line.metric.name, change(line.change.ratio));
+            let moved = |line: &Line| format!("{} {}", line.metric.name, line.moved());
             of.map(moved).collect::<Vec<_>>().join(", ")
         };
         let (worse, unclear) = (with(Verdict::Worse), with(Verdict::Unclear));
@@ -266,8 +296,8 @@ impl Outcome {
             [
                 line.metric.name.clone(),
                 format!("{then} → {now}"),
-                change(line.change.ratio),
-                range(&line.change),
+                line.moved(),
+                line.range(),
                 format!("limit {}", line.gate.shown_limit()),
                 line.word().to_owned(),
             ]
@@ -360,7 +390,8 @@ mod tests {
                 gate,
                 metric: metric.clone(),
                 then: 8.9,
-                change: Comparison {
+                now: 8.9 * ratio,
+                change: Some(Comparison {
                     blocks: 8,
                     ratio,
                     range: (ratio, ratio),
@@ -370,7 +401,7 @@ mod tests {
                         confidence: 0.95,
                     }),
                     p: 0.01,
-                },
+                }),
                 verdict,
             }],
             sitting: Sitting {
@@ -432,5 +463,34 @@ mod tests {
             unclear.text()
         );
         assert!(outcome(Verdict::Within, 1.0).annotations().is_empty());
+    }
+
+    #[test]
+    fn a_figure_that_is_zero_has_a_verdict_without_a_ratio() {
+        let mut worse = outcome(Verdict::Worse, 1.1);
+        worse.lines[0] = Line {
+            then: 0.0,
+            now: 3.0,
+            change: None,
+            ..worse.lines[0].clone()
+        };
+        let text = worse.text();
+        assert!(text.contains("3.00 ms   from zero"), "{text}");
+        let again = Outcome::of(&worse.json()).unwrap();
+        assert_eq!((again.text(), again.code(None)), (text, 1));
+        assert!(
+            worse.junit().contains("from zero, limit"),
+            "{}",
+            worse.junit()
+        );
+        worse.lines[0].verdict = Verdict::Unclear;
+        let text = worse.text();
+        assert!(text.contains("it is zero in too many blocks"), "{text}");
+        // What earlier versions wrote has no figure of now.
+        let json = outcome(Verdict::Worse, 1.1).json();
+        let (now, _) = json.split_once("\"now\": ").unwrap();
+        let rest = json[now.len()..].split_once(',').unwrap().1;
+        let before = Outcome::of(&format!("{now}{}", rest.trim_start())).unwrap();
+        assert!((before.lines[0].now - 9.79).abs() < 1e-9);
     }
 }

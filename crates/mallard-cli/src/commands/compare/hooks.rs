@@ -1,12 +1,13 @@
 //! Commands of the user around the runs of `compare`: `--setup`, `--prepare`, `--cleanup`.
 //!
 //! The shell runs them, on the lab's own allocator and outside of what is measured. One that fails
-//! ends the comparison: what would be measured after it is not what the user wants to know.
+//! ends the comparison: what would be measured after it is not what the user wants to know. What
+//! was measured before it is written, and the exit code is that of a failure.
 
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 use std::sync::Mutex;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use mallard_measure::Purpose;
 
 use crate::race::{Beside, Failed};
@@ -18,8 +19,9 @@ pub struct Hooks {
     #[arg(long, value_name = "COMMAND")]
     pub setup: Option<String>,
 
-    /// Shell command to run before each run, measured or not
-    #[arg(long, value_name = "COMMAND")]
+    /// Shell command to run before each run of a program, measured or not; the description of a
+    /// service has its own
+    #[arg(long, value_name = "COMMAND", conflicts_with_all = ["service", "start"])]
     pub prepare: Option<String>,
 
     /// Shell command to run once after the last run
@@ -93,6 +95,22 @@ impl Prepare<'_> {
     pub fn failure(&self) -> Option<String> {
         self.failure.lock().ok()?.clone()
     }
+}
+
+/// How a comparison ends that wrote its results, if a command may have failed before or after them.
+pub fn ending(
+    closed: Result<ExitCode>,
+    prepare: Option<String>,
+    cleaned: Result<()>,
+) -> Result<ExitCode> {
+    if let Some(reason) = prepare {
+        return match closed {
+            Ok(_) => Err(anyhow!(reason)),
+            Err(error) => Err(error.context(reason)),
+        };
+    }
+    let code = closed?;
+    cleaned.map(|()| code)
 }
 
 impl Beside for Prepare<'_> {

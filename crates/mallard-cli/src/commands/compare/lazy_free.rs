@@ -107,6 +107,10 @@ impl Beside for Watched<'_> {
         Ok(())
     }
 
+    fn ends_row(&self) -> bool {
+        self.failure().is_some()
+    }
+
     fn may_repeat(&self) -> bool {
         self.prepare.is_none()
     }

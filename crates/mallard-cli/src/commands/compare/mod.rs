@@ -10,7 +10,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use mallard_allocators::program::{self, Program};
 use mallard_allocators::{Allocator, Error, Kind as AllocatorKind, environment, probe};
 use mallard_measure::{Cpus, End, Measurement, Spec};
@@ -22,6 +22,7 @@ use crate::race::runs::Runs;
 use crate::race::{self, Beside, Entry, Race, Start};
 use crate::session::Session;
 use crate::session::outlook::Outlook;
+use crate::subject;
 use crate::terminal::progress::Progress;
 use lazy_free::Watched;
 pub use options::Options;
@@ -37,12 +38,15 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         Some(least) => Runs::AtLeast(least as usize),
         None => Runs::Fixed(options.runs.unwrap_or(DEFAULT_RUNS) as usize),
     };
-    if let Some(service) = options.subject.service()? {
+    if options.subject.is_given()
+        && let Some(service) = options.subject.service()?
+    {
         if options.dry_run {
             return print_outlook(options, &service.name, runs);
         }
         return service::run(options, &service, runs);
     }
+    let printed = options.subject.printed()?;
     let [name, arguments @ ..] = &options.program[..] else {
         unreachable!("the command line asks for a program")
     };
@@ -89,25 +93,32 @@ pub fn run(options: &Options) -> Result<ExitCode> {
             true => any_end(measured),
             false => judge(allocator, glibc_ended, measured),
         };
-        run.map(|run| watched.correct(run))
+        let run = run.map(|run| watched.correct(run))?;
+        match printed.is_empty() {
+            true => Ok(run),
+            false => with_metrics(&printed, measured, run),
+        }
     });
     race.finish();
-    options.hooks.clean_up()?;
-    if let Some(reason) = watched.failure() {
-        bail!(reason);
-    }
+    let cleaned = options.hooks.clean_up();
+    // Ctrl-C reaches the command too.
+    let prepare = watched.failure().filter(|_| !session.stop.requested());
 
     let description = [description(glibc_ended), lazy_free::sentence(&cells)].join(" ");
     let description = description.trim().to_owned();
-    let experiment = experiment(shown.clone(), label.into_owned(), description, cells);
+    let mut experiment = experiment(shown.clone(), label.into_owned(), description, cells);
+    if !printed.is_empty() {
+        experiment.rows[0].metrics = subject::metrics_of_program(&printed);
+    }
     let settings = settings(options, &program, runs);
-    session.close(
+    let closed = session.close(
         &options.common.exports,
         Kind::Compare,
         shown,
         settings,
         vec![experiment],
-    )
+    );
+    hooks::ending(closed, prepare, cleaned)
 }
 
 /// The program, and why it takes no other allocator, if it runs as it is and takes none.
@@ -219,6 +230,16 @@ fn any_end(measured: &Measurement) -> Result<Run, Failure> {
         Some(_) => Ok(counted(measured)),
         None => Err(race::failure(NOT_IN_TIME.to_owned(), measured)),
     }
+}
+
+/// A run with the figures that the program printed, and those of every run beside them.
+fn with_metrics(
+    printed: &[mallard_service::Metric],
+    measured: &Measurement,
+    run: Run,
+) -> Result<Run, Failure> {
+    let metrics = subject::of_program(printed, measured, &run)?;
+    Ok(Run { metrics, ..run })
 }
 
 fn counted(measured: &Measurement) -> Run {

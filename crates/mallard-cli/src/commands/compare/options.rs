@@ -10,9 +10,9 @@ use crate::service::Subject;
 /// Run your own program on every allocator in turn and report the results
 ///
 /// Reports wall, user and system time, peak memory, page faults, exit status, and whether the
-/// program's standard output is the same as under glibc. Of a service (--service): the metrics of
-/// its load, CPU time, memory over time and after the load. The results are compare.csv,
-/// compare.json and compare.html.
+/// program's standard output is the same as under glibc; with --metric, figures that it prints. Of
+/// a service (--service): the metrics of its load, CPU time, memory over time and after the load.
+/// The results are compare.csv, compare.json and compare.html.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES, override_usage = "mallard compare [OPTIONS] -- <PROGRAM> [ARGS]...\n       mallard compare [OPTIONS] --service <NAME|FILE>")]
 pub struct Options {
@@ -39,18 +39,18 @@ pub struct Options {
     pub warmup: u32,
 
     /// File to use as the program's standard input [default: no input]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["service", "start"])]
     pub input: Option<PathBuf>,
 
     #[command(flatten)]
     pub hooks: Hooks,
 
     /// Print the program's own output after each run
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["service", "start"])]
     pub show_output: bool,
 
     /// Count runs whatever their exit code or signal
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["service", "start"])]
     pub ignore_failure: bool,
 
     /// Name of the program in tables and files [default: its file name]
@@ -72,6 +72,7 @@ const EXAMPLES: &str = "\
 Examples:
   mallard compare -- sort big.txt
   mallard compare -a glibc,mallard,jemalloc -r 10 -- python3 script.py
+  mallard compare --metric 'qps=regex:qps: (.*)' -- ./bench   the rate that it prints
   mallard compare --input queries.sql -- sqlite3 data.db
   mallard compare -a as-is,mallard -- ./server         the malloc that it has anyway, beside Mallard
   mallard compare --service redis                      a server under its load; see `mallard service`

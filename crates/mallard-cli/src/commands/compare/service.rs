@@ -3,11 +3,11 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use mallard_measure::Cpus;
+use mallard_measure::{Cpus, Spec};
 use mallard_report::model::{Experiment, Kind, Row};
 use mallard_service::Service;
 
-use super::Options;
+use super::{Options, hooks};
 use crate::race::runs::Runs;
 use crate::race::{self, Beside, Entry, Start};
 use crate::service::about_loop;
@@ -30,7 +30,10 @@ pub fn run(options: &Options, service: &Service, runs: Runs) -> Result<ExitCode>
         .map(|allocator| Entry {
             allocator: allocator.name.clone(),
             start: match work.spec(allocator, options.conf.as_deref()) {
-                Ok(spec) => Start::Run(Box::new(spec)),
+                Ok(spec) => Start::Run(Box::new(Spec {
+                    timeout: options.common.limit(None),
+                    ..spec
+                })),
                 Err(reason) => Start::Impossible(reason),
             },
             counted: None,
@@ -50,7 +53,7 @@ pub fn run(options: &Options, service: &Service, runs: Runs) -> Result<ExitCode>
     };
     let cells = race.row(&row, &mut |_, measured| work.judge(measured));
     race.finish();
-    options.hooks.clean_up()?;
+    let cleaned = options.hooks.clean_up();
     let experiment = Experiment {
         name: "compare".to_owned(),
         title: title.clone(),
@@ -65,13 +68,14 @@ pub fn run(options: &Options, service: &Service, runs: Runs) -> Result<ExitCode>
         }],
     };
     let settings = settings(options, service, runs);
-    session.close(
+    let closed = session.close(
         &options.common.exports,
         Kind::Compare,
         title,
         settings,
         vec![experiment],
-    )
+    );
+    hooks::ending(closed, None, cleaned)
 }
 
 fn about(service: &Service) -> String {

@@ -131,7 +131,7 @@ pub fn run(
         unreachable!("the command line asks for a program")
     };
     let found = program::check(&name.to_string_lossy())?;
-    let allocator = choice::one(&Choice::default(), "mallard")?;
+    let allocator = choice::one(&Choice::default(), "mallard", "profile")?;
     let folder = tempfile::tempdir().context("cannot make a folder for the profile")?;
     let prefix = folder.path().join("heap");
     // The program's own options are read before, so these win.

@@ -101,7 +101,7 @@ fn allocator(options: &Options) -> Result<Option<Allocator>> {
             None => Ok(None),
         };
     }
-    let allocator = choice::one(&options.choice, "mallard")?;
+    let allocator = choice::one(&options.choice, "mallard", "record")?;
     choice::check_options(std::slice::from_ref(&allocator), conf)?;
     Ok(Some(allocator))
 }

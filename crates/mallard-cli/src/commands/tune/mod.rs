@@ -67,7 +67,10 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     let budget = options.budget.as_secs_f64();
     // A session that goes on keeps to what its beginning chose.
     let (each, times) = match earlier.front() {
-        Some(run) => (run.seconds, run.times),
+        Some(run) => {
+            subject.expect(Duration::from_secs_f64(run.seconds / run.times as f64));
+            (run.seconds, run.times)
+        }
         None => {
             let once = first(&mut subject, control)?.ok_or(exit::Interrupted)?;
             let times = lab::times(once, budget);
@@ -133,7 +136,7 @@ fn ending(stop: &Stop, folder: &Folder, outcome: &Outcome) -> ExitCode {
         );
         return ExitCode::from(INTERRUPTED);
     }
-    match outcome.unconfirmed {
+    match outcome.cannot_tell() {
         true => ExitCode::from(exit::CANNOT_TELL),
         false => ExitCode::SUCCESS,
     }

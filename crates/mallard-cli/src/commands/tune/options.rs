@@ -16,7 +16,7 @@ use crate::service::Subject;
 /// Races allocators and options in turns, with each run beside the control; then judges what it
 /// found by fresh runs. The control is the first allocator at its defaults (glibc, if it takes
 /// part). Options that gain little are left out of the string. Exit code 0: an answer, which may be
-/// to keep the defaults; 3: cannot tell within the budget.
+/// to keep the defaults; 3: cannot tell, because the budget was too short or a confirmation failed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES, override_usage = "mallard tune [OPTIONS] -- <PROGRAM> [ARGS]...\n       mallard tune [OPTIONS] --service <NAME|FILE>\n       mallard tune [OPTIONS] --trace <FILE>")]
 pub struct Options {
@@ -45,7 +45,8 @@ pub struct Options {
     #[arg(long, value_name = "FILE")]
     pub diagnosis: Option<PathBuf>,
 
-    /// Kill a run of a program that takes longer than this
+    /// Kill a run that takes longer than this, 0 for no limit [default: ten times the control's
+    /// first run, at least 1m; a service has limits of its own]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub timeout: Option<Duration>,
 

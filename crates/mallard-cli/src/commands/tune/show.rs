@@ -10,6 +10,7 @@ use super::lab;
 use super::objective::{self, Goal};
 use super::search::{self, Block, IMPROVEMENT_MIN, Outcome};
 use super::space::{self, Setting};
+use crate::options::command_line;
 use crate::session::folder::Folder;
 use crate::session::machine;
 use crate::subject::{Figures, Target};
@@ -60,7 +61,7 @@ impl Found<'_> {
             work: self.goal.work.clone(),
             memory: self.goal.memory.clone(),
             points,
-            command: std::env::args().collect(),
+            command: command_line::words(),
             machine: machine::describe(&mallard_measure::Cpus::allowed()),
         }
     }
@@ -72,6 +73,9 @@ impl Found<'_> {
         let mut line = |label: &str, text: String| lines.push((label.to_owned(), text));
         if let Some(reason) = &outcome.refused {
             line("refused", reason.clone());
+        }
+        if let (Some(reason), Some(_)) = (&outcome.unproven, &outcome.recommended) {
+            line("not confirmed", reason.clone());
         }
         let left: Vec<String> = outcome
             .left_out
@@ -147,6 +151,10 @@ impl Found<'_> {
                     .to_owned()
             }
             Some(setting) => format!("Use {}.", self.named(setting)),
+            None if outcome.unproven.is_some() => {
+                let reason = outcome.unproven.as_deref().unwrap_or_default();
+                format!("Cannot tell: {reason}.")
+            }
             None if outcome.refused.is_some() => {
                 format!(
                     "Keep {}: what is better breaks a limit.",

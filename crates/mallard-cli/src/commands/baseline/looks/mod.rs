@@ -7,9 +7,10 @@
 use mallard_report::model::Metric;
 use mallard_statistics::Comparison;
 
-use super::file::Block;
+use super::file::{self, Block};
 use super::gate::{Gate, Verdict};
 use super::verdicts::Line;
+use super::zeros::{self, Zeros};
 
 /// When blocks are looked at, with the risk that each look may take: 5 % together.
 const LOOK_BLOCKS_AND_RISKS: [(usize, f64); 3] = [(8, 0.01), (14, 0.015), (20, 0.025)];
@@ -22,13 +23,15 @@ pub const fn most() -> usize {
 /// What compares the blocks with the reference, at a risk.
 pub type Find<'a> = dyn Fn(&[Block], &Gate, f64) -> Option<Comparison> + 'a;
 
+/// What gives the figures with which those of the blocks are compared.
+pub type Base<'a> = dyn Fn(&[Block], &Gate) -> Vec<f64> + 'a;
+
 /// The gates of a check with what the looks so far decided.
 pub struct Looks<'a> {
     pub gates: &'a [Gate],
     pub metrics: &'a [Metric],
     pub found: &'a Find<'a>,
-    /// The figure that a gate's metric is compared with.
-    pub then: &'a dyn Fn(&Gate) -> Option<f64>,
+    pub base: &'a Base<'a>,
     lines: Vec<Option<Line>>,
 }
 
@@ -37,13 +40,13 @@ impl<'a> Looks<'a> {
         gates: &'a [Gate],
         metrics: &'a [Metric],
         found: &'a Find<'a>,
-        then: &'a dyn Fn(&Gate) -> Option<f64>,
+        base: &'a Base<'a>,
     ) -> Looks<'a> {
         Looks {
             gates,
             metrics,
             found,
-            then,
+            base,
             lines: vec![None; gates.len()],
         }
     }
@@ -60,41 +63,45 @@ impl<'a> Looks<'a> {
         let Some(look) = due.or(if last { next } else { None }) else {
             return false;
         };
-        for (gate, line) in self.gates.iter().zip(&mut self.lines) {
+        for (index, gate) in self.gates.iter().enumerate() {
             // What an earlier look decided stands.
-            if is_decided(line) {
-                continue;
+            if !is_decided(&self.lines[index]) {
+                self.lines[index] = self.line(blocks, gate, LOOK_BLOCKS_AND_RISKS[look].1);
             }
-            let metric = self
-                .metrics
-                .iter()
-                .find(|metric| metric.name == gate.metric);
-            let (Some(metric), Some(then)) = (metric, (self.then)(gate)) else {
-                continue;
-            };
-            let change = (self.found)(blocks, gate, LOOK_BLOCKS_AND_RISKS[look].1);
-            *line = change.map(|change| Line {
-                gate: gate.clone(),
-                metric: metric.clone(),
-                then,
-                verdict: gate.judge(&change),
-                change,
-            });
         }
         self.lines.iter().all(is_decided) || look + 1 == LOOK_BLOCKS_AND_RISKS.len()
     }
 
-    /// The line of each gate; an error names one whose metric cannot be compared.
-    pub fn lines(self) -> anyhow::Result<Vec<Line>> {
-        let missing = self
-            .gates
-            .iter()
-            .zip(&self.lines)
-            .find(|(_, line)| line.is_none());
-        if let Some((gate, _)) = missing {
-            anyhow::bail!("{} is zero in too many blocks to be compared", gate.metric);
-        }
-        Ok(self.lines.into_iter().flatten().collect())
+    /// What the blocks say about a gate. One whose metric they cannot compare is unclear.
+    fn line(&self, blocks: &[Block], gate: &Gate, risk: f64) -> Option<Line> {
+        let mut metrics = self.metrics.iter();
+        let metric = metrics.find(|metric| metric.name == gate.metric)?;
+        let then = (self.base)(blocks, gate);
+        let now = file::figures(blocks, &gate.metric, false);
+        let (verdict, change) = match zeros::of(gate, &then, &now) {
+            Zeros::Same => (Verdict::Within, Some(zeros::no_change(now.len()))),
+            Zeros::Moved(verdict) => (verdict, None),
+            Zeros::Unclear => (Verdict::Unclear, None),
+            Zeros::Few => {
+                let change = (self.found)(blocks, gate, risk);
+                let verdict = change.as_ref().map(|change| gate.judge(change));
+                (verdict.unwrap_or(Verdict::Unclear), change)
+            }
+        };
+        let median = |figures: &[f64]| mallard_report::stats::median(figures).unwrap_or(0.0);
+        Some(Line {
+            gate: gate.clone(),
+            metric: metric.clone(),
+            then: median(&then),
+            now: median(&now),
+            change,
+            verdict,
+        })
+    }
+
+    /// The line of each gate.
+    pub fn lines(self) -> Vec<Line> {
+        self.lines.into_iter().flatten().collect()
     }
 }
 

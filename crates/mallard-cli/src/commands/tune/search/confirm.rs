@@ -4,8 +4,8 @@ use mallard_statistics::{Comparison, holm};
 
 use super::super::objective;
 use super::super::space::Setting;
-use super::{CONFIRMED_BLOCKS_MIN, IMPROVEMENT_MIN, Lab, Search, Step, compare};
-use crate::subject::Figures;
+use super::{Block, CONFIRMED_BLOCKS_MIN, IMPROVEMENT_MIN, Lab, Search, Step, compare};
+use crate::subject::{Figures, figure};
 
 impl<L: Lab> Search<'_, L> {
     /// Fresh runs of the control, the default and the found string decide.
@@ -24,6 +24,7 @@ impl<L: Lab> Search<'_, L> {
         if settings.len() == 1 {
             let blocks = self.confirmed_blocks();
             self.note_noise(blocks);
+            self.outcome.unproven = self.unproven(control, default, found);
             return Ok(());
         }
         self.lab.phase("confirmation on fresh runs");
@@ -36,6 +37,10 @@ impl<L: Lab> Search<'_, L> {
             }
             let block = self.block(&settings)?;
             self.outcome.confirmation.push(block);
+            if default == control && self.broken.contains(found) {
+                // Nothing is left that more blocks could judge.
+                break;
+            }
         }
         self.note_noise(self.outcome.confirmation.len());
         self.judge(control, default, found);
@@ -65,16 +70,19 @@ impl<L: Lab> Search<'_, L> {
             let p = adjusted.next()?;
             Some(p <= mallard_statistics::ALPHA && c.ratio <= 1.0 - IMPROVEMENT_MIN)
         });
-        // What is not compared with itself counts as better: it is the same.
         let [to_control, to_default, base] = better;
-        let string = found != default;
-        if string && to_control.unwrap_or(true) && to_default.unwrap_or(true) {
+        // A setting is not compared with itself. Any other comparison must have been made.
+        let beats = |other: &Setting, better: Option<bool>| found == other || better == Some(true);
+        let works = |setting: &Setting| !self.broken.contains(setting);
+        let (string, sound) = (found != default, works(found));
+        if string && sound && beats(control, to_control) && beats(default, to_default) {
             match self.beyond(found, control) {
                 None => self.outcome.recommended = Some(found.clone()),
                 Some(reason) => self.outcome.refused = Some(reason),
             }
         }
-        if self.outcome.recommended.is_none() && default != control && base == Some(true) {
+        let base = default != control && works(default) && base == Some(true);
+        if self.outcome.recommended.is_none() && base {
             match self.beyond(default, control) {
                 None => self.outcome.recommended = Some(default.clone()),
                 Some(reason) => {
@@ -82,6 +90,33 @@ impl<L: Lab> Search<'_, L> {
                 }
             }
         }
+        if self.outcome.recommended.as_ref() != Some(found) {
+            self.outcome.unproven = self.unproven(control, default, found);
+        }
+    }
+
+    /// Why the fresh runs say nothing about what was found, if they do not.
+    fn unproven(&self, control: &Setting, default: &Setting, found: &Setting) -> Option<String> {
+        let failure = |setting: &Setting| {
+            let failures = self.outcome.failures.iter();
+            failures.rev().find(|(failed, _)| failed == setting)
+        };
+        if self.broken.contains(found) {
+            let (_, reason) = failure(found)?;
+            return Some(format!("{} failed: {reason}", found.shown()));
+        }
+        let has = |block: &&Block, wanted: &Setting| block.iter().any(|(one, _)| one == wanted);
+        [control, default].into_iter().find_map(|other| {
+            let blocks = self.outcome.confirmation.iter();
+            let both = blocks.filter(|block| has(block, found) && has(block, other));
+            let few = found != other && both.count() < CONFIRMED_BLOCKS_MIN;
+            let (_, reason) = failure(other).filter(|_| few)?;
+            Some(format!(
+                "{} has too few runs beside {}, which failed: {reason}",
+                found.shown(),
+                other.shown()
+            ))
+        })
     }
 
     /// Compares the scores of two settings over the fresh blocks.
@@ -91,11 +126,25 @@ impl<L: Lab> Search<'_, L> {
         })
     }
 
-    /// The limit that a setting breaks, if there is one.
+    /// The limit that a setting breaks, or that the runs cannot check, if there is one.
     fn beyond(&self, setting: &Setting, control: &Setting) -> Option<String> {
+        let blocks = &self.outcome.confirmation;
+        let is_zero = |(one, figures): &(Setting, Figures), name: &str| {
+            let concerns = one == setting || one == control;
+            !concerns || figure(figures, name) == Some(0.0)
+        };
         self.goal.within.iter().find_map(|(name, limit)| {
+            if setting == control || blocks.iter().flatten().all(|run| is_zero(run, name)) {
+                return None;
+            }
             let log = |figures: &Figures| Some(objective::positive(figures, name)?.ln());
-            let c = compare(&self.outcome.confirmation, setting, control, log)?;
+            let Some(c) = compare(blocks, setting, control, log) else {
+                return Some(format!(
+                    "{name} of {} cannot be compared with that of {}, because one is zero",
+                    setting.shown(),
+                    control.shown()
+                ));
+            };
             let broken = if *limit < 0.0 {
                 c.ratio.ln() < *limit
             } else {

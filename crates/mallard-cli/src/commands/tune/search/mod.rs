@@ -57,6 +57,8 @@ pub struct Outcome {
     pub confirmation: Vec<Block>,
     /// Why a better string is not recommended, if there was one.
     pub refused: Option<String>,
+    /// Why the fresh runs could not judge what was found.
+    pub unproven: Option<String>,
     /// Options that are not in the string, with what they would gain and its standard error.
     pub left_out: Vec<(String, String, f64, f64)>,
     /// The fresh blocks that ran the string without each doubtful option.
@@ -71,6 +73,13 @@ pub struct Outcome {
     /// A stop, or the end of the budget, came before the confirmation.
     pub unconfirmed: bool,
     pub base: Option<String>,
+}
+
+impl Outcome {
+    /// Whether there is no answer, not even to keep the control.
+    pub fn cannot_tell(&self) -> bool {
+        self.unconfirmed || (self.recommended.is_none() && self.unproven.is_some())
+    }
 }
 
 /// An improvement below this is not worth a change.
@@ -88,6 +97,8 @@ const FINE_ERROR: f64 = 0.003;
 /// A confirmation has at least so many blocks, and at most so many.
 const CONFIRMED_BLOCKS_MIN: usize = 8;
 const CONFIRMED_BLOCKS_MAX: usize = 20;
+/// A control that failed so often runs no more.
+const CONTROL_FAILURES_MAX: usize = 3;
 
 pub struct Search<'a, L: Lab> {
     lab: &'a mut L,
@@ -163,8 +174,13 @@ impl<L: Lab> Search<'_, L> {
             match self.lab.run(setting).ok_or(Stopped)? {
                 Ok(figures) => block.push((setting.clone(), figures)),
                 Err(reason) => {
-                    self.broken.push(setting.clone());
                     self.outcome.failures.push((setting.clone(), reason));
+                    let failures = self.outcome.failures.iter();
+                    let count = failures.filter(|(failed, _)| failed == setting).count();
+                    // Every comparison needs the control, so one bad run does not end it.
+                    if Some(setting) != self.control.as_ref() || count >= CONTROL_FAILURES_MAX {
+                        self.broken.push(setting.clone());
+                    }
                 }
             }
         }

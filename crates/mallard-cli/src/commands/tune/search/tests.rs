@@ -10,11 +10,20 @@ struct Surface {
     effects: BTreeMap<(String, String), f64>,
     allocators: BTreeMap<String, f64>,
     broken: Option<(String, String)>,
+    /// What fails once the confirmation has begun.
+    dies: Option<Dies>,
+    confirming: bool,
     noise: f64,
     draw: u64,
     runs: usize,
     /// Stops after so many runs.
     stop_after: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Dies {
+    Control,
+    String,
 }
 
 impl Surface {
@@ -56,6 +65,14 @@ impl Lab for Surface {
         {
             return Some(Err("it crashed".to_owned()));
         }
+        let is_string = !setting.options.is_empty();
+        if self.confirming
+            && self
+                .dies
+                .is_some_and(|dies| (dies == Dies::String) == is_string)
+        {
+            return Some(Err("it died".to_owned()));
+        }
         // The machine drifts by a tenth over some hundred runs.
         let drift = 0.1 * (self.runs as f64 / 60.0).sin();
         let time = (self.truth(setting) + drift + self.noise * self.normal()).exp();
@@ -70,7 +87,9 @@ impl Lab for Surface {
         self.runs as f64
     }
 
-    fn phase(&mut self, _: &str) {}
+    fn phase(&mut self, text: &str) {
+        self.confirming = text.starts_with("confirmation");
+    }
 }
 
 fn knobs() -> Vec<Knob> {
@@ -111,6 +130,8 @@ fn surface(seed: u64, most: f64) -> Surface {
         effects: BTreeMap::new(),
         allocators: BTreeMap::new(),
         broken: None,
+        dies: None,
+        confirming: false,
         noise: 0.05,
         draw: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
         runs: 0,
@@ -243,4 +264,66 @@ fn a_stop_leaves_what_was_found_unconfirmed() {
     assert!(outcome.unconfirmed && outcome.recommended.is_none());
     assert_eq!(outcome.runs, 61);
     assert!(!outcome.blocks.is_empty());
+}
+
+/// A surface on which one value is far better than the rest.
+fn clear() -> Surface {
+    let mut surface = surface(7, 0.0);
+    let value = ("a".to_owned(), "v3".to_owned());
+    surface.effects.insert(value, -0.3);
+    surface
+}
+
+#[test]
+fn what_dies_in_its_confirmation_is_not_recommended() {
+    let bases = [("x".to_owned(), knobs())];
+    for (dies, part) in [
+        (Dies::String, " failed: it died"),
+        (
+            Dies::Control,
+            " has too few runs beside x, which failed: it died",
+        ),
+    ] {
+        let mut surface = clear();
+        surface.dies = Some(dies);
+        let outcome = search(&mut surface, &goal(), BUDGET, &bases);
+        assert_eq!(outcome.recommended, None, "{dies:?}");
+        assert!(outcome.cannot_tell());
+        let reason = outcome.unproven.expect("nothing was confirmed");
+        assert!(
+            reason.starts_with("x a:v3") && reason.ends_with(part),
+            "{reason}"
+        );
+    }
+    assert!(
+        search(&mut clear(), &goal(), BUDGET, &bases)
+            .unproven
+            .is_none()
+    );
+}
+
+#[test]
+fn one_bad_run_of_the_control_does_not_end_the_comparison() {
+    struct Flaky(Surface);
+    impl Lab for Flaky {
+        fn run(&mut self, setting: &Setting) -> Option<Result<Figures, String>> {
+            let ran = self.0.run(setting);
+            match self.0.runs {
+                2 => Some(Err("it stumbled".to_owned())),
+                _ => ran,
+            }
+        }
+        fn spent(&self) -> f64 {
+            self.0.spent()
+        }
+        fn phase(&mut self, text: &str) {
+            self.0.phase(text);
+        }
+    }
+    let bases = [("x".to_owned(), knobs())];
+    let outcome = search(&mut Flaky(clear()), &goal(), BUDGET, &bases);
+    assert_eq!(outcome.failures.len(), 1);
+    assert!(!outcome.cannot_tell());
+    let found = outcome.recommended.expect("it is far better");
+    assert_eq!(found.options["a"], "v3");
 }
