@@ -206,7 +206,13 @@ pub fn put_down(lifted: Lifted, p: usize, size: Option<usize>) {
     let entered = mark(p, new);
     if entered {
         probes::alloc(p, new.requested, new.requested_bytes());
+        if size.is_none() {
+            // As it was: nothing new is counted.
+            return;
+        }
+        by_class::count(&new, true);
     }
+    by_class::count(&old, false);
     if from != p && history::cares_for_frees() {
         history::moved(from, p);
     }

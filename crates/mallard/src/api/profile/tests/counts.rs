@@ -1,0 +1,59 @@
+//! What samples are counted in: their size classes, and the figures of call stacks.
+
+use super::{live, start};
+use crate::api::{self, alloc, dealloc, usable_size};
+use crate::class::{CLASSES, Class};
+use crate::prof::by_class;
+use crate::testing::own_process;
+use std::vec;
+use std::vec::Vec;
+
+/// Counts samples by class from now on.
+fn start_with_classes() {
+    start(0, 1);
+    by_class::begin();
+}
+
+/// The classes with samples in use, and what they have: bytes, and blocks.
+fn classes_in_use() -> Vec<(Class, [u64; 2])> {
+    let of = |class| Some((class, by_class::read(class, false)?));
+    let all = (1..=CLASSES).filter_map(|i| of(Class(i as u8)));
+    all.filter(|(_, sums)| *sums != [0, 0]).collect()
+}
+
+#[test]
+fn a_block_that_is_resized_counts_in_its_new_class() {
+    own_process!();
+    start_with_classes();
+    let mut p = alloc(16 << 20);
+    for size in [20 << 20, 16 << 20, 9 << 20, 300_000, 3 << 20] {
+        // SAFETY: the block is in use, and the old address is not used again.
+        p = unsafe { api::realloc(p, size) };
+        assert!(!p.is_null());
+        // SAFETY: the block is in use.
+        let class = Class::of(unsafe { usable_size(p) });
+        assert_eq!(classes_in_use(), [(class, [size as u64, 1])], "{size}");
+    }
+    // SAFETY: the block is in use, and not used again.
+    unsafe { dealloc(p) };
+    assert_eq!((classes_in_use(), live()), (vec![], (0, 0)));
+}
+
+#[test]
+fn a_block_that_cannot_be_resized_counts_once() {
+    use crate::api::extended::{Flags, resize_in_place};
+    own_process!();
+    start_with_classes();
+    let p = alloc(16 << 20);
+    let before = crate::prof::totals();
+    // SAFETY: the block is in use.
+    let bytes = unsafe { resize_in_place(p, 1 << 46, 0, Flags::NONE) };
+    assert!(bytes < 1 << 46);
+    let after = crate::prof::totals();
+    assert_eq!(after.ever_bytes, before.ever_bytes);
+    assert_eq!(after.live_bytes, before.live_bytes);
+    assert_eq!(classes_in_use().len(), 1);
+    // SAFETY: the block is in use, and not used again.
+    unsafe { dealloc(p) };
+    assert_eq!((classes_in_use(), live()), (vec![], (0, 0)));
+}
