@@ -11,6 +11,7 @@ use crate::prof::{by_class, capture, history, hooks, root, sites};
 use crate::space::Segment;
 use crate::sys::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sys::errno::KeepErrno;
+use crate::sys::lock::Guard;
 use crate::sys::time;
 use crate::upkeep::probes;
 
@@ -134,7 +135,9 @@ fn take_inside(
         return;
     }
     let amount = sample.amount();
-    sites::table().add(site, amount, sample.requested_bytes());
+    if let Some(mut table) = table_with(&sample) {
+        table.add(site, amount, sample.requested_bytes());
+    }
     root::set_samples(samples::count());
     probes::alloc(block, size, sample.requested_bytes());
     by_class::count(&sample, true);
@@ -151,6 +154,15 @@ fn take_inside(
 pub fn site_of(stack: Option<&capture::Stack>) -> Option<&'static sites::Site> {
     let frames = stack.map_or(&[][..], capture::Stack::frames);
     sites::table().site(frames, MOST_SITE_BYTES.load(Ordering::Relaxed))
+}
+
+/// The figures of the sites, locked, if this sample is in them or may go there: no reset has
+/// forgotten it. One that is under way waits for the lock, so that whatever is changed under it is
+/// undone as a whole or not at all.
+#[inline(never)]
+pub fn table_with(sample: &Sample) -> Option<Guard<'static, sites::Table>> {
+    let table = sites::table();
+    (sample.resets == samples::resets()).then_some(table)
 }
 
 /// What a sample of a request stands for: itself alone without the option `prof_unbias`.

@@ -1,9 +1,11 @@
-//! What samples are counted in: their size classes, and the figures of call stacks.
+//! What samples are counted in, and what a reset leaves of it: their size classes, and the figures
+//! of call stacks.
 
 use super::{live, start};
 use crate::api::{self, alloc, dealloc, usable_size};
 use crate::class::{CLASSES, Class};
-use crate::prof::by_class;
+use crate::prof::{by_class, reset, samples, sites};
+use crate::sys::lock::RawLock;
 use crate::testing::own_process;
 use std::vec;
 use std::vec::Vec;
@@ -56,4 +58,62 @@ fn a_block_that_cannot_be_resized_counts_once() {
     // SAFETY: the block is in use, and not used again.
     unsafe { dealloc(p) };
     assert_eq!((classes_in_use(), live()), (vec![], (0, 0)));
+}
+
+/// Runs `work` in another thread, until it waits for this lock, which this one holds.
+fn held_up<T: Send>(
+    lock: &RawLock,
+    work: impl FnOnce() -> T + Send,
+    meanwhile: impl FnOnce(),
+) -> T {
+    std::thread::scope(|scope| {
+        let working = scope.spawn(work);
+        while !lock.is_waited_for() {
+            std::thread::yield_now();
+        }
+        meanwhile();
+        lock.unlock();
+        working.join().expect("it gets the lock")
+    })
+}
+
+#[test]
+fn a_sample_that_a_reset_comes_upon_is_forgotten() {
+    own_process!();
+    start(0, 1);
+    // The thread has its stack, and waits to enter its sample.
+    samples::lock().lock();
+    let reset_by_another = || {
+        std::thread::scope(|scope| {
+            scope.spawn(|| reset(0));
+        });
+    };
+    let block = held_up(samples::lock(), || alloc(100_000).addr(), reset_by_another);
+    assert_eq!((samples::count(), live()), (1, (0, 0)));
+    // SAFETY: the block is in use, and not used again.
+    unsafe { dealloc(block as *mut u8) };
+    assert_eq!((samples::count(), live()), (0, (0, 0)));
+}
+
+#[test]
+fn a_resized_block_that_a_reset_comes_upon_is_forgotten() {
+    own_process!();
+    start(0, 1);
+    let block = alloc(16 << 20).addr();
+    // What a reset does under the lock, at the last moment before the other thread has it.
+    let table = sites::table();
+    let forget = || {
+        samples::forget_all();
+        let mut table = table;
+        table.reset();
+        core::mem::forget(table);
+    };
+    // SAFETY: the block is in use; it shrinks in place.
+    let shrink = || unsafe { api::realloc(block as *mut u8, 9 << 20).addr() };
+    assert_eq!(held_up(sites::lock(), shrink, forget), block);
+    let totals = crate::prof::totals();
+    assert_eq!((totals.live_bytes, totals.peak_bytes), (0, 0));
+    // SAFETY: the block is in use, and not used again.
+    unsafe { dealloc(block as *mut u8) };
+    assert_eq!(live(), (0, 0));
 }
