@@ -312,6 +312,33 @@ mod tests {
         assert!(prof::is_on());
     }
 
+    #[test]
+    fn a_tracer_that_is_attached_gets_samples_after_a_stop() {
+        own_process!();
+        let _alone = alone();
+        probes::pretend(1);
+        pass_slow_paths();
+        for stop in [
+            || api::profile::set_active(false),
+            || {
+                carry_out(2);
+            },
+        ] {
+            api::profile::set_active(true);
+            stop();
+            assert!(prof::is_on(), "for the tracer");
+            let before = prof::totals();
+            let held: Vec<_> = (0..200).map(|_| api::alloc(100_000)).collect();
+            black_box(&held);
+            let after = prof::totals();
+            assert!(after.samples > before.samples);
+            assert!(after.sites <= before.sites + 1, "one without a stack");
+        }
+        probes::pretend(0);
+        pass_slow_paths();
+        assert!(!prof::is_on(), "nobody wants samples any more");
+    }
+
     /// Asks as a reader does, for `mallard profile --start` with a distance.
     fn ask_to_start(lg: u64) {
         assert_eq!(carry_out((lg + 1) << 8 | 1), Answer::Done);

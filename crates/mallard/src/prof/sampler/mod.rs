@@ -22,6 +22,7 @@ use super::gap::{self, lg_sample};
 use super::{by_class, capture, history, root, samples, sites};
 use crate::cache::{deferred, inside, registry};
 use crate::class::hidden;
+use crate::sys::atomic::{AtomicU8, Ordering};
 use crate::sys::lock::RawLock;
 use crate::sys::time;
 use crate::upkeep::export::page::Page;
@@ -101,12 +102,36 @@ fn some_seed() -> u64 {
     time::now_ns() ^ pid << 32 ^ (&raw const pid).addr() as u64
 }
 
-/// Switches sampling on or off, for all threads at once.
+/// Whose wish it is that samples are taken: bits of these two.
+static WISHES: AtomicU8 = AtomicU8::new(0);
+/// The program, its options or a reader.
+const OF_USERS: u8 = 1;
+/// Tracers of the probes, which take stacks themselves.
+const OF_TRACERS: u8 = 2;
+
+/// Switches sampling on or off, for all threads at once. While tracers want samples, it goes on for
+/// them.
+pub fn switch(on: bool) {
+    wish(OF_USERS, on);
+}
+
+/// The same for tracers that came to the probes, or left them.
+pub fn switch_for_tracers(on: bool) {
+    wish(OF_TRACERS, on);
+}
+
+/// Samples if anybody wants that; without stacks if only tracers do.
 #[cold]
 #[inline(never)]
-pub fn switch(on: bool) {
+fn wish(of: u8, on: bool) {
     let _inside = inside::enter_or_wait();
-    sample::set_without_stacks(false);
+    match on {
+        true => WISHES.fetch_or(of, Ordering::Relaxed),
+        false => WISHES.fetch_and(!of, Ordering::Relaxed),
+    };
+    let wishes = WISHES.load(Ordering::Relaxed);
+    sample::set_without_stacks(wishes == OF_TRACERS);
+    let on = wishes != 0;
     if on == is_on() {
         return;
     }
@@ -120,17 +145,6 @@ pub fn switch(on: bool) {
         hidden::show();
     }
     root::set_on(on);
-}
-
-/// The same for tracers that came to the probes, or left them. Sampling that somebody else has
-/// switched on is not changed.
-pub fn switch_for_tracers(on: bool) {
-    if on && !is_on() {
-        switch(true);
-        sample::set_without_stacks(true);
-    } else if !on && sample::set_without_stacks(false) {
-        switch(false);
-    }
 }
 
 /// Leads readers outside the process to the page of statistics.

@@ -32,9 +32,9 @@ pub fn configure(most_frames: usize, most_site_bytes: usize) {
     MOST_SITE_BYTES.store(most_site_bytes, Ordering::Relaxed);
 }
 
-/// Sets whether samples have no stacks; returns whether they had none.
-pub fn set_without_stacks(without: bool) -> bool {
-    WITHOUT_STACKS.swap(without, Ordering::Relaxed)
+/// Sets whether samples have no stacks.
+pub fn set_without_stacks(without: bool) {
+    WITHOUT_STACKS.store(without, Ordering::Relaxed);
 }
 
 /// Samples that were due and could not be taken.
