@@ -506,7 +506,7 @@ options! {
         prof_format: ProfFormat = ProfFormat::HeapV2, one_of(), Mallard, Now,
             "Format of profiles: jemalloc's text form or pprof's.";
         prof_max_memory: usize = 64 << 20, bytes(0, usize::MAX), Mallard, Now,
-            "Most bytes for records of call stacks; further stacks are counted together.";
+            "Most bytes for records of call stacks, which are kept for good; samples of further ones count together, as `(more)`.";
         prof_rate_max: u32 = 5000, number(0, u32::MAX), Mallard, Now,
             "Most samples of a thread in a second: one with more is sampled more rarely, and its samples stand for more. 0 for no limit; without effect below `lg_prof_sample:17`.";
         prof_usdt: bool = true, Switch, Mallard, Now,

@@ -39,6 +39,8 @@ pub use hidden::is_on;
 #[cfg(test)]
 pub use pace::configure as set_most_a_second;
 #[cfg(test)]
+pub use sample::configure as set_room;
+#[cfg(test)]
 pub use threads::numbers as thread_numbers;
 pub use threads::{has_system_names, set_thread_name, thread_name};
 
@@ -217,6 +219,8 @@ pub struct Totals {
     pub site_bytes: usize,
     /// Samples that were due and could not be taken.
     pub lost: usize,
+    /// Samples that share a site because there was no room for their stacks.
+    pub more: usize,
     /// What the samples stand for: bytes in use, bytes ever allocated, and the most in use.
     pub live_bytes: u64,
     pub ever_bytes: u64,
@@ -232,6 +236,7 @@ pub fn totals() -> Totals {
         sites: table.count(),
         site_bytes: table.bytes(),
         lost: sample::lost(),
+        more: sample::more(),
         live_bytes: live.bytes(),
         ever_bytes: ever.bytes(),
         peak_bytes: table.peak_bytes(),

@@ -12,7 +12,7 @@ use crate::space::Segment;
 use crate::sys::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sys::errno::KeepErrno;
 use crate::sys::lock::Guard;
-use crate::sys::time;
+use crate::sys::{message, time};
 use crate::upkeep::probes;
 
 /// The most frames of a stack.
@@ -21,6 +21,8 @@ static MOST_FRAMES: AtomicUsize = AtomicUsize::new(128);
 static MOST_SITE_BYTES: AtomicUsize = AtomicUsize::new(64 << 20);
 /// Samples that were due and could not be taken: memory was out.
 static LOST: AtomicUsize = AtomicUsize::new(0);
+/// Samples that share a site because there was no room for their stacks.
+static MORE: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether tracers of the probes alone want samples: these need no stacks, because tracers take
 /// them.
@@ -42,9 +44,24 @@ pub fn lost() -> usize {
     LOST.load(Ordering::Relaxed)
 }
 
-/// Forgets them.
+/// Samples that share a site because there was no room for their stacks.
+pub fn more() -> usize {
+    MORE.load(Ordering::Relaxed)
+}
+
+/// Forgets both.
 pub fn forget_lost() {
     LOST.store(0, Ordering::Relaxed);
+    MORE.store(0, Ordering::Relaxed);
+}
+
+/// Counts such a sample; a line says so of the first. In its only caller: the library is short of
+/// room.
+#[inline(always)]
+fn count_more() {
+    if MORE.fetch_add(1, Ordering::Relaxed) == 0 {
+        message::say(c"mallard: prof_max_memory is full: further call stacks count as (more)\n");
+    }
 }
 
 /// The calling thread's stack, as far as samples have it; `None` when memory is out.
@@ -133,6 +150,9 @@ fn take_inside(
     if !mark(block, sample) {
         LOST.fetch_add(1, Ordering::Relaxed);
         return;
+    }
+    if site.is_of_more() {
+        count_more();
     }
     let amount = sample.amount();
     if let Some(mut table) = table_with(&sample) {

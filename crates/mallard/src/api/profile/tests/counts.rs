@@ -4,9 +4,10 @@
 use super::{live, start};
 use crate::api::{self, alloc, dealloc, usable_size};
 use crate::class::{CLASSES, Class};
-use crate::prof::{by_class, reset, samples, sites};
+use crate::prof::{by_class, reset, samples, set_room, sites, totals};
 use crate::sys::lock::RawLock;
 use crate::testing::own_process;
+use std::string::String;
 use std::vec;
 use std::vec::Vec;
 
@@ -47,11 +48,11 @@ fn a_block_that_cannot_be_resized_counts_once() {
     own_process!();
     start_with_classes();
     let p = alloc(16 << 20);
-    let before = crate::prof::totals();
+    let before = totals();
     // SAFETY: the block is in use.
     let bytes = unsafe { resize_in_place(p, 1 << 46, 0, Flags::NONE) };
     assert!(bytes < 1 << 46);
-    let after = crate::prof::totals();
+    let after = totals();
     assert_eq!(after.ever_bytes, before.ever_bytes);
     assert_eq!(after.live_bytes, before.live_bytes);
     assert_eq!(classes_in_use().len(), 1);
@@ -111,9 +112,57 @@ fn a_resized_block_that_a_reset_comes_upon_is_forgotten() {
     // SAFETY: the block is in use; it shrinks in place.
     let shrink = || unsafe { api::realloc(block as *mut u8, 9 << 20).addr() };
     assert_eq!(held_up(sites::lock(), shrink, forget), block);
-    let totals = crate::prof::totals();
+    let totals = totals();
     assert_eq!((totals.live_bytes, totals.peak_bytes), (0, 0));
     // SAFETY: the block is in use, and not used again.
     unsafe { dealloc(block as *mut u8) };
+    assert_eq!(live(), (0, 0));
+}
+
+/// What `work` writes on standard error.
+fn said_by(work: impl FnOnce()) -> String {
+    use std::io::{Read, Write};
+    use std::os::fd::AsRawFd;
+    let (mut read, mut write) = std::io::pipe().expect("a pipe");
+    // SAFETY: duplicates descriptors that are open.
+    let kept = unsafe { libc::dup(2) };
+    // SAFETY: as above.
+    assert_eq!(unsafe { libc::dup2(write.as_raw_fd(), 2) }, 2);
+    work();
+    write.write_all(b"end").expect("there is room");
+    drop(write);
+    // SAFETY: as above.
+    assert_eq!(unsafe { libc::dup2(kept, 2) }, 2);
+    let mut text = String::new();
+    read.read_to_string(&mut text).expect("text");
+    text
+}
+
+#[test]
+fn stacks_without_room_count_together_and_a_line_says_so_once() {
+    own_process!();
+    // The first call of the interface applies the options.
+    crate::api::profile::lg_sample();
+    start(0, 1);
+    set_room(128, 0);
+    let mut blocks = Vec::with_capacity(3);
+    let said = said_by(|| blocks.extend([100, 200, 5000].map(alloc)));
+    assert!(
+        said.starts_with("mallard: prof_max_memory is full: ") && said.ends_with("\nend"),
+        "{said}"
+    );
+    assert_eq!(said.matches("mallard: ").count(), 1, "{said}");
+    assert_eq!((totals().more, totals().lost), (3, 0));
+    let mut shared = 0;
+    sites::each(&mut |site, figures| {
+        if site.is_of_more() {
+            shared += figures.live.blocks();
+        }
+    });
+    assert_eq!(shared, 3);
+    reset(0);
+    assert_eq!(totals().more, 0);
+    // SAFETY: the blocks are in use, and not used again.
+    blocks.into_iter().for_each(|p| unsafe { dealloc(p) });
     assert_eq!(live(), (0, 0));
 }
