@@ -2,7 +2,7 @@
 //! of call stacks.
 
 use super::{live, start};
-use crate::api::{self, alloc, dealloc, usable_size};
+use crate::api::{self, alloc, dealloc, profile, usable_size};
 use crate::class::{CLASSES, Class};
 use crate::prof::{by_class, reset, samples, set_room, sites, totals};
 use crate::sys::lock::RawLock;
@@ -142,7 +142,7 @@ fn said_by(work: impl FnOnce()) -> String {
 fn stacks_without_room_count_together_and_a_line_says_so_once() {
     own_process!();
     // The first call of the interface applies the options.
-    crate::api::profile::lg_sample();
+    profile::lg_sample();
     start(0, 1);
     set_room(128, 0);
     let mut blocks = Vec::with_capacity(3);
@@ -165,4 +165,36 @@ fn stacks_without_room_count_together_and_a_line_says_so_once() {
     // SAFETY: the blocks are in use, and not used again.
     blocks.into_iter().for_each(|p| unsafe { dealloc(p) });
     assert_eq!(live(), (0, 0));
+}
+
+struct Bytes(Vec<u8>);
+
+impl profile::Sink for Bytes {
+    fn put(&mut self, bytes: &[u8]) {
+        self.0.extend(bytes);
+    }
+}
+
+/// Whether pprof's form of the profile now has the comment that it knows no single blocks.
+fn is_by_stack_alone() -> bool {
+    // A part of its own in the stream, with its length and that inverted: field 13, string 17.
+    const COMMENT: [u8; 7] = [0, 2, 0, !2, !0, 13 << 3, 17];
+    let mut out = Bytes(Vec::new());
+    profile::pass(true, &mut out).expect("there is memory");
+    out.0.windows(COMMENT.len()).any(|part| part == COMMENT)
+}
+
+#[test]
+fn a_profile_of_very_many_samples_says_that_it_has_no_single_blocks() {
+    own_process!();
+    profile::lg_sample();
+    start(0, 1);
+    let blocks: Vec<_> = (0..190_000).map(|_| alloc(16)).collect();
+    assert!(is_by_stack_alone());
+    let (few, most) = blocks.split_at(100);
+    // SAFETY: the blocks are in use, and not used again.
+    most.iter().for_each(|&p| unsafe { dealloc(p) });
+    assert!(!is_by_stack_alone());
+    // SAFETY: as above.
+    few.iter().for_each(|&p| unsafe { dealloc(p) });
 }
