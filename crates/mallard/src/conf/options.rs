@@ -459,7 +459,7 @@ options! {
     }
     "Server in the process" {
         http: Text<PREFIX> = text(""), AnyText, Mallard, Now,
-            "Serve metrics, reports and heap profiles by HTTP at this address: `PORT` on the own machine, `ADDRESS:PORT`, `unix:PATH`, or `@NAME` for an abstract socket; `%p` in names is the number of the process. Empty for no server.";
+            "Serve metrics, reports and heap profiles by HTTP at this address: `PORT` on the own machine, `ADDRESS:PORT`, `unix:PATH`, or `@NAME` for an abstract socket; `%p` in names is the number of the process. The file of `unix:PATH` stays when the process ends. Empty for no server.";
         http_control: bool = false, Switch, Mallard, Now,
             "Let clients of that server start, stop and reset sampling.";
     }
