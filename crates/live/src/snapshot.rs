@@ -94,6 +94,8 @@ totals! {
     zero_reallocs,
     /// Parts of the heap of 2 MiB in which huge pages are asked for.
     huge_pages,
+    /// Samples that share a call stack because there was no room for theirs.
+    samples_more,
 }
 
 impl Totals {
@@ -268,6 +270,7 @@ mod tests {
         assert_eq!(some, [8, 14, 20, 24]);
         assert_eq!(totals.zero_reallocs, 32);
         assert_eq!(totals.huge_pages, 33);
+        assert_eq!(totals.samples_more, 34);
     }
 
     #[test]

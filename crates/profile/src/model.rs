@@ -136,6 +136,9 @@ impl Mapping {
     }
 }
 
+/// The comment of Mallard in a profile in which what is in use is known by call stack alone.
+const BY_STACK_ALONE: &str = "in use by call stack alone";
+
 /// What the allocator itself counted as in use, and how long before the profile: in a comment
 /// `stats.allocated: BYTES, NANOSECONDS ns before`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -173,6 +176,21 @@ impl Profile {
     /// that has a page of statistics.
     pub fn allocated(&self) -> Option<Allocated> {
         self.comments.iter().find_map(|it| Allocated::parse(it))
+    }
+
+    /// Whether what is in use is known by call stack alone: without sizes, threads, arenas and what
+    /// fragmentation takes.
+    pub fn is_by_stack_alone(&self) -> bool {
+        self.comments.iter().any(|it| &**it == BY_STACK_ALONE)
+    }
+
+    /// What a reader of the file has to know of it, one sentence each.
+    pub fn notes(&self) -> Vec<String> {
+        let note = "the file has what is in use by call stack alone, without sizes, threads, arenas and fragmentation: there were over 170,000 samples, or it tells of changes";
+        self.is_by_stack_alone()
+            .then(|| note.to_owned())
+            .into_iter()
+            .collect()
     }
 
     /// The sum of a type over all samples.

@@ -119,11 +119,13 @@ fn carry_out(request: u64) -> Answer {
                 Verb::Dump if dump::write(dump::Reason::Manual, None).is_err() => {
                     return Answer::Failed;
                 }
-                Verb::Start(Some(lg)) if !prof::is_on() && lg != prof::lg_sample() => {
-                    prof::reset(lg);
+                Verb::Start(lg) => {
+                    // Samples of two distances would not go together in one profile.
+                    if let Some(lg) = lg.filter(|&lg| lg != prof::lg_sample()) {
+                        prof::reset(lg);
+                    }
                     prof::switch(true);
                 }
-                Verb::Start(_) => prof::switch(true),
                 Verb::Stop => prof::switch(false),
                 _ => {}
             }
@@ -308,6 +310,60 @@ mod tests {
         probes::pretend(0);
         pass_slow_paths();
         assert!(prof::is_on());
+    }
+
+    #[test]
+    fn a_tracer_that_is_attached_gets_samples_after_a_stop() {
+        own_process!();
+        let _alone = alone();
+        probes::pretend(1);
+        pass_slow_paths();
+        for stop in [
+            || api::profile::set_active(false),
+            || {
+                carry_out(2);
+            },
+        ] {
+            api::profile::set_active(true);
+            stop();
+            assert!(prof::is_on(), "for the tracer");
+            let before = prof::totals();
+            let held: Vec<_> = (0..200).map(|_| api::alloc(100_000)).collect();
+            black_box(&held);
+            let after = prof::totals();
+            assert!(after.samples > before.samples);
+            assert!(after.sites <= before.sites + 1, "one without a stack");
+        }
+        probes::pretend(0);
+        pass_slow_paths();
+        assert!(!prof::is_on(), "nobody wants samples any more");
+    }
+
+    /// Asks as a reader does, for `mallard profile --start` with a distance.
+    fn ask_to_start(lg: u64) {
+        assert_eq!(carry_out((lg + 1) << 8 | 1), Answer::Done);
+    }
+
+    #[test]
+    fn sampling_that_is_on_takes_another_distance_and_forgets_its_samples() {
+        own_process!();
+        let _alone = alone();
+        ask_to_start(10);
+        assert_eq!((prof::is_on(), prof::lg_sample()), (true, 10));
+        let held: Vec<_> = (0..100).map(|_| api::alloc(100_000)).collect();
+        black_box(&held);
+        let before = prof::totals();
+        assert!(before.live_bytes > 0);
+        ask_to_start(10);
+        assert_eq!(prof::totals().live_bytes, before.live_bytes, "as it was");
+        ask_to_start(16);
+        assert_eq!((prof::is_on(), prof::lg_sample()), (true, 16));
+        assert_eq!(prof::totals().live_bytes, 0);
+        // Without a distance, and after a stop, the last one stays.
+        assert_eq!(carry_out(2), Answer::Done);
+        assert!(!prof::is_on());
+        assert_eq!(carry_out(1), Answer::Done);
+        assert_eq!((prof::is_on(), prof::lg_sample()), (true, 16));
     }
 
     #[test]

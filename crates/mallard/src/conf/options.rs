@@ -272,8 +272,7 @@ mod why {
     pub const FIT: &str = "Free runs end with their chunk of 2 MiB, and the first chunk with room serves a request, or beyond 128 MiB the fullest.";
     pub const SLABS: &str =
         "The slabs of each class have one shape, fixed when the library is built.";
-    pub const GUARDS: &str =
-        "Mallard's own ways to find such errors are `hardened` and `guard_sample`.";
+    pub const GUARDS: &str = "Mallard has no way to find such errors yet.";
     pub const ONE: &str =
         "There is only one; the value is the limit of the control of the same name.";
     pub const DSS: &str = "All memory comes from `mmap`; `sbrk` is left to the program. The controls `arena.<i>.dss` return the value.";
@@ -428,9 +427,9 @@ options! {
         zero_realloc: ZeroRealloc = ZeroRealloc::Free, one_of(), Jemalloc, Now,
             "What `realloc(p, 0)` does: allocate a block of no bytes, free `p` and return null, or abort.";
         hardened: bool = false, Switch, Mallard, NotYet,
-            "Check every free, place blocks at random, delay reuse, guard pages.";
+            "Check every free, place blocks at random, delay reuse, guard pages. So far a line at the start says that nothing is protected.";
         guard_sample: u64 = 0, number(0, u64::MAX), Mallard, NotYet,
-            "Put one of this many allocations between two guard pages; 0 for none.";
+            "Put one of this many allocations between two guard pages; 0 for none. So far a line at the start says that nothing is protected.";
         experimental_infallible_new: bool = false, Switch, Jemalloc, Now,
             "Abort if an operator `new` of C++ gets no memory, before any new-handler is called.";
         debug_double_free_max_scan: u32 = 32, number(0, u32::MAX), Jemalloc, Now,
@@ -460,7 +459,7 @@ options! {
     }
     "Server in the process" {
         http: Text<PREFIX> = text(""), AnyText, Mallard, Now,
-            "Serve metrics, reports and heap profiles by HTTP at this address: `PORT` on the own machine, `ADDRESS:PORT`, `unix:PATH`, or `@NAME` for an abstract socket; `%p` in names is the number of the process. Empty for no server.";
+            "Serve metrics, reports and heap profiles by HTTP at this address: `PORT` on the own machine, `ADDRESS:PORT`, `unix:PATH`, or `@NAME` for an abstract socket; `%p` in names is the number of the process. The file of `unix:PATH` stays when the process ends. Empty for no server.";
         http_control: bool = false, Switch, Mallard, Now,
             "Let clients of that server start, stop and reset sampling.";
     }
@@ -506,7 +505,7 @@ options! {
         prof_format: ProfFormat = ProfFormat::HeapV2, one_of(), Mallard, Now,
             "Format of profiles: jemalloc's text form or pprof's.";
         prof_max_memory: usize = 64 << 20, bytes(0, usize::MAX), Mallard, Now,
-            "Most bytes for records of call stacks; further stacks are counted together.";
+            "Most bytes for records of call stacks, which are kept for good; samples of further ones count together, as `(more)`.";
         prof_rate_max: u32 = 5000, number(0, u32::MAX), Mallard, Now,
             "Most samples of a thread in a second: one with more is sampled more rarely, and its samples stand for more. 0 for no limit; without effect below `lg_prof_sample:17`.";
         prof_usdt: bool = true, Switch, Mallard, Now,

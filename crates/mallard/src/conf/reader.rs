@@ -210,21 +210,35 @@ impl Reader<'_> {
         });
     }
 
-    /// Checks for settings that are valid alone but not together.
+    /// Checks for settings that are valid alone but not together, and for those that a program may
+    /// rely on although they do nothing yet. The latter are no errors: their strings are for later
+    /// versions, too.
     fn check_dependencies(&mut self) {
+        const NOT_YET: &str = "\" has no effect yet: nothing is protected";
         if self.options.prof_leak_error && !self.options.prof_final {
-            self.miss_prof_final();
+            self.without_effect(
+                "prof_leak_error",
+                "\" has no effect; valid: with prof_final:true",
+                true,
+            );
+        }
+        if self.options.hardened {
+            self.without_effect("hardened", NOT_YET, false);
+        }
+        if self.options.guard_sample != 0 {
+            self.without_effect("guard_sample", NOT_YET, false);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn miss_prof_final(&mut self) {
-        let Some(source) = self.source_of("prof_leak_error") else {
+    fn without_effect(&mut self, name: &str, behind: &str, is_error: bool) {
+        let Some(source) = self.source_of(name) else {
             return;
         };
-        self.error(source, |line| {
-            line.text("option \"prof_leak_error\" has no effect; valid: with prof_final:true");
+        self.errors = self.errors.saturating_add(u32::from(is_error));
+        self.message(source, |line| {
+            line.text("option \"").text(name).text(behind);
         });
     }
 

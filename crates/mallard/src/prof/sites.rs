@@ -19,6 +19,10 @@ use core::ptr::NonNull;
 /// Buckets of the first table.
 const FIRST_BUCKETS: usize = 256;
 
+/// The one frame of the site that stands for all stacks for which there was no room. No return
+/// address is as high; readers name it `(more)`.
+pub const MORE: usize = usize::MAX;
+
 /// Sums over samples: the blocks in units of 2^-20, and the bytes.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 #[repr(C)]
@@ -119,14 +123,18 @@ impl Site {
         core::mem::offset_of!(Site, lived_ms),
     ];
 
-    /// The stack's return addresses, the innermost first. None for the site that stands for all
-    /// stacks for which there was no room.
+    /// The stack's return addresses, the innermost first. None for samples without a stack.
     pub fn frames(&self) -> &'static [usize] {
         // SAFETY: the record was made with so many addresses behind it, and lives for ever.
         unsafe {
             let first = core::ptr::from_ref(self).add(1).cast::<usize>();
             core::slice::from_raw_parts(first, self.frames as usize)
         }
+    }
+
+    /// Whether it stands for all stacks for which there was no room.
+    pub fn is_of_more(&self) -> bool {
+        self.frames() == [MORE]
     }
 }
 
@@ -152,8 +160,6 @@ pub struct Table {
     count: usize,
     /// Bytes of all records.
     bytes: usize,
-    /// The stacks for which there was no room count in this site.
-    more: Option<&'static Site>,
     live: Amount,
     ever: Amount,
     most_bytes: u64,
@@ -215,7 +221,6 @@ impl Table {
             last: None,
             count: 0,
             bytes: 0,
-            more: None,
             live: Amount::NONE,
             ever: Amount::NONE,
             most_bytes: 0,
@@ -233,13 +238,7 @@ impl Table {
             return Some(site);
         }
         if self.bytes >= most_bytes && !frames.is_empty() {
-            return match self.more {
-                None => {
-                    self.more = self.make(self::hash(&[]), &[]);
-                    self.more
-                }
-                more => more,
-            };
+            return self.site(&[MORE], usize::MAX);
         }
         self.make(hash, frames)
     }
@@ -516,9 +515,11 @@ mod tests {
         let a = table.site(&[1, 2], 1).unwrap();
         assert_eq!(a.frames(), [1, 2], "the first fits in any room");
         let more = table.site(&[3], 1).unwrap();
-        assert!(more.frames().is_empty());
+        assert!(more.is_of_more() && !a.is_of_more());
         assert!(core::ptr::eq(more, table.site(&[4], 1).unwrap()));
         assert!(core::ptr::eq(a, table.site(&[1, 2], 1).unwrap()));
+        let none = table.site(&[], 1).unwrap();
+        assert!(!none.is_of_more(), "no stack is another matter");
     }
 
     proptest! {

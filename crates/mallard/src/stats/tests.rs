@@ -72,6 +72,7 @@ fn metrics_are_the_words_of_the_page_that_their_names_say() {
         ("mallard_peak_allocated_bytes", Total::Peak as usize),
         ("mallard_prof_active", Total::IsSampling as usize),
         ("mallard_prof_lost_samples", Total::SamplesLost as usize),
+        ("mallard_prof_more_samples", Total::SamplesMore as usize),
         (
             "mallard_background_rounds",
             Total::BackgroundRounds as usize,

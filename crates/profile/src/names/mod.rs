@@ -165,9 +165,24 @@ pub fn name(profile: &mut Profile, options: &Options) -> Outcome {
             profile.locations[index].frames = frames;
         }
     }
+    name_more(profile);
     lacks.sort_by(|a, b| b.addresses.cmp(&a.addresses).then(a.module.cmp(&b.module)));
     lacks.extend(without_unwind_tables(profile));
     Outcome { lacks }
+}
+
+/// Names the frame that Mallard gives to the stacks that it counts together, for want of room
+/// (`prof/sites.rs` there).
+fn name_more(profile: &mut Profile) {
+    /// One byte before the highest return address.
+    const MORE: u64 = u64::MAX - 1;
+    let more = (profile.locations.iter_mut()).filter(|location| location.address == MORE);
+    for location in more {
+        location.frames = vec![Frame {
+            function: "(more)".into(),
+            ..Frame::default()
+        }];
+    }
 }
 
 /// A static program whose stacks could not be walked: most of its samples have no frame in code but
@@ -292,4 +307,35 @@ fn names_from(
         (None, symbols::Kind::None) => Some(Why::Stripped),
     };
     (names, why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Location, LocationIndex, SampleType};
+    use crate::view::View;
+    use crate::view::rows::{By, rows};
+
+    #[test]
+    fn stacks_that_are_counted_together_have_a_name() {
+        let location = |address| Location {
+            address,
+            ..Location::default()
+        };
+        let mut profile = Profile {
+            types: vec![SampleType::new("inuse_space", "bytes")],
+            samples: vec![Sample {
+                stack: [LocationIndex(0)].into(),
+                values: vec![100],
+                labels: Vec::new(),
+            }],
+            // As the allocator writes them: the highest address, less the byte of the call.
+            locations: vec![location(u64::MAX - 1), location(0x1000)],
+            ..Profile::default()
+        };
+        name(&mut profile, &Options::default());
+        let figures = View::Live.figures(&profile).unwrap();
+        assert_eq!(rows(&profile, figures, By::Function)[0].key, "(more)");
+        assert!(profile.locations[1].frames.is_empty());
+    }
 }

@@ -93,8 +93,11 @@ impl View {
         }
     }
 
-    fn advice(self) -> &'static str {
+    fn advice(self, profile: &Profile) -> &'static str {
         match self {
+            View::Frag if profile.is_by_stack_alone() => {
+                "the process had too many samples to tell them; sample more rarely (lg_prof_sample)"
+            }
             View::Live => "it is no heap profile",
             View::Allocs => {
                 "files of jemalloc's format have them with prof_accum:true, Mallard's of pprof's format always"
@@ -109,7 +112,7 @@ impl View {
     ///
     /// # Errors
     /// The profile has none. Cumulative figures that are all 0 beside live blocks were not
-    /// recorded.
+    /// recorded; nor was fragmentation where what is in use is known by call stack alone.
     pub fn figures(self, profile: &Profile) -> Result<Figures, Absent> {
         let (main, blocks) = self.kinds();
         let place = |kinds: &[&str]| kinds.iter().find_map(|kind| profile.type_of_kind(kind));
@@ -117,12 +120,15 @@ impl View {
             what: self.what(),
             kind: main[0],
             has: kinds_of(profile),
-            advice: self.advice(),
+            advice: self.advice(profile),
         };
         let figures = Figures {
             main: place(main).ok_or_else(absent)?,
             blocks: place(blocks),
         };
+        if self == View::Frag && profile.is_by_stack_alone() {
+            return Err(absent());
+        }
         let recorded = self != View::Allocs
             || profile.samples.iter().any(|s| s.values[figures.main] != 0)
             || profile
@@ -153,4 +159,32 @@ fn kinds_of(profile: &Profile) -> String {
         return "no samples".to_owned();
     }
     kinds.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{LocationIndex, Sample, SampleType};
+
+    #[test]
+    fn fragmentation_that_was_not_told_is_absent() {
+        let mut profile = Profile {
+            types: vec![
+                SampleType::new("inuse_space", "bytes"),
+                SampleType::new("frag_space", "bytes"),
+            ],
+            samples: vec![Sample {
+                stack: [LocationIndex(0)].into(),
+                values: vec![100, 0],
+                labels: Vec::new(),
+            }],
+            ..Profile::default()
+        };
+        assert!(View::Frag.figures(&profile).is_ok() && profile.notes().is_empty());
+        profile.comments = vec!["in use by call stack alone".into()];
+        assert!(View::Live.figures(&profile).is_ok());
+        let absent = View::Frag.figures(&profile).unwrap_err().to_string();
+        assert!(absent.contains("too many samples"), "{absent}");
+        assert_eq!(profile.notes().len(), 1);
+    }
 }

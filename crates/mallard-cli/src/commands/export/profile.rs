@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use hyper::StatusCode;
-use mallard_live::process::{self, Identity};
+use mallard_live::process::{About, Identity};
 use mallard_profile::names;
 use mallard_profile::process::Error;
 use mallard_profile::view::trim::trimmed;
@@ -67,7 +67,7 @@ impl Known {
     /// Takes the names of a process out, and forgets those of processes that have ended.
     fn take(&self, identity: &Identity) -> Names {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let runs = |of: &Identity| process::about(of.pid).is_some_and(|it| it.identity == *of);
+        let runs = |of: &Identity| About::of(of.pid).is_some_and(|it| it.identity == *of);
         known.retain(|(of, _)| runs(of));
         let place = known.iter().position(|(of, _)| of == identity);
         place.map_or_else(Names::default, |place| known.remove(place).1)
@@ -96,7 +96,7 @@ pub fn read(
     search: &names::Options,
     known: &Known,
 ) -> Result<Vec<u8>, Error> {
-    let identity = process::about(pid).ok_or(Error::NoProcess(pid))?.identity;
+    let identity = About::of(pid).ok_or(Error::NoProcess(pid))?.identity;
     let mut names = known.take(&identity);
     let profile = source::running(pid, search, &mut names);
     known.put(identity, names);
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn names_are_kept_as_long_as_their_process() {
         let known = Known::default();
-        let identity = process::about(std::process::id()).unwrap().identity;
+        let identity = About::of(std::process::id()).unwrap().identity;
         let before = Identity {
             started: identity.started + 1,
             ..identity

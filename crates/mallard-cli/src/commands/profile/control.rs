@@ -25,7 +25,8 @@ pub struct Control {
     dump: Option<u32>,
 
     /// With --start: mean bytes between samples as a base-2 logarithm, such as 16; forgets the
-    /// samples so far if it differs [default: as the process's options say]
+    /// samples so far if it differs, also while the process samples [default: as it was last; at
+    /// first as the process's options say]
     #[arg(long, value_name = "N", requires = "start", value_parser = clap::value_parser!(u32).range(0..64))]
     lg_sample: Option<u32>,
 

@@ -191,7 +191,9 @@ fn last_profile(
     let mut profile = match (written, watch.last()) {
         (Some(file), _) => {
             let bytes = fs::read(&file).context("cannot read the program's profile")?;
-            read::profile(&bytes).context("the program's profile")?
+            let profile = read::profile(&bytes).context("the program's profile")?;
+            notes.extend(profile.notes());
+            profile
         }
         (None, Some(reading)) => {
             notes.push(

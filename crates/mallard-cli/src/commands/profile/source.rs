@@ -89,12 +89,13 @@ pub fn load(subject: &Path, options: &Options) -> Result<Loaded> {
         Some(name) if subject != Path::new("-") => name.to_string_lossy().into_owned(),
         _ => "standard input".to_owned(),
     };
+    let notes = profile.notes();
     let outcome = find_names(&mut profile, &name, pid_of(&name), None, search);
     Ok(Loaded {
         name,
         profile,
         outcome,
-        notes: Vec::new(),
+        notes,
     })
 }
 

@@ -1,5 +1,6 @@
 //! The profiler as its users meet it: blocks, sums, frees.
 
+mod counts;
 mod in_place;
 mod single;
 mod stacks;

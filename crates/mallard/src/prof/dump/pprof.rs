@@ -4,8 +4,9 @@
 //! peak, bytes in use that rounding up wastes, objects freed, the nanoseconds that those lived, and
 //! the free bytes in pages that objects in use keep from being returned. What was ever allocated
 //! and the peak are known by call stack; what is in use, by block too, so that those samples have
-//! labels: the size of the block, the thread and the arena. The address of a location is its
-//! number. Names of functions are left to the reader.
+//! labels: the size of the block, the thread and the arena. Without memory for that, or with very
+//! many samples, or in changes, it is known by call stack alone, and a comment says so. The address
+//! of a location is its number. Names of functions are left to the reader.
 
 use super::file::Sink;
 use super::gzip::Gzip;
@@ -31,14 +32,15 @@ mod field {
     pub const TIME_NANOS: u64 = 9;
     pub const PERIOD_TYPE: u64 = 11;
     pub const PERIOD: u64 = 12;
+    pub const COMMENT: u64 = 13;
     pub const DEFAULT_SAMPLE_TYPE: u64 = 14;
 }
 
 /// The strings with fixed numbers, in their order. The first is empty. One text, not a table, which
 /// would hold addresses that need relocation.
 const STRINGS: &str = ",alloc_objects,count,alloc_space,bytes,inuse_objects,inuse_space,peak_space,waste_space,\
-                       space,thread,arena,freed_objects,lifetime,nanoseconds,thread_name,frag_space";
-const STRING_COUNT: u64 = 17;
+                       space,thread,arena,freed_objects,lifetime,nanoseconds,thread_name,frag_space,in use by call stack alone";
+const STRING_COUNT: u64 = 18;
 const COUNT: u64 = 2;
 const BYTES: u64 = 4;
 const INUSE_SPACE: u64 = 6;
@@ -47,6 +49,8 @@ const NANOSECONDS: u64 = 14;
 const THREAD: u64 = 10;
 const ARENA: u64 = 11;
 const THREAD_NAME: u64 = 15;
+/// The comment in profiles without what is known by block.
+const BY_STACK_ALONE: u64 = 17;
 /// The sample types: the number of the name, and of the unit.
 const TYPES: [(u64, u64); 9] = [
     (1, COUNT),
@@ -409,6 +413,9 @@ pub fn write(
         .as_ref()
         .map_or(1 << lg_sample.min(62), |rows| period(rows, lg_sample));
     writer.head(period, shown);
+    if rows.is_none() {
+        number(&mut writer.out, field::COMMENT, BY_STACK_ALONE);
+    }
     let mut number = 0;
     sites::each(&mut |site, figures| {
         let mut values = values_of(figures, rows.is_some());
@@ -582,6 +589,8 @@ mod tests {
             [THREAD, ARENA, NANOSECONDS, THREAD_NAME].map(at),
             ["thread", "arena", "nanoseconds", "thread_name"]
         );
+        // Readers know it by these words.
+        assert_eq!(at(BY_STACK_ALONE), "in use by call stack alone");
         let types = TYPES.map(|(name, unit)| (at(name), at(unit)));
         assert_eq!(types[3], ("inuse_space", "bytes"));
         assert_eq!(types[6], ("freed_objects", "count"));

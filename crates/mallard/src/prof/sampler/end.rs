@@ -3,14 +3,14 @@
 
 use super::countdown::{counted, is_thread_on};
 use super::hidden::is_on;
-use super::sample::{mark, now_ns, site_of, stack};
+use super::sample::{mark, now_ns, site_of, stack, table_with};
 use super::threads;
 use crate::arena::{self, large};
 use crate::class::Class;
 use crate::prof::gap::Weight;
 use crate::prof::history::{self, Moment};
 use crate::prof::samples::{self, Sample};
-use crate::prof::{by_class, hooks, sites};
+use crate::prof::{by_class, hooks};
 use crate::space::Segment;
 use crate::space::segment::{Beginning, PageRecord};
 use crate::sys::page::PAGE;
@@ -122,15 +122,10 @@ fn end(p: usize, sample: &Sample) {
 /// Counts a sample as freed.
 #[inline(never)]
 fn forget(sample: &Sample) {
-    if sample.resets != samples::resets() {
-        return;
-    }
     let amount = sample.amount();
-    let mut table = sites::table();
-    // Another thread may have reset the counts meanwhile.
-    if sample.resets != samples::resets() {
+    let Some(mut table) = table_with(sample) else {
         return;
-    }
+    };
     table.remove(sample.site, amount, sample.requested_bytes());
     let age = now_ns().saturating_sub(sample.born_ns) / 1_000_000;
     table.lived(sample.site, amount, age);
@@ -202,16 +197,20 @@ pub fn put_down(lifted: Lifted, p: usize, size: Option<usize>) {
         },
         None => old,
     };
-    let is_known = old.resets == samples::resets();
     let entered = mark(p, new);
     if entered {
         probes::alloc(p, new.requested, new.requested_bytes());
+        if size.is_none() {
+            // As it was: nothing new is counted.
+            return;
+        }
+        by_class::count(&new, true);
     }
+    by_class::count(&old, false);
     if from != p && history::cares_for_frees() {
         history::moved(from, p);
     }
-    let mut table = sites::table();
-    if is_known {
+    if let Some(mut table) = table_with(&old) {
         table.remove(old.site, old.amount(), old.requested_bytes());
         if entered {
             table.add(new.site, new.amount(), new.requested_bytes());

@@ -22,6 +22,7 @@ use super::gap::{self, lg_sample};
 use super::{by_class, capture, history, root, samples, sites};
 use crate::cache::{deferred, inside, registry};
 use crate::class::hidden;
+use crate::sys::atomic::{AtomicU8, Ordering};
 use crate::sys::lock::RawLock;
 use crate::sys::time;
 use crate::upkeep::export::page::Page;
@@ -37,6 +38,8 @@ pub use files::{dumps_growth, interval, set_dumps_growth};
 pub use hidden::is_on;
 #[cfg(test)]
 pub use pace::configure as set_most_a_second;
+#[cfg(test)]
+pub use sample::configure as set_room;
 #[cfg(test)]
 pub use threads::numbers as thread_numbers;
 pub use threads::{has_system_names, set_thread_name, thread_name};
@@ -101,12 +104,36 @@ fn some_seed() -> u64 {
     time::now_ns() ^ pid << 32 ^ (&raw const pid).addr() as u64
 }
 
-/// Switches sampling on or off, for all threads at once.
+/// Whose wish it is that samples are taken: bits of these two.
+static WISHES: AtomicU8 = AtomicU8::new(0);
+/// The program, its options or a reader.
+const OF_USERS: u8 = 1;
+/// Tracers of the probes, which take stacks themselves.
+const OF_TRACERS: u8 = 2;
+
+/// Switches sampling on or off, for all threads at once. While tracers want samples, it goes on for
+/// them.
+pub fn switch(on: bool) {
+    wish(OF_USERS, on);
+}
+
+/// The same for tracers that came to the probes, or left them.
+pub fn switch_for_tracers(on: bool) {
+    wish(OF_TRACERS, on);
+}
+
+/// Samples if anybody wants that; without stacks if only tracers do.
 #[cold]
 #[inline(never)]
-pub fn switch(on: bool) {
+fn wish(of: u8, on: bool) {
     let _inside = inside::enter_or_wait();
-    sample::set_without_stacks(false);
+    match on {
+        true => WISHES.fetch_or(of, Ordering::Relaxed),
+        false => WISHES.fetch_and(!of, Ordering::Relaxed),
+    };
+    let wishes = WISHES.load(Ordering::Relaxed);
+    sample::set_without_stacks(wishes == OF_TRACERS);
+    let on = wishes != 0;
     if on == is_on() {
         return;
     }
@@ -120,17 +147,6 @@ pub fn switch(on: bool) {
         hidden::show();
     }
     root::set_on(on);
-}
-
-/// The same for tracers that came to the probes, or left them. Sampling that somebody else has
-/// switched on is not changed.
-pub fn switch_for_tracers(on: bool) {
-    if on && !is_on() {
-        switch(true);
-        sample::set_without_stacks(true);
-    } else if !on && sample::set_without_stacks(false) {
-        switch(false);
-    }
 }
 
 /// Leads readers outside the process to the page of statistics.
@@ -203,6 +219,8 @@ pub struct Totals {
     pub site_bytes: usize,
     /// Samples that were due and could not be taken.
     pub lost: usize,
+    /// Samples that share a site because there was no room for their stacks.
+    pub more: usize,
     /// What the samples stand for: bytes in use, bytes ever allocated, and the most in use.
     pub live_bytes: u64,
     pub ever_bytes: u64,
@@ -218,6 +236,7 @@ pub fn totals() -> Totals {
         sites: table.count(),
         site_bytes: table.bytes(),
         lost: sample::lost(),
+        more: sample::more(),
         live_bytes: live.bytes(),
         ever_bytes: ever.bytes(),
         peak_bytes: table.peak_bytes(),

@@ -11,7 +11,8 @@ use crate::prof::{by_class, capture, history, hooks, root, sites};
 use crate::space::Segment;
 use crate::sys::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sys::errno::KeepErrno;
-use crate::sys::time;
+use crate::sys::lock::Guard;
+use crate::sys::{message, time};
 use crate::upkeep::probes;
 
 /// The most frames of a stack.
@@ -20,6 +21,8 @@ static MOST_FRAMES: AtomicUsize = AtomicUsize::new(128);
 static MOST_SITE_BYTES: AtomicUsize = AtomicUsize::new(64 << 20);
 /// Samples that were due and could not be taken: memory was out.
 static LOST: AtomicUsize = AtomicUsize::new(0);
+/// Samples that share a site because there was no room for their stacks.
+static MORE: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether tracers of the probes alone want samples: these need no stacks, because tracers take
 /// them.
@@ -31,9 +34,9 @@ pub fn configure(most_frames: usize, most_site_bytes: usize) {
     MOST_SITE_BYTES.store(most_site_bytes, Ordering::Relaxed);
 }
 
-/// Sets whether samples have no stacks; returns whether they had none.
-pub fn set_without_stacks(without: bool) -> bool {
-    WITHOUT_STACKS.swap(without, Ordering::Relaxed)
+/// Sets whether samples have no stacks.
+pub fn set_without_stacks(without: bool) {
+    WITHOUT_STACKS.store(without, Ordering::Relaxed);
 }
 
 /// Samples that were due and could not be taken.
@@ -41,9 +44,24 @@ pub fn lost() -> usize {
     LOST.load(Ordering::Relaxed)
 }
 
-/// Forgets them.
+/// Samples that share a site because there was no room for their stacks.
+pub fn more() -> usize {
+    MORE.load(Ordering::Relaxed)
+}
+
+/// Forgets both.
 pub fn forget_lost() {
     LOST.store(0, Ordering::Relaxed);
+    MORE.store(0, Ordering::Relaxed);
+}
+
+/// Counts such a sample; a line says so of the first. In its only caller: the library is short of
+/// room.
+#[inline(always)]
+fn count_more() {
+    if MORE.fetch_add(1, Ordering::Relaxed) == 0 {
+        message::say(c"mallard: prof_max_memory is full: further call stacks count as (more)\n");
+    }
 }
 
 /// The calling thread's stack, as far as samples have it; `None` when memory is out.
@@ -133,8 +151,13 @@ fn take_inside(
         LOST.fetch_add(1, Ordering::Relaxed);
         return;
     }
+    if site.is_of_more() {
+        count_more();
+    }
     let amount = sample.amount();
-    sites::table().add(site, amount, sample.requested_bytes());
+    if let Some(mut table) = table_with(&sample) {
+        table.add(site, amount, sample.requested_bytes());
+    }
     root::set_samples(samples::count());
     probes::alloc(block, size, sample.requested_bytes());
     by_class::count(&sample, true);
@@ -151,6 +174,15 @@ fn take_inside(
 pub fn site_of(stack: Option<&capture::Stack>) -> Option<&'static sites::Site> {
     let frames = stack.map_or(&[][..], capture::Stack::frames);
     sites::table().site(frames, MOST_SITE_BYTES.load(Ordering::Relaxed))
+}
+
+/// The figures of the sites, locked, if this sample is in them or may go there: no reset has
+/// forgotten it. One that is under way waits for the lock, so that whatever is changed under it is
+/// undone as a whole or not at all.
+#[inline(never)]
+pub fn table_with(sample: &Sample) -> Option<Guard<'static, sites::Table>> {
+    let table = sites::table();
+    (sample.resets == samples::resets()).then_some(table)
 }
 
 /// What a sample of a request stands for: itself alone without the option `prof_unbias`.

@@ -89,23 +89,23 @@ families! {
     "mallard_build": Info, None, One, Of::Version,
         "The version of Mallard that the process runs on.";
     "mallard_uptime_seconds": Gauge, Seconds, Nanoseconds, Of::Uptime,
-        "Time from the process's first allocation to these figures.";
+        "Time since the first allocation.";
     "mallard_allocated_bytes": Gauge, Bytes, One, Of::Total(0),
         "Blocks that the program holds, with the sizes of their classes.";
     "mallard_peak_allocated_bytes": Gauge, Bytes, One, Of::Total(20),
         "The most that the program held at any publication.";
     "mallard_active_bytes": Gauge, Bytes, One, Of::Total(1),
-        "Pages with slabs and large blocks. What exceeds the allocated bytes is fragmentation.";
+        "Pages with slabs and large blocks.";
     "mallard_dirty_bytes": Gauge, Bytes, One, Of::Total(2),
-        "Free pages that wait for reuse or their return to the system.";
+        "Free pages that wait for reuse or return.";
     "mallard_muzzy_bytes": Gauge, Bytes, One, Of::Total(3),
         "Free pages that the system may take.";
     "mallard_retained_bytes": Gauge, Bytes, One, Of::Total(4),
-        "Addresses without memory that are kept for later use.";
+        "Addresses without memory.";
     "mallard_mapped_bytes": Gauge, Bytes, One, Of::Total(5),
-        "Addresses with memory, and those of the allocator's records.";
+        "Addresses with memory, and those of records.";
     "mallard_resident_bytes": Gauge, Bytes, One, Of::Total(6),
-        "An upper bound of the memory behind active, dirty and muzzy pages and metadata.";
+        "An upper bound of active, dirty and muzzy pages and metadata.";
     "mallard_metadata_bytes": Gauge, Bytes, One, Of::Total(7),
         "The allocator's own records.";
     "mallard_cached_bytes": Gauge, Bytes, One, Of::Cached,
@@ -119,11 +119,11 @@ families! {
     "mallard_purge_calls": Counter, None, One, Of::Total(13),
         "System calls of these rounds.";
     "mallard_purged_bytes": Counter, Bytes, One, Of::Total(14),
-        "Dirty pages that were returned to the system.";
+        "Dirty pages that were returned.";
     "mallard_muzzy_purged_bytes": Counter, Bytes, One, Of::Total(15),
-        "Muzzy pages that were returned to the system.";
+        "Muzzy pages that were returned.";
     "mallard_taken_blocks": Counter, None, One, Of::Total(16),
-        "Blocks that threads took from arenas: allocations that no thread cache had a block for, in batches.";
+        "Blocks that threads took from arenas, in batches.";
     "mallard_given_blocks": Counter, None, One, Of::Total(17),
         "Blocks that threads gave back to arenas, in batches.";
     "mallard_cache_fills": Counter, None, One, Of::Total(18),
@@ -154,6 +154,8 @@ families! {
         "Call stacks that the profiler knows.";
     "mallard_prof_lost_samples": Counter, None, One, Of::Total(26),
         "Samples for which the profiler had no memory left.";
+    "mallard_prof_more_samples": Counter, None, One, Of::Total(34),
+        "Samples of call stacks that prof_max_memory had no room for.";
     "mallard_background_thread": Gauge, None, One, Of::Total(29),
         "1 if the background thread exists, else 0.";
     "mallard_background_rounds": Counter, None, One, Of::Total(30),

@@ -201,6 +201,7 @@ impl Gather<'_> {
         self.total(Total::Samples, profiler.samples as u64);
         self.total(Total::Sites, profiler.sites as u64);
         self.total(Total::SamplesLost, profiler.lost as u64);
+        self.total(Total::SamplesMore, profiler.more as u64);
     }
 
     fn locks(&mut self) {

@@ -158,6 +158,12 @@ impl RawLock {
         self.word.load(Ordering::Relaxed) != FREE && self.meter.is_last()
     }
 
+    /// Whether a thread sleeps until the lock is free, as far as is known.
+    #[cfg(test)]
+    pub fn is_waited_for(&self) -> bool {
+        self.word.load(Ordering::Relaxed) == WAITED_FOR
+    }
+
     /// For the child of a fork, where no other thread exists: frees the lock unless the calling
     /// thread holds it.
     #[cfg(not(loom))]

@@ -127,6 +127,8 @@ pub enum Total {
     ZeroReallocs,
     /// Parts of the heap, as large as a huge page, in which huge pages are asked for.
     HugePages,
+    /// Samples that share a site because there was no room for their stacks.
+    SamplesMore,
 }
 
 /// The words of a row of [`CLASSES`].
@@ -342,8 +344,9 @@ mod tests {
                 Total::Peak as usize,
                 Total::Samples as usize,
                 Total::ZeroReallocs as usize,
+                Total::SamplesMore as usize,
             ],
-            [8, 14, 20, 24, 32]
+            [8, 14, 20, 24, 32, 34]
         );
         assert_eq!([OfClass::Pages as usize, OfClass::Blocks as usize], [4, 7]);
         assert_eq!([OfArena::Pages as usize, OfArena::Muzzy as usize], [4, 7]);
