@@ -20,19 +20,19 @@ fn name_in(path: std::path::PathBuf) -> Option<String> {
 /// The arguments of a process, the program first; none if it has none or is gone. A server that
 /// shows its state there has made one text of them.
 pub fn arguments(pid: u32) -> Vec<String> {
-    strings(pid, "cmdline").collect()
+    strings(pid, "cmdline")
 }
 
 /// The environment that a process was started with, as `NAME=VALUE`; none if it may not be read.
 pub fn environment(pid: u32) -> Vec<String> {
-    strings(pid, "environ").collect()
+    strings(pid, "environ")
 }
 
 /// The strings of a file that are not empty; each ends with a zero.
-fn strings(pid: u32, file: &str) -> impl Iterator<Item = String> {
+fn strings(pid: u32, file: &str) -> Vec<String> {
     let text = super::text(super::path(pid, file)).unwrap_or_default();
     let strings = text.split('\0').filter(|string| !string.is_empty());
-    strings.map(str::to_owned).collect::<Vec<_>>().into_iter()
+    strings.map(str::to_owned).collect()
 }
 
 /// The process's number in the innermost of its namespaces: what it takes itself to be.

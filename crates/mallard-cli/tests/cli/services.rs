@@ -178,8 +178,8 @@ fn left(place: &Place) -> Vec<String> {
         .collect()
 }
 
-/// Compares the service `web.toml`, which must fail with this reason.
-fn fails(place: &Place, parts: &[&str]) {
+/// Compares the service `web.toml` in one run, with more options.
+fn compared(place: &Place, more: &[&str]) -> (Option<i32>, String, String) {
     let words = [
         "compare",
         "--service",
@@ -191,7 +191,12 @@ fn fails(place: &Place, parts: &[&str]) {
         "-a",
         "glibc",
     ];
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
+    outcome(&mut place.mallard(&[&words[..], more].concat()))
+}
+
+/// Compares the service `web.toml`, which must fail with this reason.
+fn fails(place: &Place, parts: &[&str]) {
+    let (code, stdout, stderr) = compared(place, &[]);
     assert_eq!(code, Some(1), "{stdout}{stderr}");
     for part in parts {
         assert!(stderr.contains(part), "{part} is not in {stderr}");
@@ -296,20 +301,6 @@ fn options_of_programs_are_refused_for_a_service_and_a_time_limit_is_kept() {
         "echo ready; echo the last words >&2; exec sleep 8012.5",
         load,
     );
-    let compare = |more: &[&str]| {
-        let words = [
-            "compare",
-            "--service",
-            "web.toml",
-            "-r",
-            "1",
-            "-w",
-            "0",
-            "-a",
-            "glibc",
-        ];
-        outcome(&mut place.mallard(&[&words[..], more].concat()))
-    };
     let options: [&[&str]; 4] = [
         &["--prepare", "true"],
         &["--input", "web.toml"],
@@ -317,14 +308,14 @@ fn options_of_programs_are_refused_for_a_service_and_a_time_limit_is_kept() {
         &["--ignore-failure"],
     ];
     for more in options {
-        let (code, _, stderr) = compare(more);
+        let (code, _, stderr) = compared(&place, more);
         assert_eq!(code, Some(2), "{stderr}");
         assert!(
             stderr.contains(more[0]) && stderr.contains("--service"),
             "{stderr}"
         );
     }
-    let (code, _, stderr) = compare(&["--timeout", "2s"]);
+    let (code, _, stderr) = compared(&place, &["--timeout", "2s"]);
     assert_eq!(code, Some(1), "{stderr}");
     for part in ["it did not finish within the time limit", "the last words"] {
         assert!(stderr.contains(part), "{stderr}");

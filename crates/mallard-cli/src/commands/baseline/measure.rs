@@ -50,7 +50,7 @@ impl Bench {
         let other = against
             .map(|path| another(path, &target, &options.subject))
             .transpose()?;
-        Bench::of(target, other, options.timeout)
+        Bench::of(target, other, options.times.timeout)
     }
 
     fn of(target: Target, other: Option<Target>, timeout: Option<Duration>) -> Result<Bench> {

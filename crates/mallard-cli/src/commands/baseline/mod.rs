@@ -72,7 +72,7 @@ fn save(options: &SaveOptions) -> Result<ExitCode> {
     baseline.choice = options.choice.clone();
     baseline.conf = options.conf.clone();
     baseline.anchor = (!options.no_anchor).then(|| options.anchor.clone());
-    let bench = measure::Bench::new(&baseline, options.timeout)?;
+    let bench = measure::Bench::new(&baseline, options.times.timeout)?;
     let mut pair = bench.pair(&baseline)?;
     let metrics = pair.metrics();
     let gates = match options.fail_if.is_empty() {
@@ -81,7 +81,7 @@ fn save(options: &SaveOptions) -> Result<ExitCode> {
     };
     gate::check(&gates, &metrics)?;
     baseline.gates = gates.iter().map(Gate::to_string).collect();
-    let blocks = pair.run(options.budget, |blocks, _| is_saved(blocks, &gates))?;
+    let blocks = pair.run(options.times.budget, |blocks, _| is_saved(blocks, &gates))?;
     let wide: Vec<&Gate> = gates
         .iter()
         .filter(|gate| !is_narrow(&blocks, gate))
@@ -140,7 +140,7 @@ fn check(options: &Check) -> Result<ExitCode> {
     prefer_given(&mut baseline, options);
     let gates = gates(&baseline, &options.fail_if)?;
     gate::check(&gates, &saved.metrics)?;
-    let bench = measure::Bench::new(&baseline, options.timeout)?;
+    let bench = measure::Bench::new(&baseline, options.times.timeout)?;
     let differences = bench.differences(&saved.machine);
     if let (None, [_, ..]) = (&baseline.anchor, &differences[..]) {
         say!(
@@ -162,7 +162,7 @@ fn check(options: &Check) -> Result<ExitCode> {
         None => format!("{} (saved {})", baseline.name, saved.day()),
     };
     let looks = Looks::new(&gates, &saved.metrics, &found, &base);
-    let (lines, blocks) = decide(&mut pair, options.budget, looks)?;
+    let (lines, blocks) = decide(&mut pair, options.times.budget, looks)?;
     let anchor = anchor_line(&baseline, &saved, &blocks, &gates);
     let outcome = Outcome {
         title,
@@ -263,7 +263,7 @@ fn ab(options: &Ab) -> Result<ExitCode> {
     };
     let base = |blocks: &[Block], gate: &Gate| figures(blocks, &gate.metric, true);
     let looks = Looks::new(&gates, &metrics, &found, &base);
-    let (lines, blocks) = decide(&mut pair, options.budget, looks)?;
+    let (lines, blocks) = decide(&mut pair, options.times.budget, looks)?;
     let outcome = Outcome {
         title: format!("{} against {}", names.0, names.1),
         blocks: blocks.len(),

@@ -81,6 +81,20 @@ pub struct Save {
     #[arg(long, value_name = "LIMIT", num_args = 1..)]
     pub fail_if: Vec<Gate>,
 
+    #[command(flatten)]
+    pub times: Times,
+
+    #[command(flatten)]
+    pub subject: Subject,
+
+    /// The program and its arguments
+    #[arg(last = true, value_names = ["PROGRAM", "ARGS"])]
+    pub program: Vec<OsString>,
+}
+
+/// How long measuring may take.
+#[derive(Debug, clap::Args)]
+pub struct Times {
     /// Stop after this time, whatever is known then
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub budget: Option<Duration>,
@@ -89,13 +103,6 @@ pub struct Save {
     /// least 1m; a service has limits of its own]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub timeout: Option<Duration>,
-
-    #[command(flatten)]
-    pub subject: Subject,
-
-    /// The program and its arguments
-    #[arg(last = true, value_names = ["PROGRAM", "ARGS"])]
-    pub program: Vec<OsString>,
 }
 
 /// Measure again, and fail if it became worse by more than the limits
@@ -108,14 +115,8 @@ pub struct Check {
     #[arg(long, value_name = "LIMIT", num_args = 1..)]
     pub fail_if: Vec<Gate>,
 
-    /// Stop after this time, whatever is known then
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    pub budget: Option<Duration>,
-
-    /// Kill a run that takes longer than this, 0 for no limit [default: ten times the first run, at
-    /// least 1m; a service has limits of its own]
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    pub timeout: Option<Duration>,
+    #[command(flatten)]
+    pub times: Times,
 
     /// Option string for the subject's allocator instead of the saved one
     #[arg(long, value_name = "STRING")]
@@ -153,14 +154,8 @@ pub struct Ab {
     #[arg(long, value_name = "LIMIT", num_args = 1..)]
     pub fail_if: Vec<Gate>,
 
-    /// Stop after this time, whatever is known then
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    pub budget: Option<Duration>,
-
-    /// Kill a run that takes longer than this, 0 for no limit [default: ten times the first run, at
-    /// least 1m; a service has limits of its own]
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    pub timeout: Option<Duration>,
+    #[command(flatten)]
+    pub times: Times,
 
     #[command(flatten)]
     pub outputs: Outputs,

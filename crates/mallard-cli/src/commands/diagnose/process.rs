@@ -31,7 +31,7 @@ pub fn run(options: &Options, pid: u32) -> Result<ExitCode> {
     }
     let stop = session::stop_on_signals()?;
     let started = SystemTime::now();
-    let Ok(executable) = fs::read_link(format!("/proc/{pid}/exe")) else {
+    let Ok(executable) = fs::read_link(mallard_process::path(pid, "exe")) else {
         bail!("process {pid} belongs to another user; watch it as that user or as root");
     };
     let typed = command_line(pid).unwrap_or_else(|| executable.display().to_string());

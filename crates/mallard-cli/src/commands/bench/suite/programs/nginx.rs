@@ -11,7 +11,7 @@ use mallard_report::model::Latency;
 
 use super::installed::{self, Needed};
 use super::once::input;
-use super::server::{self, Memory};
+use super::server;
 use crate::commands::bench::suite::{Command, Place, Real, Reported, Running};
 
 pub const SECONDS_ARE: &str = "per 5,000 requests";
@@ -147,9 +147,9 @@ impl Real for Nginx {
         let limit = place.quick.then_some(QUICK_TIME);
         let reported = server::answer_within("wrk", &place.folder, &arguments, limit)?;
         let load = Load::read(&reported).ok_or("wrk did not print its figures")?;
-        let full = Memory::of(server.pid)?;
+        let full = server::memory(server.pid)?;
         std::thread::sleep(server::IDLE_TIME);
-        let idle = Memory::of(server.pid)?;
+        let idle = server::memory(server.pid)?;
         server::quit(server.pid);
         if load.errors > 0.0 {
             return Err(format!("{} requests failed", load.errors));
@@ -158,8 +158,8 @@ impl Real for Nginx {
             seconds: Some(load.seconds / load.requests * REQUESTS_OF_FIGURE),
             operations: Some(REQUESTS_OF_FIGURE),
             latency: Some(load.latency),
-            end_rss_bytes: Some(idle.rss_bytes),
-            huge_bytes: Some(full.huge_bytes.max(idle.huge_bytes)),
+            end_rss_bytes: Some(idle.rss),
+            huge_bytes: Some(full.huge.max(idle.huge)),
         })
     }
 }

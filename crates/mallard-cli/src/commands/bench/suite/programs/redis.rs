@@ -6,7 +6,7 @@ use mallard_report::model::Latency;
 
 use super::installed::{self, Needed};
 use super::once::input;
-use super::server::{self, Memory};
+use super::server;
 use crate::commands::bench::suite::{Command, Place, Real, Reported, Running};
 
 /// The total time of [`LOADS`] is scaled to this number of requests.
@@ -129,10 +129,10 @@ impl Real for Redis {
                 }
             }
         }
-        let full = Memory::of(server.pid)?;
+        let full = server::memory(server.pid)?;
         ask(&["FLUSHALL"])?;
         std::thread::sleep(server::IDLE_TIME);
-        let empty = Memory::of(server.pid)?;
+        let empty = server::memory(server.pid)?;
 
         self.check(&ask(&["EVAL", CHECK, "0"])?)?;
         ask(&["SHUTDOWN", "NOSAVE"])?;
@@ -140,8 +140,8 @@ impl Real for Redis {
             seconds: Some(seconds / requests * REQUESTS_OF_FIGURE),
             operations: Some(REQUESTS_OF_FIGURE),
             latency: worst.map(Line::latency),
-            end_rss_bytes: Some(empty.rss_bytes),
-            huge_bytes: Some(full.huge_bytes.max(empty.huge_bytes)),
+            end_rss_bytes: Some(empty.rss),
+            huge_bytes: Some(full.huge.max(empty.huge)),
         })
     }
 }

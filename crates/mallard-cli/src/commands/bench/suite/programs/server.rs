@@ -113,24 +113,9 @@ fn signal(id: u32, signal: Signal) {
     }
 }
 
-/// The memory of a process at one moment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Memory {
-    pub rss_bytes: u64,
-    /// The part of it in huge pages.
-    pub huge_bytes: u64,
-}
-
-impl Memory {
-    /// Reads the memory of a process. An error is a sentence.
-    pub fn of(pid: u32) -> Result<Memory, String> {
-        let rollup = Rollup::of(pid)
-            .map_err(|error| format!("the server's memory cannot be read: {error}"))?;
-        Ok(Memory {
-            rss_bytes: rollup.rss,
-            huge_bytes: rollup.huge,
-        })
-    }
+/// The memory of a server at this moment. An error is a sentence.
+pub fn memory(pid: u32) -> Result<Rollup, String> {
+    Rollup::of(pid).map_err(|error| format!("the server's memory cannot be read: {error}"))
 }
 
 #[cfg(test)]
@@ -139,8 +124,8 @@ mod tests {
 
     #[test]
     fn the_memory_of_a_process_is_read_and_that_of_none_is_an_error() {
-        assert!(Memory::of(std::process::id()).unwrap().rss_bytes > 1 << 20);
-        let error = Memory::of(u32::MAX).unwrap_err();
+        assert!(memory(std::process::id()).unwrap().rss > 1 << 20);
+        let error = memory(u32::MAX).unwrap_err();
         assert!(error.contains("cannot be read"), "{error}");
     }
 
