@@ -31,24 +31,44 @@ fn main() {
     }
 }
 
-/// Replaces each line `@KIND GROUP@` by the sections of that kind that the group's names have.
+/// Replaces each `@KIND GROUP@` by the sections of that kind that the group's names have. On a line
+/// of its own it becomes a statement for each name, so that the sections lie in the order of the
+/// list. Inside a statement it becomes patterns of that statement, whose sections lie in the order
+/// in which the linker finds them.
 fn fill(template: &str, names: &[layout::Name]) -> String {
     let mut filled = String::new();
     for line in template.lines() {
-        let place = line.trim().strip_prefix('@');
-        let Some(place) = place.and_then(|place| place.strip_suffix('@')) else {
-            filled += line;
-            filled.push('\n');
-            continue;
-        };
-        let (kind, group) = place.split_once(' ').expect("@KIND GROUP@");
-        let members: Vec<_> = names.iter().filter(|name| name.group == group).collect();
-        assert!(!members.is_empty(), "layout.txt has no group {group}");
-        for name in members {
-            let patterns = name.patterns();
-            let sections: Vec<_> = patterns.iter().map(|p| format!(".{kind}.{p}")).collect();
-            filled += &format!("    *({})\n", sections.join(" "));
+        let parts: Vec<_> = line.split('@').collect();
+        match parts[..] {
+            [before, place, ""] if before.trim().is_empty() => {
+                for sections in sections(place, names) {
+                    filled += &format!("{before}*({sections})\n");
+                }
+            }
+            [before, place, after] => {
+                let sections = sections(place, names).join(" ");
+                filled += &format!("{before}{sections}{after}\n");
+            }
+            _ => {
+                filled += line;
+                filled.push('\n');
+            }
         }
     }
     filled
+}
+
+/// The patterns of the sections that stand for `KIND GROUP`, by the names of the group.
+fn sections(place: &str, names: &[layout::Name]) -> Vec<String> {
+    let (kind, group) = place.split_once(' ').expect("@KIND GROUP@");
+    let members = names.iter().filter(|name| name.group == group);
+    let sections: Vec<_> = members
+        .map(|name| {
+            let patterns = name.patterns();
+            let sections: Vec<_> = patterns.iter().map(|p| format!(".{kind}.{p}")).collect();
+            sections.join(" ")
+        })
+        .collect();
+    assert!(!sections.is_empty(), "layout.txt has no group {group}");
+    sections
 }

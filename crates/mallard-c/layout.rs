@@ -1,4 +1,4 @@
-//! Which functions and variables `layout.txt` names, and what the compiler calls them.
+//! Which functions, variables and constants `layout.txt` names, and what the compiler calls them.
 //!
 //! Part of the build script, which makes the linker script of these names (`layout.ld.in`), and of
 //! the end-to-end tests, which hold each name against the symbols of the library.

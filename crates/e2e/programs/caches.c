@@ -173,7 +173,7 @@ static void *use_cache(void *argument) {
     return NULL;
 }
 
-static void test_caches_by_hand(void) {
+static void test_manual_caches(void) {
     const unsigned first = get_unsigned("tcache.create"), second = get_unsigned("tcache.create");
     CHECK(first != second);
     cache_number = second;
@@ -353,7 +353,7 @@ int main(int count, char **arguments) {
         {"counted_threads", test_counted_threads},
         {"counted_fork", test_counted_fork},
         {"peak", test_peak},
-        {"caches_by_hand", test_caches_by_hand},
+        {"manual_caches", test_manual_caches},
         {"cache_fork", test_cache_fork},
         {"destroyed_cache", test_destroyed_cache},
         {"thread_arena", test_thread_arena},

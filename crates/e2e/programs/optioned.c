@@ -45,7 +45,7 @@ static void show_contents(size_t n) {
 static void *take(void *size) { return malloc(*(size_t *)size); }
 
 /* Whether a freed block stays with its thread or goes to the next thread that allocates one. */
-static void show_keeper(size_t n) {
+static void show_kept(size_t n) {
     void *p = malloc(n), *q;
     CHECK(p != NULL);
     free(p);
@@ -229,8 +229,8 @@ int main(int count, char **arguments) {
         free(large), free(small);
         printf("%s %s\n", small_arena == large_arena ? "together" : "apart",
                resident() + SIZE / 2 > full ? "kept" : "returned");
-    } else if (strcmp(name, "keepers") == 0) {
-        show_keeper(600), show_keeper(3000), show_keeper(12000), show_keeper(50000);
+    } else if (strcmp(name, "kept_blocks") == 0) {
+        show_kept(600), show_kept(3000), show_kept(12000), show_kept(50000);
     } else if (strcmp(name, "huge_pages") == 0) {
         enum { SIZE = 64 << 20 };
         void *small = malloc(100);

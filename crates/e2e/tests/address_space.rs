@@ -32,7 +32,7 @@ fn run(allocator: Allocator, arguments: &[&str]) -> String {
 
 fn number(text: &str) -> u64 {
     text.parse()
-        .unwrap_or_else(|_| panic!("{text} is no number"))
+        .unwrap_or_else(|_| panic!("{text} is not a number"))
 }
 
 /// Our own libraries, each as an allocator.

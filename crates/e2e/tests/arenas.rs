@@ -96,6 +96,6 @@ fn a_forked_child_uses_and_destroys_arenas_that_threads_were_using() {
 #[test]
 fn hooks_that_lie_end_the_process() {
     dies("same_twice", "in use");
-    dies("misaligned", "no multiple");
+    dies("misaligned", "not a multiple");
     dies("ours", "in use");
 }

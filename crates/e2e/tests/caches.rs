@@ -64,13 +64,13 @@ fn the_peak_is_measured_from_where_it_was_reset() {
 }
 
 #[test]
-fn caches_by_hand_serve_those_who_name_them() {
-    passes("caches_by_hand");
-    passes_under("tcache:false", "caches_by_hand");
+fn manual_caches_serve_calls_that_name_them() {
+    passes("manual_caches");
+    passes_under("tcache:false", "manual_caches");
 }
 
 #[test]
-fn caches_by_hand_survive_a_fork_in_the_middle_of_a_call() {
+fn manual_caches_survive_a_fork_in_the_middle_of_a_call() {
     passes("cache_fork");
 }
 

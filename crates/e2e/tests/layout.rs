@@ -1,5 +1,6 @@
-//! The functions that the linker places by name (`crates/mallard-c/layout.txt`) must be symbols of
-//! the library: a renamed, moved or inlined one would silently lose its place.
+//! The functions, constants and variables that the linker places by name
+//! (`crates/mallard-c/layout.txt`) must be symbols of the library: a renamed, moved or inlined one
+//! would silently lose its place.
 
 #[path = "../../mallard-c/layout.rs"]
 mod layout;

@@ -24,7 +24,7 @@ use mallard_core::sys::mem::os_page;
 /// of pointers would be relocated at every start. `malloc` and `free` come first.
 ///
 /// The symbol's name is a pattern. rustc puts it on the linker's list of exports, where it matches
-/// the two names that only the linker script defines (`layout.ld`): the archive must not define
+/// the two names that only the linker script defines (`layout.ld.in`): the archive must not define
 /// them, because a static program has no other `dlopen`.
 #[unsafe(export_name = "dl*ope[n]")]
 pub static NAMES: [u8; 213] = *b"malloc\0free\0calloc\0realloc\0posix_memalign\0aligned_alloc\0memalign\0valloc\0pvalloc\0\

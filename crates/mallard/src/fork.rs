@@ -16,6 +16,7 @@ use crate::arena::{self, subrelease};
 use crate::cache::forks;
 use crate::cache::inside::{self, Found};
 use crate::cache::registry;
+use crate::class::hidden;
 use crate::heap::PAGE_HEAPS;
 use crate::prof;
 use crate::space::{meta, segment};
@@ -43,11 +44,11 @@ pub fn register() -> bool {
 /// Calls `f` with every lock, in lock order.
 #[cold]
 #[inline(never)]
-fn each_lock(f: &mut dyn FnMut(&RawLock)) {
-    f(prof::dump::lock());
+pub fn each_lock(f: &mut dyn FnMut(&RawLock)) {
     f(stats::page::lock());
     f(stats::lock());
     STARTING.get().map(&mut *f);
+    f(prof::dump::lock());
     f(subrelease::lock());
     f(PAGE_HEAPS.making());
     PAGE_HEAPS.all().for_each(|h| f(h.purging()));
@@ -62,6 +63,7 @@ fn each_lock(f: &mut dyn FnMut(&RawLock)) {
     f(prof::history_lock());
     f(prof::sites_lock());
     f(meta::lock());
+    f(hidden::lock());
 }
 
 fn holds_lock() -> bool {

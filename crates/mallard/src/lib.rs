@@ -57,51 +57,38 @@
 //!
 //! # Terms
 //!
+//! A term that only one module uses is explained there.
+//!
 //! Blocks and classes:
 //!
 //! - **Size class**, or class: a block size; each request is rounded up to one (`class`).
-//! - **Tailored class**: a class added at run time for a size that the process often asks for.
 //! - **Slab**: a run of pages cut into equal blocks, its *regions*, of one class up to 14 KiB.
-//! - **Region**: the place of one block in a slab.
 //! - **Series**: adjacent slabs that were made together.
 //! - **Large block**: a run of pages that is one block; caches can keep those up to 256 KiB.
-//! - **Fallback piece**: memory for requests that arrive while a fork is under way; needs no lock.
 //!
 //! Caches:
 //!
-//! - **Thread cache**: a thread's stacks, one for each class; only its thread changes it.
-//! - **Manual cache**: a cache that a program makes (`tcache.create`); belongs to no thread.
+//! - **Thread cache**, or cache: a thread's stacks.
 //! - **Stack**: an array of pointers to free blocks of one class; its *room* is how many fit.
-//! - **Mark**: of a stack, a height: a pop that reaches it takes the slow path once. Of a thread,
-//!   the sign that it is inside the allocator.
 //! - **Slow event**: a call that finds its stack empty or full.
-//! - **Look**: every 16 slow events or so, a cache returns what lies idle on a few of its stacks.
-//! - **Tick**: at the end of a look, among others: runs decay, if no background thread does
-//!   (`upkeep`).
-//! - **Errand**: what a tick leaves to a thread that has just got memory and holds no lock.
-//! - **Page of statistics**: figures that other processes copy (`upkeep::export`, `stats::page`).
 //! - **Fill, flush, batch**: blocks go from an arena to a stack, or back, many under one lock.
-//! - **Glance**: a thread reads another's stack, while that one makes no slow event.
-//! - **Gate**: closed while a fork is under way; threads that find it closed take no locks.
-//! - **Background thread**: runs decay for idle threads; `upkeep::keeper` has its state.
+//! - **Look**: every 16 slow events or so, a cache returns what lies idle on a few of its stacks.
+//! - **Low mark**: a height of a stack. The first pop that reaches it takes the slow path: it shows
+//!   that the blocks below are needed.
+//! - **Tick**: upkeep at the end of a look, which includes decay if no background thread runs it
+//!   (`upkeep`).
+//! - **Errand**: work left for a thread that has just got memory and holds no lock.
+//! - **Busy mark**: raised while a thread is inside the allocator, so that a fork waits for it
+//!   (`sys::gate`).
+//! - **Glance**: a brief lock-free read of another thread's stack, while its busy mark is down.
 //!
 //! Arenas:
 //!
-//! - **Arena**: what a group of threads fill from and flush to: bins, above a page heap.
-//! - **Automatic arena**: one of those that threads are spread over.
-//! - **Manual arena**: one that the program makes, resets and destroys.
+//! - **Arena**: what a group of threads fill from and flush to: bins, above a page heap. Threads
+//!   are spread over *automatic* arenas; the program makes, resets and destroys *manual* ones.
 //! - **Bin**: a class's transfer cache and slabs in one arena, under one lock.
 //! - **Transfer cache**: pointers to blocks on their way from one thread cache to another.
 //! - **Spare**: an empty slab that its bin keeps.
-//! - **Subrelease**: returns memory of slabs of which few regions are in use.
-//! - **Extent hooks**: functions of the program that provide an arena's memory, in *extents*.
-//!
-//! Heap profiler:
-//!
-//! - **Sample**: a block whose call stack is known; it stands for others, by its *weight*.
-//! - **Site**: a call stack, with what its samples add up to.
-//! - **Watched page**: a page of a slab where sampled blocks begin, filed under no class.
-//! - **Hidden place**: what the tables of requests hold while sampling is on.
 //!
 //! Page heap:
 //!
@@ -109,14 +96,15 @@
 //! - **Run**: adjacent pages in use together, as a slab or a large block.
 //! - **Chunk**: 2 MiB of a segment, at a multiple of that: what a huge page covers.
 //! - **Vacant chunk**: a chunk of which no page is in use.
-//! - **Begun chunk**: a chunk without memory that just got a run; kept for its thread for a while.
+//! - **Begun chunk**: a chunk that has just got its first run; kept for its thread for a while.
 //! - **Filler**: the partly used chunks, filed by how full they are and by their longest free run.
 //! - **Pool**: the vacant chunks, and the addresses for more.
 //! - **Dirty, muzzy, clean**: free pages with old contents; that the system may take at any time;
 //!   without memory.
-//! - **Decay**: the curve by which free pages become due over time.
-//! - **Purge**: to return or offer the memory of free pages to the system.
-//! - **Surplus**: what a heap need not keep because the program is tearing it down.
+//! - **Decay, purge**: free pages become due over time, and their memory is returned or offered to
+//!   the system.
+//! - **Surplus**: free memory of a heap that is being torn down.
+//! - **Border**: where a mapping ends inside the heap, as memory was moved, advised or unmapped.
 //!
 //! Addresses:
 //!
@@ -126,7 +114,10 @@
 //! - **Page map**: says of each page which class and which slab or large block it belongs to.
 //! - **Record**, or metadata: what the allocator knows of a slab, a chunk, a cache; apart from
 //!   blocks.
-//! - **Border**: where two mappings of the kernel's meet inside the heap; their number is bounded.
+//!
+//! Profiler:
+//!
+//! - **Sample, site**: a block that the heap profiler follows, and the call stack of such blocks.
 //!
 //! # Use
 //!
@@ -191,6 +182,9 @@ mod cache {
 }
 #[cfg(loom)]
 mod class {
+    mod hidden {
+        mod saved;
+    }
     mod late_values;
 }
 #[cfg(loom)]

@@ -2,10 +2,10 @@
 //!
 //! Page heap, arenas and caches are the process's, and so are their figures, budgets and ticks. A
 //! test that compares them or changes them has a process of its own ([`own_process`]): what another
-//! test has left, or does meanwhile, is nothing to it. Within it [`alone`] keeps cases of a
+//! test has left, or does meanwhile, cannot affect it. Within it [`alone`] keeps cases of a
 //! property apart.
 
-use crate::heap::PAGE_HEAPS;
+use crate::heap::{DIRTY_DECAY_MS, PAGE_HEAPS};
 use std::collections::BTreeSet;
 use std::format;
 use std::io::Write;
@@ -69,9 +69,6 @@ pub fn is_handed_over(within: &str) -> bool {
 /// machine.
 const END_MS: u32 = 60_000;
 
-/// The decay time of dirty pages where no option says otherwise.
-const DIRTY_MS: i64 = 10_000;
-
 /// The thread of the test that runs alone, or ran alone last.
 pub type Alone = MutexGuard<'static, i32>;
 
@@ -89,7 +86,7 @@ pub fn alone() -> Alone {
     *holder = me;
     // As a process's start has it.
     static START: Once = Once::new();
-    START.call_once(|| PAGE_HEAPS.set_decay(DIRTY_MS, 0));
+    START.call_once(|| PAGE_HEAPS.set_decay(DIRTY_DECAY_MS, 0));
     holder
 }
 

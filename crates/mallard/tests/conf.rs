@@ -282,6 +282,8 @@ fn a_privileged_process_does_not_heed_the_variables() {
             outcome.starts_with("narenas=Some(2)"),
             "the symbol still counts: {outcome}"
         );
+    } else {
+        skipped("the machine has options of its own, in /etc/malloc.conf");
     }
     assert!(errors(&output).is_empty(), "{output:?}");
 }

@@ -185,7 +185,7 @@ fn what_is_purged_is_told_by_kind() {
 }
 
 #[test]
-fn an_arena_made_by_hand_has_figures_of_its_own_and_leaves_its_counts_behind() {
+fn a_manual_arena_has_figures_of_its_own_and_leaves_its_counts_behind() {
     alone(|| {
         let index = api::arenas::create().expect("memory for an arena");
         let destroyed = |s: &Snapshot| s.arena(DESTROYED).map_or(0, |a| a.large().made);
@@ -308,13 +308,13 @@ proptest! {
     /// with full caches, the snapshot must equal the model to the block.
     #[test]
     fn at_rest_the_snapshot_is_exact(
-        rows in prop::collection::vec(prop::collection::vec(op(), 1..300), 1..5),
+        threads_ops in prop::collection::vec(prop::collection::vec(op(), 1..300), 1..5),
     ) {
         alone(|| {
         let before = snapshot();
-        let turns = std::sync::Barrier::new(rows.len() + 1);
+        let turns = std::sync::Barrier::new(threads_ops.len() + 1);
         let held: Vec<Held> = std::thread::scope(|scope| {
-            let threads: Vec<_> = rows
+            let threads: Vec<_> = threads_ops
                 .iter()
                 .map(|ops| {
                     let turns = &turns;

@@ -307,7 +307,7 @@ fn threads_see_no_difference() {
                     let at = next(mine.len());
                     let one = mine.swap_remove(at);
                     let other = {
-                        let mut shared = shared.lock().expect("nobody failed");
+                        let mut shared = shared.lock().expect("no thread failed");
                         shared.push(one);
                         let at = next(shared.len());
                         shared.swap_remove(at)
@@ -340,7 +340,7 @@ fn threads_see_no_difference() {
                 .collect()
         });
         assert!(classes() > 36);
-        let shared = shared.into_inner().expect("nobody failed");
+        let shared = shared.into_inner().expect("no thread failed");
         for (p, size, id) in left.into_iter().chain(shared) {
             assert_kept(p as *mut u8, size, size, id);
             // SAFETY: a block of this test's, asked for with this size.

@@ -7,10 +7,11 @@
 //! - **Programs**, and libraries, that `scripts/setup-tests.sh` installs ([`lacks`],
 //!   [`not_installed`]). `MALLARD_REQUIRE_PROGRAMS=1` demands them: without one the test fails. CI
 //!   runs the tests this way, so that none of them is left out for lack of a package.
-//! - **Properties of the environment**, which nobody can install ([`skipped`]): huge pages, the
-//!   rights of root, setuid, `ptrace`, perf events, namespaces, a second CPU, a kernel's release.
-//!   Programs that Debian has no package of (`kubectl`), and properties of the library that
-//!   `MALLARD_LIBRARY` names, count among them. The variable does not demand these.
+//! - **Properties of the environment** ([`skipped`]): huge pages, the rights of root, setuid,
+//!   `ptrace`, perf events, namespaces, a second CPU, a kernel's release. Programs that Debian has
+//!   no package of (`kubectl`), and properties of the library that `MALLARD_LIBRARY` names, count
+//!   among them. The variable does not demand these, because `scripts/setup-tests.sh` cannot
+//!   provide them: a container has the CPUs, the kernel and the rights that its host gives it.
 
 use std::fmt::Display;
 use std::io::Write;

@@ -52,7 +52,7 @@ impl Record {
                 let entry = (words.next(), words.next().map(str::parse), words.next());
                 let (Some(name), Some(Ok(count)), None) = entry else {
                     return Err(format!(
-                        "line {}: {line:?} is no name and a count",
+                        "line {}: {line:?} is not a name and a count",
                         number + 1
                     ));
                 };

@@ -116,7 +116,7 @@ fn caches_keep_what_the_options_let_them() {
         ] {
             let conf = format!("narenas:1,{conf}");
             let shown =
-                run_optioned(library, &[("MALLOC_CONF", &conf)], "keepers").expect_success();
+                run_optioned(library, &[("MALLOC_CONF", &conf)], "kept_blocks").expect_success();
             let expected: String = [600, 3000, 12000, 50000]
                 .iter()
                 .zip(kept)

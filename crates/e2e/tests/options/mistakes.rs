@@ -87,7 +87,7 @@ fn each_mistake_gets_its_line_and_the_program_goes_on() {
         assert_eq!(
             run_optioned(library, &[("MALLOC_CONF", "")], "nothing").stderr_text(),
             "",
-            "an empty string is no mistake"
+            "an empty string is not a mistake"
         );
     });
 }

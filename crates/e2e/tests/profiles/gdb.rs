@@ -47,8 +47,8 @@ class Call(gdb.Breakpoint):
         counters, frame = [], gdb.newest_frame()
         if 'libmallard' not in (gdb.solib_name(frame.pc()) or ''):
             return False
-        # What lies below the first function of a program is no frame; what is inlined or was left by
-        # a tail call is none on the stack.
+        # Below the first function of a program there are no frames. Inlined functions, and those left
+        # by a tail call, have none on the stack.
         while frame is not None and frame.pc() >= 4096:
             if frame.type() not in (gdb.INLINE_FRAME, gdb.TAILCALL_FRAME):
                 counters.append('%x' % frame.pc())

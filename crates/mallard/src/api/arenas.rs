@@ -10,7 +10,7 @@ use super::controls::is_decay_time;
 use super::extras::prepared;
 use super::start::start;
 use crate::arena::pages::Pages;
-pub use crate::arena::settings::{Dss, NAME};
+pub use crate::arena::settings::{Dss, NAME_BYTES};
 use crate::arena::{self, Arena, Life, large, manual, settings};
 use crate::cache::{counted, deferred};
 use crate::class::{CACHED_MAX, Class, MAX, SLAB_MAX};
@@ -25,8 +25,8 @@ use core::ffi::CStr;
 #[cfg(test)]
 mod tests;
 
-/// How many arena numbers are or were in use: automatic arenas, made or not, and those made by
-/// hand, destroyed or not.
+/// How many arena numbers are or were in use: automatic arenas, made or not, and manual
+/// ones, destroyed or not.
 #[inline(never)]
 pub fn numbers() -> u32 {
     start();
@@ -36,8 +36,8 @@ pub fn numbers() -> u32 {
         .max(arena::automatic() as u32)
 }
 
-/// Whether an arena with this number exists: an automatic one that has been needed, or one made by
-/// hand.
+/// Whether an arena with this number exists: an automatic one that has been needed, or a
+/// manual one.
 pub fn is_initialised(arena: u32) -> bool {
     arena::existing(arena as usize).is_some()
 }
@@ -189,11 +189,11 @@ pub fn set_decay_times(
 }
 
 /// The name of an arena, zero-terminated.
-pub fn name(arena: u32) -> Result<[u8; NAME], i32> {
+pub fn name(arena: u32) -> Result<[u8; NAME_BYTES], i32> {
     one(arena).map(Arena::name)
 }
 
-/// Names an arena; truncates the name to [`NAME`] less one bytes.
+/// Names an arena; truncates the name to [`NAME_BYTES`] less one bytes.
 pub fn set_name(arena: u32, name: &CStr) -> Result<(), i32> {
     one(arena)?.set_name(name);
     Ok(())

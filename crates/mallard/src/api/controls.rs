@@ -1,14 +1,14 @@
 //! Options that can be changed while the process runs.
 
 use super::extras::{XMALLOC, extras};
-use super::start::{LONGEST_DECAY_MS, start};
+use super::start::{DECAY_MS_MAX, start};
 use crate::background;
 use crate::heap::PAGE_HEAPS;
-use crate::upkeep::keeper;
+use crate::upkeep::background_state;
 
 /// Whether this is a valid decay time: -1 for never, or a number of milliseconds.
 pub fn is_decay_time(ms: i64) -> bool {
-    (-1..=LONGEST_DECAY_MS).contains(&ms)
+    (-1..=DECAY_MS_MAX).contains(&ms)
 }
 
 /// The decay times in milliseconds of new arenas, for dirty and for muzzy pages.
@@ -35,7 +35,7 @@ pub fn set_default_decay(dirty_ms: Option<i64>, muzzy_ms: Option<i64>) -> bool {
 /// Whether the background thread is allowed.
 pub fn background_thread() -> bool {
     start();
-    keeper::is_allowed()
+    background_state::is_allowed()
 }
 
 /// Starts the background thread, and restarts it whenever it has ended; or stops it, and waits

@@ -8,13 +8,14 @@ use super::start::{expect_profiler, options};
 use super::trim;
 use crate::arena::interval;
 use crate::background;
+use crate::cache::inside;
 use crate::prof::{self, dump};
 use crate::stats;
 use crate::sys::atomic::{AtomicPtr, AtomicU32, Ordering};
 use crate::sys::errands::{self, Errand};
 use crate::sys::errno::KeepErrno;
 use crate::upkeep::export;
-use crate::upkeep::export::page::{Answer, Verb};
+use crate::upkeep::export::page::{Answer, Page, Verb};
 use crate::upkeep::probes;
 
 /// The reporter, a `fn()`; null for none.
@@ -59,10 +60,20 @@ pub(super) fn errands_of_free() {
 #[cold]
 #[inline(never)]
 fn publish() {
-    if errands::claim(Errand::Page) {
-        let _keep = KeepErrno::new();
-        obey();
-        stats::page::publish();
+    // What a reader asks for may wait for a fork, which `malloc` must not.
+    let Some(inside) = inside::enter() else {
+        return;
+    };
+    if !errands::claim(Errand::Page) {
+        return;
+    }
+    let _keep = KeepErrno::new();
+    let profile = obey();
+    stats::page::publish();
+    // The program's function, which learns of each profile, runs outside.
+    drop(inside);
+    if let Some((page, request)) = profile {
+        page.answer(request, written());
     }
 }
 
@@ -70,9 +81,7 @@ fn publish() {
 #[inline(never)]
 fn run() {
     publish();
-    if errands::claim(Errand::Probes) {
-        follow_tracers();
-    }
+    follow_tracers();
     if errands::claim(Errand::Server) {
         let restart = RESTART.load(Ordering::Acquire);
         if !restart.is_null() {
@@ -89,49 +98,69 @@ fn run() {
 #[cold]
 #[inline(never)]
 fn follow_tracers() {
+    // As in `publish`.
+    let Some(_inside) = inside::enter() else {
+        return;
+    };
+    if !errands::claim(Errand::Probes) {
+        return;
+    }
     let _keep = KeepErrno::new();
-    let are_there = probes::follow();
     if options().prof_usdt {
         expect_profiler();
-        prof::switch_for_tracers(are_there);
+        prof::switch_for_tracers();
+    } else {
+        probes::follow();
     }
 }
 
-/// Carries out what a reader of the page asks for.
-#[inline(never)]
-fn obey() {
-    let Some(page) = export::page() else { return };
+/// Carries out what a reader of the page asks for, or returns a request for a profile.
+#[inline(always)]
+fn obey() -> Option<(&'static Page, u64)> {
+    let page = export::page()?;
     // Another thread may have come first.
-    if let Some(request) = page.take_request() {
-        page.answer(request, carry_out(request));
+    let request = page.take_request()?;
+    match carry_out(request) {
+        Some(answer) => {
+            page.answer(request, answer);
+            None
+        }
+        None => Some((page, request)),
     }
 }
 
-fn carry_out(request: u64) -> Answer {
+/// How the request ended; `None` for one for a profile, which is not carried out.
+fn carry_out(request: u64) -> Option<Answer> {
     match Verb::of(request) {
-        None => return Answer::Unknown,
+        None => return Some(Answer::Unknown),
+        Some(Verb::Dump) => return None,
         Some(Verb::Purge) => {
             trim();
         }
-        Some(verb) => {
+        Some(Verb::Start(lg)) => {
             expect_profiler();
-            match verb {
-                Verb::Dump if dump::write(dump::Reason::Manual, None).is_err() => {
-                    return Answer::Failed;
-                }
-                Verb::Start(lg) => {
-                    // Samples of two distances would not go together in one profile.
-                    if let Some(lg) = lg.filter(|&lg| lg != prof::lg_sample()) {
-                        prof::reset(lg);
-                    }
-                    prof::switch(true);
-                }
-                Verb::Stop => prof::switch(false),
-                _ => {}
+            // Samples of two distances would not go together in one profile.
+            if let Some(lg) = lg.filter(|&lg| lg != prof::lg_sample()) {
+                prof::reset(lg);
             }
+            prof::switch(true);
+        }
+        Some(Verb::Stop) => {
+            expect_profiler();
+            prof::switch(false);
         }
     }
-    Answer::Done
+    Some(Answer::Done)
+}
+
+/// Writes a profile for a reader.
+#[inline(always)]
+fn written() -> Answer {
+    expect_profiler();
+    match dump::write_for_reader() {
+        Ok(()) => Answer::Done,
+        Err(_) => Answer::Failed,
+    }
 }
 
 #[cold]
@@ -273,7 +302,7 @@ mod tests {
         expect_page_after_free(1000, 100_000);
     }
 
-    /// Passes the slow paths until somebody has followed the tracers.
+    /// Passes the slow paths until a thread has followed the tracers.
     fn pass_slow_paths() {
         for _ in 0..100 {
             let block = api::alloc(1 << 20);
@@ -287,7 +316,7 @@ mod tests {
         own_process!();
         let _alone = alone();
         pass_slow_paths();
-        assert!(!prof::is_on(), "nobody asked");
+        assert!(!prof::is_on(), "no tracer asked");
         probes::pretend(2);
         pass_slow_paths();
         assert!(prof::is_on());
@@ -336,12 +365,12 @@ mod tests {
         }
         probes::pretend(0);
         pass_slow_paths();
-        assert!(!prof::is_on(), "nobody wants samples any more");
+        assert!(!prof::is_on(), "no tracer wants samples any more");
     }
 
     /// Asks as a reader does, for `mallard profile --start` with a distance.
     fn ask_to_start(lg: u64) {
-        assert_eq!(carry_out((lg + 1) << 8 | 1), Answer::Done);
+        assert_eq!(carry_out((lg + 1) << 8 | 1), Some(Answer::Done));
     }
 
     #[test]
@@ -360,9 +389,9 @@ mod tests {
         assert_eq!((prof::is_on(), prof::lg_sample()), (true, 16));
         assert_eq!(prof::totals().live_bytes, 0);
         // Without a distance, and after a stop, the last one stays.
-        assert_eq!(carry_out(2), Answer::Done);
+        assert_eq!(carry_out(2), Some(Answer::Done));
         assert!(!prof::is_on());
-        assert_eq!(carry_out(1), Answer::Done);
+        assert_eq!(carry_out(1), Some(Answer::Done));
         assert_eq!((prof::is_on(), prof::lg_sample()), (true, 16));
     }
 

@@ -9,13 +9,13 @@
 
 use super::arenas;
 use super::blocks::alloc::{
-    LARGEST_ALIGN, alloc, alloc_aligned, alloc_aligned_zeroed, alloc_outside, counted_filled,
+    ALIGN_MAX, alloc, alloc_aligned, alloc_aligned_zeroed, alloc_outside, counted_filled,
     out_of_memory, usable_for, zeroed,
 };
 use super::blocks::free::{class_at, dealloc, dealloc_direct, dealloc_sized, size_at};
-use super::blocks::resize::{enter_with, note_resized};
+use super::blocks::resize::{enter_with, grown};
 use super::errands::errands;
-use super::extras::{XMALLOC, extras, prepared};
+use super::extras::{XMALLOC, extras};
 use super::start::start;
 use crate::arena;
 use crate::arena::large::{self, Reach};
@@ -136,7 +136,7 @@ pub fn alloc_with(size: usize, flags: Flags) -> *mut u8 {
 #[inline(never)]
 fn alloc_flagged(size: usize, flags: Flags) -> *mut u8 {
     let align = flags.alignment();
-    if size > MAX || align > LARGEST_ALIGN {
+    if size > MAX || align > ALIGN_MAX {
         return out_of_memory(size);
     }
     match flags.way() {
@@ -331,24 +331,6 @@ fn relocated(at: usize, new: usize, flags: Flags) -> Option<usize> {
         return None;
     }
     large::relocate(at, Pages::of(new), flags.zeroes(), oversize::arena_for)
-}
-
-/// Counts a block with a new length, and fills the added part as the options ask, unless it was
-/// cleared.
-fn grown(
-    p: *mut u8,
-    old: usize,
-    new: usize,
-    zero: bool,
-    lifted: Option<prof::Lifted>,
-    size: usize,
-) -> *mut u8 {
-    counted::resized(old, new);
-    note_resized(p, old, new, lifted, size);
-    if new > old && !zero {
-        prepared(p.wrapping_add(old), new - old);
-    }
-    p
 }
 
 /// Moves the block by copying.

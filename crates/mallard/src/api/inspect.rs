@@ -5,7 +5,8 @@ use crate::arena;
 pub use crate::arena::inspect::Around;
 use crate::sys::fault::{self, OnFault};
 
-/// Describes the slab that a block lies in, or a large block itself. Zeros if `block` is no block.
+/// Describes the slab that a block lies in, or a large block itself. Zeros if there is no block at
+/// `block`.
 pub fn around(block: *const u8) -> Around {
     start();
     arena::inspect::around(block.addr())

@@ -46,7 +46,7 @@ pub const MAX: usize = crate::class::MAX;
 pub fn trim() -> bool {
     let _inside = inside::enter_or_wait();
     current::flush();
-    arena::drain(true);
+    arena::drain(arena::Drain::All);
     subrelease::all(None) | PAGE_HEAPS.purge_all()
 }
 

@@ -12,7 +12,7 @@ pub use crate::prof::dump::{Shown, Sink, Snapshot};
 use crate::prof::history;
 pub(crate) use crate::prof::hooks;
 use crate::sys::errno::KeepErrno;
-use core::ffi::CStr;
+use core::ffi::{CStr, c_char};
 
 /// The longest start of names of files, in bytes, with its end.
 pub const PREFIX_MAX: usize = dump::PREFIX_MAX;
@@ -155,10 +155,16 @@ pub fn interval() -> u64 {
 /// Bytes of the longest name of a thread in profiles, with its end.
 pub const THREAD_NAME_MAX: usize = history::NAME_MAX;
 
-/// The calling thread's name in profiles; it changes if the thread is named anew.
-pub fn thread_name() -> &'static CStr {
+/// The calling thread's name in profiles, and zeros behind it.
+pub fn thread_name() -> [u8; THREAD_NAME_MAX] {
     expect_profiler();
     prof::thread_name()
+}
+
+/// Where it is kept; it changes if the thread is named anew.
+pub(crate) fn thread_name_in_place() -> *const c_char {
+    expect_profiler();
+    prof::thread_name_in_place()
 }
 
 /// Names the calling thread in profiles; what is longer than [`THREAD_NAME_MAX`] is cut. `ENOENT`
@@ -232,7 +238,7 @@ pub fn totals() -> prof::Totals {
 }
 
 /// Does what the options ask for at the end of the process: a last profile, and a report of leaks.
-/// Returns whether the process is to end with status 1.
+/// Returns whether the process should end with status 1.
 #[cold]
 #[inline(never)]
 pub fn end() -> bool {

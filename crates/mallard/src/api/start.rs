@@ -3,11 +3,11 @@
 //! Nothing here allocates: the first call may come from the loader, long before `main`.
 
 use super::extras::{self, JUNK_ALLOC, JUNK_FREE, XMALLOC, ZERO};
-use crate::cache;
+use crate::cache::{self, inside};
 use crate::class::{SLAB_MAX, tailored};
 use crate::conf::{self, Options};
 use crate::die;
-use crate::heap::{Cap, PAGE_HEAPS, advice, huge_pages};
+use crate::heap::{self, Cap, PAGE_HEAPS, advice, huge_pages};
 use crate::prof;
 use crate::space::meta::{self, HugePages};
 use crate::sys::atomic::{AtomicBool, Ordering};
@@ -17,14 +17,14 @@ use crate::sys::page::PAGE;
 use crate::sys::published::Published;
 use crate::sys::rank::Rank;
 use crate::sys::{cpu, message, pin};
-use crate::upkeep::{export, keeper};
+use crate::upkeep::{background_state, export};
 use crate::{arena, fork};
 use core::cell::UnsafeCell;
 use core::ffi::CStr;
 use core::mem::MaybeUninit;
 
 /// The longest decay time in milliseconds: the limit of the options, which is jemalloc's.
-pub(super) const LONGEST_DECAY_MS: i64 = conf::DECAY_MAX_MS;
+pub(super) const DECAY_MS_MAX: i64 = conf::DECAY_MS_MAX;
 
 static STARTED: AtomicBool = AtomicBool::new(false);
 /// Whether the profiler has its options.
@@ -33,6 +33,9 @@ static STARTING: RawLock = RawLock::named(Rank::Start);
 
 /// The default options: most processes only read these and write nothing.
 static DEFAULTS: Options = of_this_build(Options::DEFAULT);
+
+// The page heaps of manual arenas begin with this, so that few processes write it.
+const _: () = assert!(Options::DEFAULT.dirty_decay_ms == heap::DIRTY_DECAY_MS);
 
 /// Removes what this build cannot do.
 const fn of_this_build(mut options: Options) -> Options {
@@ -153,7 +156,7 @@ fn first() {
         };
         fork::initialise(&STARTING);
         if !cache::life::initialise(expect_forks) && abort {
-            cannot_tell();
+            cannot_report();
         }
         STARTED.store(true, Ordering::Release);
     }
@@ -168,17 +171,17 @@ fn first() {
 /// which may come from the C library while it holds the lock of its list of handlers.
 fn expect_forks() {
     if !fork::register() && options().abort {
-        cannot_tell();
+        cannot_report();
     }
 }
 
 #[cold]
 #[inline(never)]
-fn cannot_tell() -> ! {
-    die!("the C library cannot tell of threads' ends and forks, and the option abort is on");
+fn cannot_report() -> ! {
+    die!("the C library cannot report thread exits and forks, and the option abort is on");
 }
 
-/// Gives the profiler its options, once. Two threads may do so at once: they do the same.
+/// Gives the profiler its options, once.
 #[cold]
 #[inline(never)]
 pub(super) fn expect_profiler() {
@@ -186,7 +189,18 @@ pub(super) fn expect_profiler() {
     if PROFILER_READY.load(Ordering::Acquire) {
         return;
     }
-    let o = options();
+    let _inside = inside::enter_or_wait();
+    STARTING.lock_seldom();
+    // Another thread may have come first, and the program may have changed what it set.
+    if !PROFILER_READY.load(Ordering::Relaxed) {
+        configure_profiler(options());
+        PROFILER_READY.store(true, Ordering::Release);
+    }
+    STARTING.unlock();
+}
+
+#[inline(always)]
+fn configure_profiler(o: &'static Options) {
     prof::configure(&prof::Settings {
         lg_sample: o.lg_prof_sample,
         most_frames: o.prof_bt_max as usize,
@@ -209,7 +223,6 @@ pub(super) fn expect_profiler() {
         pprof: o.prof_format == conf::ProfFormat::Pprof,
         pid_namespace: o.prof_pid_namespace,
     });
-    PROFILER_READY.store(true, Ordering::Release);
 }
 
 /// Starts to profile, as the options ask from the start.
@@ -246,7 +259,7 @@ fn set(outcome: conf::Outcome) -> &'static Options {
     kept
 }
 
-/// Disables per-CPU arenas if the system does not say on which CPU a thread runs.
+/// Disables per-CPU arenas if the system does not report which CPU a thread runs on.
 #[cold]
 #[inline(never)]
 fn expect_cpus(o: &mut Options) {
@@ -254,7 +267,7 @@ fn expect_cpus(o: &mut Options) {
         o.percpu_arena = conf::PercpuArena::Disabled;
         conf::Sink::line(
             &mut Messages,
-            b"mallard: percpu_arena: the system does not tell on which CPU a thread runs",
+            b"mallard: percpu_arena: the system does not report which CPU a thread runs on",
         );
     }
 }
@@ -264,7 +277,7 @@ fn expect_cpus(o: &mut Options) {
 #[inline(never)]
 fn share_of_cpus(millionths: u64) -> usize {
     let all = cpu::allowed() as u64 * millionths;
-    ((all + 500_000) / 1_000_000) as usize
+    ((all + conf::MILLIONTHS_PER_ONE / 2) / conf::MILLIONTHS_PER_ONE) as usize
 }
 
 /// Configures every layer from the options.
@@ -377,11 +390,50 @@ fn apply_to_threads(o: &Options, without_caches: bool) {
     cache::configure(o.tcache_max, by_whom);
     #[cfg(debug_assertions)]
     cache::set_scan(o.debug_double_free_max_scan as usize);
-    keeper::configure(match o.background_thread {
+    background_state::configure(match o.background_thread {
         // Threads without caches are not counted.
-        _ if without_caches => keeper::Mode::Never,
-        BackgroundThread::False => keeper::Mode::Never,
-        BackgroundThread::Auto => keeper::Mode::Auto,
-        BackgroundThread::True => keeper::Mode::Always,
+        _ if without_caches => background_state::Mode::Never,
+        BackgroundThread::False => background_state::Mode::Never,
+        BackgroundThread::Auto => background_state::Mode::Auto,
+        BackgroundThread::True => background_state::Mode::Always,
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+    use std::time::Duration;
+
+    #[test]
+    fn a_thread_that_comes_late_does_not_restore_the_profilers_options() {
+        crate::testing::own_process!();
+        start();
+        STARTING.lock();
+        let late = thread::spawn(expect_profiler);
+        while !STARTING.is_waited_for() && !late.is_finished() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert!(!late.is_finished(), "it does not wait");
+        // The first thread ends here, and the program goes on.
+        PROFILER_READY.store(true, Ordering::Release);
+        prof::gap::set_lg_sample(10);
+        STARTING.unlock();
+        late.join().expect("it ends");
+        assert_eq!(prof::lg_sample(), 10);
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    fn a_fork_takes_the_locks_of_all_ranks_in_their_order() {
+        crate::testing::own_process!();
+        start();
+        // Makes a bin.
+        std::hint::black_box(crate::api::alloc(100));
+        let mut ranks = std::vec::Vec::new();
+        crate::fork::each_lock(&mut |lock| ranks.push(lock.rank()));
+        assert!(ranks.is_sorted(), "{ranks:?}");
+        ranks.dedup();
+        assert_eq!(ranks.len(), Rank::Other as usize, "{ranks:?}");
+    }
 }

@@ -1,8 +1,8 @@
 //! Details about a block's slab and bin, for programs that move blocks out of sparse slabs.
 
 use super::Slab;
-use super::choice::table;
 use super::small::bin::BinState;
+use super::table;
 use crate::space::segment::PageRecord;
 use crate::space::{Segment, meta};
 use crate::sys::page::PAGE;

@@ -6,9 +6,10 @@
 //! - `small` has the bins: a bin is one class's slabs and its transfer cache, under one lock.
 //! - `large` has the blocks that no bin serves: runs of whole pages from the page heap. `pages` has
 //!   their lengths, and counts pages.
-//! - `choice` decides which arena serves a request or takes a batch back. Its `table` lists the
-//!   arenas and assigns threads to them. An automatic arena is made when its first thread arrives
-//!   and is never freed; those of `manual` are made and destroyed as the program asks.
+//! - `table` lists the arenas, and `life` says what each is for. An automatic arena is made when
+//!   its first thread arrives and is never freed.
+//! - `choice` decides which arena serves a request or takes a batch back, and assigns threads to
+//!   arenas. The program makes and destroys the arenas of its `manual`.
 //! - `making` is the lock under which arenas and bins are made.
 //! - `figures` has what an arena reports to the statistics, and `inspect` what it knows of a block.
 //!
@@ -16,16 +17,18 @@
 //!
 //! A block freed by a thread of another arena goes into a transfer cache, mostly that of the arena
 //! it came from (`choice::destination`), and to its slab's bin only when the transfer cache
-//! overflows or drains: memory moves to where it is used. It never moves to or from arenas made by
-//! hand.
+//! overflows or drains: memory moves to where it is used. It never moves to or from manual
+//! arenas.
 
 mod choice;
 pub mod figures;
 pub mod inspect;
 pub mod large;
+mod life;
 mod making;
 pub mod pages;
 mod small;
+mod table;
 #[cfg(test)]
 mod tests;
 
@@ -38,12 +41,8 @@ use crate::sys::flag::Flag;
 use crate::sys::page::{LINE, PAGE};
 use crate::sys::published::Current;
 pub use choice::join::join;
-pub use choice::life::Life;
-pub use choice::table::{
-    ALL, DESTROYED, any, automatic, configure, existing, made, numbered, records,
-};
-use choice::table::{heap_of, large_counts, record};
 pub use choice::{interval, manual, oversize, percpu, settings};
+pub use life::Life;
 pub use making::lock;
 use pages::{Counts, Pages};
 pub use pages::{footprint, large_bytes};
@@ -56,6 +55,8 @@ pub use small::subrelease;
 pub use small::traffic::Traffic;
 pub use small::transfer_cache::bring_aligned_last;
 use small::{slab, transfer_cache};
+pub use table::{ALL, DESTROYED, any, automatic, configure, existing, made, numbered, records};
+use table::{heap_of, large_counts, record};
 
 pub struct Arena {
     index: u16,
@@ -83,34 +84,42 @@ pub fn has_any_idle() -> bool {
     ANY_IDLE.load(Ordering::Relaxed)
 }
 
-/// Drains every arena's transfer caches and spare slabs: what was idle since the last call, or
-/// everything. Returns whether they held anything.
+/// How much to drain.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Drain {
+    /// What was idle since the last time.
+    Idle,
+    /// Everything.
+    All,
+}
+
+/// Drains every arena's transfer caches and spare slabs. Returns whether they held anything.
 ///
 /// Skips a manual arena that is being discarded, and counts it as if it held something.
-pub fn drain(all: bool) -> bool {
+pub fn drain(amount: Drain) -> bool {
     // Blocks of one arena's slabs lie in another's transfer caches, so spare slabs go after all of
     // these have drained.
     let mine = || made().filter(|a| !a.is_manual());
-    let any = mine().fold(false, |any, a| a.drain_transfer_caches(all) | any);
-    let any = mine().fold(any, |any, a| a.drain_spares(all) | any);
-    manual::are_any() && drain_manual(all) || any
+    let any = mine().fold(false, |any, a| a.drain_transfer_caches(amount) | any);
+    let any = mine().fold(any, |any, a| a.drain_spares(amount) | any);
+    manual::are_any() && drain_manual(amount) || any
 }
 
 /// Like [`drain`], for manual arenas, whose blocks lie in no other arena's transfer cache.
 #[cold]
 #[inline(never)]
-fn drain_manual(all: bool) -> bool {
+fn drain_manual(amount: Drain) -> bool {
     made()
         .filter(|a| a.is_manual())
         .fold(false, |any, a| match a.in_hand.raise(false) {
-            Some(_in_hand) => a.drain_transfer_caches(all) | a.drain_spares(all) | any,
+            Some(_in_hand) => a.drain_transfer_caches(amount) | a.drain_spares(amount) | any,
             None => true,
         })
 }
 
 /// A class with this many slabs that needs another will fill that too, so its small pages are
 /// mapped at once. If it does not, they are a small part of the memory of the class.
-const GROWING: u32 = 8;
+const GROWING_SLABS_MIN: u32 = 8;
 
 /// A class with many slabs gets a series of them at a time, next to each other. A program that
 /// walks its blocks in allocation order then jumps less often between series, and the processor's
@@ -119,10 +128,10 @@ const SLABS_FOR_ONE: u32 = 16;
 /// The most pages in a series.
 const SERIES_PAGES_MAX: usize = 64;
 
-/// Pages that were new to the process when an arena got them, and how many of them cause a look at
-/// the transfer caches.
+/// Pages that were new to the process when an arena got them.
 static NEW_PAGES: AtomicUsize = AtomicUsize::new(0);
-const GROWTH: usize = 128;
+/// How many new pages cause a look at the transfer caches.
+const NEW_PAGES_PER_LOOK: usize = 128;
 
 /// How often slabs were made because nothing else had room.
 static SLABS_MADE: AtomicUsize = AtomicUsize::new(0);
@@ -271,7 +280,7 @@ impl Arena {
         // The caller holds some of its regions, unless another thread's slab had room. Then it may
         // be unmade as soon as the lock is released.
         let is_wanted = !slab.is_empty();
-        let fill = b.counts.slabs > GROWING && is_wanted;
+        let fill = b.counts.slabs > GROWING_SLABS_MIN && is_wanted;
         drop(b);
         if fill {
             slab.fill(count);
@@ -300,7 +309,9 @@ impl Arena {
     /// because a growing program needs their pages elsewhere.
     fn grew(&self, pages: usize) {
         let before = NEW_PAGES.fetch_add(pages, Ordering::Relaxed);
-        if before / GROWTH != (before + pages) / GROWTH && transfer_cache::holds_runs() {
+        if before / NEW_PAGES_PER_LOOK != (before + pages) / NEW_PAGES_PER_LOOK
+            && transfer_cache::holds_runs()
+        {
             self.drain_idle_runs();
         }
     }
@@ -308,7 +319,7 @@ impl Arena {
     #[cold]
     fn drain_idle_runs(&self) {
         for class in Class::cachable().filter(|class| !class.is_slab()) {
-            self.drain_bin(class, false);
+            self.drain_bin(class, Drain::Idle);
         }
     }
 
@@ -361,7 +372,7 @@ impl Arena {
             give_back(class, &mut blocks[kept..]);
         }
         if due {
-            home.drain_bin(class, false);
+            home.drain_bin(class, Drain::Idle);
         }
     }
 
@@ -373,8 +384,8 @@ impl Arena {
             return self.flush(class, blocks);
         }
         give_back(class, without_fallback(blocks));
-        self.drain_bin(class, true);
-        self.drain_spare(class, true);
+        self.drain_bin(class, Drain::All);
+        self.drain_spare(class, Drain::All);
     }
 
     /// Whether blocks of a class pass through the transfer cache from one thread to another.
@@ -386,28 +397,28 @@ impl Arena {
     /// Drains idle blocks, or all, from the transfer caches to slabs and page heap. Returns whether
     /// there were any, idle or not.
     #[inline(never)]
-    fn drain_transfer_caches(&self, all: bool) -> bool {
-        Class::cachable().fold(false, |any, class| self.drain_bin(class, all) | any)
+    fn drain_transfer_caches(&self, amount: Drain) -> bool {
+        Class::cachable().fold(false, |any, class| self.drain_bin(class, amount) | any)
     }
 
     /// Frees the bins' idle spare slabs, or all; the result is as for the transfer caches.
     #[cold]
     #[inline(never)]
-    fn drain_spares(&self, all: bool) -> bool {
-        Class::cachable().fold(false, |any, class| self.drain_spare(class, all) | any)
+    fn drain_spares(&self, amount: Drain) -> bool {
+        Class::cachable().fold(false, |any, class| self.drain_spare(class, amount) | any)
     }
 
-    /// Frees a bin's spare slabs, if none was needed since the last time or `all` is set. Returns
+    /// Frees a bin's spare slabs, if none was needed since the last time or all are to go. Returns
     /// whether it had any, idle or not.
     #[cold]
     #[inline(never)]
-    fn drain_spare(&self, class: Class, all: bool) -> bool {
+    fn drain_spare(&self, class: Class, amount: Drain) -> bool {
         let Some(bin) = self.bin(class) else {
             return false;
         };
         let (any, spare) = {
             let mut b = bin.0.lock();
-            (b.spares() > 0, b.idle_spare(all))
+            (b.spares() > 0, b.idle_spare(amount))
         };
         if let Some(slab) = spare {
             // SAFETY: empty, in no list, and taken out of its bin together with its series.
@@ -419,7 +430,7 @@ impl Arena {
     /// Drains idle blocks, or all, from a transfer cache, and starts its next period. Returns
     /// whether it held any.
     #[cold]
-    fn drain_bin(&self, class: Class, all: bool) -> bool {
+    fn drain_bin(&self, class: Class, amount: Drain) -> bool {
         let Some(bin) = self.bin(class) else {
             return false;
         };
@@ -431,7 +442,7 @@ impl Arena {
             let n = {
                 let mut b = bin.0.lock();
                 any |= b.transfer.len() > 0;
-                let n = b.transfer.idle(class, &mut blocks, all);
+                let n = b.transfer.idle(class, &mut blocks, amount);
                 if n < SOME {
                     b.transfer.mark();
                 }

@@ -1,10 +1,10 @@
 //! The background thread: it runs decay in processes whose own threads are idle, or must not be
 //! delayed by it.
 //!
-//! - `upkeep::keeper` decides whether the thread is wanted. [`start_if_wanted`] creates it, from a
-//!   thread that has just been given the memory it asked for. It is never created from a thread
-//!   that frees: the C library frees while it holds the lock of its list of stacks, which creating
-//!   a thread takes.
+//! - `upkeep::background_state` decides whether the thread is wanted. [`start_if_wanted`] creates
+//!   it, from a thread that has just been given the memory it asked for. It is never created from a
+//!   thread that frees: the C library frees while it holds the lock of its list of stacks, which
+//!   creating a thread takes.
 //! - Each round (decay of the heap, idle blocks in the transfer caches, caches orphaned by a fork,
 //!   the page of statistics) returns when the next one is due. The thread sleeps until then on the
 //!   heap's bell, or without a deadline if nothing is left to do.
@@ -12,9 +12,9 @@
 //! The thread is created through the C library, so that `setuid` and similar calls reach it. It
 //! takes no signals, has no cache and never allocates. Its only system calls are those of
 //! `sys::mem` and `sys::futex`, so it can live in any sandbox that the program's own threads live
-//! in; for the same reason it has no name. `keeper` decides when it exits. The program can start
-//! and stop it ([`start_now`], [`stop`]). The child of a fork does not have the thread, and creates
-//! it again when it is wanted.
+//! in; for the same reason it has no name. `background_state` decides when it exits. The program
+//! can start and stop it ([`start_now`], [`stop`]). The child of a fork does not have the thread,
+//! and creates it again when it is wanted.
 
 use crate::arena;
 use crate::arena::subrelease::{self, Next};
@@ -24,8 +24,8 @@ use crate::stats;
 use crate::sys::bell::Sleep;
 use crate::sys::errno::KeepErrno;
 use crate::sys::{time, tls};
+use crate::upkeep::background_state;
 use crate::upkeep::export;
-use crate::upkeep::keeper;
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use core::ptr::null_mut;
@@ -45,7 +45,7 @@ const QUIET_ROUNDS: u32 = 2;
 /// operation; this may allocate.
 #[inline]
 pub fn start_if_wanted() {
-    if keeper::is_wanted() {
+    if background_state::is_wanted() {
         start();
     }
 }
@@ -55,18 +55,18 @@ pub fn start_if_wanted() {
 #[cold]
 #[inline(never)]
 fn start() -> bool {
-    if !keeper::claim() {
+    if !background_state::claim() {
         return true;
     }
     let _keep = KeepErrno::new();
     company::expect();
     match create(run, null_mut()) {
         Some(thread) => {
-            keeper::made(thread);
+            background_state::made(thread);
             true
         }
         None => {
-            keeper::refused();
+            background_state::refused();
             false
         }
     }
@@ -75,7 +75,7 @@ fn start() -> bool {
 /// Allows the thread for good and creates it. Callers must meet the conditions of
 /// [`start_if_wanted`]. Returns false when the system or the C library refused.
 pub fn start_now() -> bool {
-    keeper::demand();
+    background_state::demand();
     start()
 }
 
@@ -83,7 +83,7 @@ pub fn start_now() -> bool {
 pub fn stop() {
     // Repeated until it takes effect: if another thread allows it again meanwhile, the last call
     // wins.
-    while !keeper::dismiss() {
+    while !background_state::dismiss() {
         time::give_way();
     }
 }
@@ -142,14 +142,14 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
     let mut sleep = Sleep::Light;
     loop {
         BELL.get_ready(sleep);
-        if keeper::is_to_leave() {
+        if background_state::is_to_leave() {
             return null_mut();
         }
-        keeper::begin_run();
+        background_state::begin_run();
         match rounds.round() {
             Some(at) => {
                 let now = time::now_ms_exact();
-                keeper::is_back_at(Some(at));
+                background_state::is_back_at(Some(at));
                 if sleep == Sleep::Light {
                     BELL.sleep(sleep, Some(at.saturating_sub(now)));
                 }
@@ -159,7 +159,7 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
             // without a deadline.
             None if sleep == Sleep::Light => sleep = Sleep::Deep,
             None => {
-                keeper::is_back_at(None);
+                background_state::is_back_at(None);
                 BELL.sleep(sleep, None);
                 rounds.disturbed();
                 sleep = Sleep::Light;
@@ -222,7 +222,7 @@ impl Rounds {
     fn transfer_caches(&mut self, now: u64) -> Option<u64> {
         if self.quiet < QUIET_ROUNDS && now >= self.transfer_look_at {
             let _inside = inside::enter_or_wait();
-            let any = arena::drain(false) | deferred::adopt_orphan();
+            let any = arena::drain(arena::Drain::Idle) | deferred::adopt_orphan();
             self.quiet = if any { 0 } else { self.quiet + 1 };
             self.transfer_look_at = now + transfer_look_ms();
         }

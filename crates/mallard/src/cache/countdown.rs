@@ -9,7 +9,7 @@ use core::cell::Cell;
 /// How a thread's samples are thinned out ([`Countdown::pace`]).
 #[derive(Clone, Copy)]
 pub struct Pace {
-    /// The mean distance between the thread's samples is so many times longer than asked for
+    /// The mean distance between the thread's samples is this many times longer than asked for
     /// (base-2 logarithm).
     pub thinned: u8,
     /// Slow events since the clock was read for it.

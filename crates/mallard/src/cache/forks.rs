@@ -8,7 +8,7 @@ use crate::arena;
 use crate::heap::PAGE_HEAPS;
 use crate::sys::atomic::Ordering;
 use crate::sys::{time, tls};
-use crate::upkeep::keeper;
+use crate::upkeep::background_state;
 
 /// Naps before a fork stops waiting. The first is for threads at work that have caches; the second
 /// for everything else, which is short or may itself wait for the forking thread.
@@ -35,7 +35,8 @@ pub fn begin_fork(holds_lock: impl Fn() -> bool) -> Found {
     let mut found = loop {
         let seen = registry::look_inside(me);
         let (others, mine) = seen.unwrap_or((true, false));
-        let crowd = CROWD.is_any();
+        let mine = mine || tls::depth() != 0;
+        let crowd = CROWD.count() != tls::depth() as u32;
         if !others && !crowd {
             break if mine { Found::Inside } else { Found::Alone };
         }
@@ -47,7 +48,7 @@ pub fn begin_fork(holds_lock: impl Fn() -> bool) -> Found {
                 PATIENCE_NAPS
             }
         {
-            // This thread may be one of the threads inside without a cache.
+            // This thread may be about to make its cache.
             let inside = mine || holds_lock();
             break if inside { Found::Inside } else { Found::Others };
         }
@@ -122,7 +123,14 @@ pub fn end_fork_in_child() {
     GATE.reset();
     PAGE_HEAPS.all().for_each(|heap| heap.after_fork());
     arena::manual::after_fork();
-    keeper::after_fork();
+    background_state::after_fork();
     registry::after_fork();
     clean_up(found);
+}
+
+/// Whether any thread is inside, as a fork sees it.
+#[cfg(test)]
+pub fn is_any_inside() -> bool {
+    let seen = registry::look_inside(0);
+    seen.is_some_and(|(others, _)| others) || CROWD.is_any()
 }

@@ -1,12 +1,12 @@
 //! What a cache gives back while its thread runs.
 //!
 //! There is no timer and no counter on the fast path: the slow events of a thread drive this. Every
-//! [`EVENTS`] of them, the thread looks at the next few classes. It sets a mark, below which a
-//! stack cannot be popped without a slow event. If the mark still stands at the next look, the
-//! blocks below it were not needed in between and are flushed to the arena. A stack that had no
+//! [`LOOK_EVENTS`] of them, the thread looks at the next few classes. It sets a low mark, below
+//! which a stack cannot be popped without a slow event. If the mark still stands at the next look,
+//! the blocks below it were not needed in between and are flushed to the arena. A stack that had no
 //! push either loses its room too: one idle block keeps a whole slab.
 //!
-//! A class is looked at once in [`CACHED_CLASSES`](crate::class::CACHED_CLASSES) / [`CLASSES`]
+//! A class is looked at once in [`CACHED_CLASSES`](crate::class::CACHED_CLASSES) / [`LOOK_CLASSES`]
 //! looks. That is too late for a program that moves from one size to the next, as growing vectors
 //! do: hundreds of blocks of the previous size lie on a stack, each in another slab, while new
 //! slabs are made for the next size. So while slabs are made, each look also visits the next few
@@ -19,7 +19,7 @@
 
 use super::length::FIRST_BLOCKS;
 use super::life::deferred;
-use super::{EVENTS, ThreadCache};
+use super::{LOOK_EVENTS, ThreadCache};
 use crate::arena::{self, Traffic};
 use crate::class::Class;
 use crate::upkeep;
@@ -27,7 +27,7 @@ use crate::upkeep;
 /// A stack's events count for one more per this many blocks of room.
 const EVENT_BLOCKS: u32 = 64;
 /// Classes per look.
-pub(super) const CLASSES: usize = 4;
+pub(super) const LOOK_CLASSES: usize = 4;
 
 impl ThreadCache {
     /// Counts a slow event of a stack. It counts several times where hundreds of blocks are passed
@@ -40,14 +40,14 @@ impl ThreadCache {
         if left >= n {
             self.countdown.set(left - n);
         } else {
-            self.countdown.set(EVENTS);
+            self.countdown.set(LOOK_EVENTS);
             self.look();
         }
     }
 
     #[cold]
     fn look(&self) {
-        for _ in 0..CLASSES {
+        for _ in 0..LOOK_CLASSES {
             let class = Class(self.last_look.get()).after();
             self.last_look.set(class.0);
             self.look_at(class);
@@ -62,17 +62,17 @@ impl ThreadCache {
 
     fn look_at(&self, class: Class) {
         let stack = self.stack(class);
-        let (len, unused) = (stack.len(), stack.mark());
+        let (len, unused) = (stack.len(), stack.low_mark());
         let seen = &self.seen[class.index()];
         if unused > 0 && len == seen.get() as usize {
-            // As long as before, and not touched below the mark: most likely not used at all.
+            // As long as before, and not touched below the low mark: most likely not used at all.
             self.retire(class);
         } else if unused > 0 {
             self.give_lowest(class, Traffic::Passing, unused);
             self.shrink(class);
         }
         seen.set(stack.len() as u16);
-        stack.set_mark(mark_for(stack.len()));
+        stack.set_low_mark(low_mark_for(stack.len()));
     }
 
     /// Flushes those of the next few long stacks that had no slow event since the last visit.
@@ -85,8 +85,8 @@ impl ThreadCache {
         if rest == 0 {
             rest = long;
         }
-        // Clear the lowest `CLASSES` bits.
-        let later = (0..CLASSES).fold(rest, |later, _| later & later.wrapping_sub(1));
+        // Clear the lowest `LOOK_CLASSES` bits.
+        let later = (0..LOOK_CLASSES).fold(rest, |later, _| later & later.wrapping_sub(1));
         self.long_rest.set(later);
         let seen = rest ^ later;
         self.active.set(active & !seen);
@@ -101,7 +101,8 @@ impl ThreadCache {
     }
 }
 
-/// The mark of a stack of `len` blocks: half of them, rounded up so that a single block is marked.
-pub(super) fn mark_for(len: usize) -> usize {
+/// The low mark of a stack of `len` blocks: half of them, rounded up so that it covers a single
+/// one.
+pub(super) fn low_mark_for(len: usize) -> usize {
     len.div_ceil(2)
 }

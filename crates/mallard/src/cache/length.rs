@@ -1,6 +1,6 @@
 //! Stack lengths: they decide how many calls end in the cache, and how much memory it holds.
 //!
-//! Worth, rule by rule; remove a rule when its rows do not change without it:
+//! Worth, rule by rule; remove a rule when its programs do not change without it:
 //! - 1,023 small blocks instead of 127 (`MANY_BLOCKS`): trees rewritten by two threads 0.175 →
 //!   0.124 s, `many` 82.7 → 54.7 MiB;
 //! - longer in turns (`TURN_BYTES`): JSON documents 0.326 → 0.282 s; in waves (`WAVE_BYTES`):
@@ -41,22 +41,25 @@ use core::ptr::NonNull;
 /// Room in bytes of a new stack. Little, because most threads touch few blocks, and blocks of one
 /// thread lie between those of others; not less, so that blocks of two threads seldom share a line.
 const FIRST_BYTES: usize = 512;
-/// Room in bytes after the first slow event, and a cap in blocks for both.
+/// Room in bytes after the first slow event.
 const SECOND_BYTES: usize = 2 * 1024;
+/// The cap of both, in blocks.
 pub(super) const FIRST_BLOCKS: usize = 31;
 /// Room in bytes of a stack whose first blocks are another thread's.
 const THEIRS_BYTES: usize = 4 * 1024;
 /// Bounds in blocks for every stack: each may grow to the first, none beyond the second. Blocks on
 /// a stack keep slabs from becoming empty, in the worst case one slab per block.
-const LEAST_BLOCKS: usize = 8;
-pub(super) const MOST_BLOCKS: usize = 4095;
+const BLOCKS_MIN: usize = 8;
+pub(super) const BLOCKS_MAX: usize = 4095;
 /// Blocks that a stack that runs empty and full in turn may always grow to.
-const LEAST_OF_TURN: usize = 16;
-/// Bytes of blocks in a stack that runs empty and full in turn, and in one with waves.
+const TURN_BLOCKS_MIN: usize = 16;
+/// Bytes of blocks in a stack that runs empty and full in turn.
 const TURN_BYTES: usize = 128 * 1024;
+/// Bytes of blocks in a stack with waves.
 const WAVE_BYTES: usize = 2 * 1024 * 1024;
-/// In a wave, a stack runs empty, or full, at least this many times before it turns.
-const WAVE: u8 = 4;
+/// In a wave, a stack has at least this many slow events of one kind before it turns: it runs empty
+/// again and again, or full.
+const WAVE_EVENTS_MIN: u8 = 4;
 /// A stack that does not turn has the bytes of one that does, but beyond `SOME_BLOCKS` blocks only
 /// this many bytes, and at most `MANY_BLOCKS` blocks.
 const ONE_WAY_BYTES: usize = 32 * 1024;
@@ -71,11 +74,11 @@ const LONG_STACK_BLOCKS: usize = 512;
 /// runs full gets blocks that will not be needed soon, whatever its length. It only collects a
 /// batch: it is flushed whole, and has room for at most `ENDLESS_BLOCKS`, so that its array stays
 /// in the first-level cache beside what the program frees.
-const ENDLESS: i8 = 24;
+const ENDLESS_STREAK: i8 = 24;
 const ENDLESS_BLOCKS: usize = 127;
 /// The streak of a stack whose thread frees blocks and has never asked for any: a consumer's. It
 /// has room for this many bytes, and for a number of blocks within these bounds.
-const CONSUMER: i8 = i8::MIN;
+const CONSUMER_STREAK: i8 = i8::MIN;
 const CONSUMER_BYTES: usize = 32 * 1024;
 const CONSUMER_BLOCKS: (usize, usize) = (31, 127);
 /// Blocks pass quickly through a transfer cache that threads share, and the stack of a pipeline's
@@ -83,19 +86,19 @@ const CONSUMER_BLOCKS: (usize, usize) = (31, 127);
 /// room of all stacks is at most this fraction of the heap.
 const SHARED_PART: usize = 16;
 
-/// Bytes of room that a thread may have at most over all its stacks, and that it may have however
-/// many threads there are.
+/// Bytes of room that a thread may have at most over all its stacks.
 pub(super) const THREAD_BYTES: usize = 8 * 1024 * 1024;
-pub(super) const THREAD_SURE: usize = 1024 * 1024;
+/// Bytes of room that a thread may have however many threads there are.
+pub(super) const THREAD_SURE_BYTES: usize = 1024 * 1024;
 /// Beyond that, the room of all threads together is this many bytes, or this fraction of the heap
 /// if that is more, so that the caches of many threads cannot hold a large share of a small heap;
 /// and never more than `PROCESS_BYTES`.
-const TOGETHER: usize = 16 * 1024 * 1024;
+const TOGETHER_BYTES: usize = 16 * 1024 * 1024;
 const HEAP_SHARE: usize = 16;
 const PROCESS_BYTES: usize = 256 * 1024 * 1024;
 
 /// Beyond this many threads, a process has a crowd. Up to it, each thread may keep a mebibyte.
-pub(super) const CROWD: u32 = 64;
+pub(super) const CROWD_THREADS: u32 = 64;
 
 /// Room over all stacks of all threads, in bytes.
 pub(super) static ROOM: AtomicUsize = AtomicUsize::new(0);
@@ -103,7 +106,7 @@ pub(super) static ROOM: AtomicUsize = AtomicUsize::new(0);
 /// Whether the process has so many threads that each must keep little (`crowd`).
 #[inline(always)]
 pub(super) fn is_crowd() -> bool {
-    threads::count() > CROWD
+    threads::count() > CROWD_THREADS
 }
 
 /// How a slow event of a stack relates to the one before.
@@ -122,7 +125,7 @@ pub(super) enum Turn {
 
 /// Room in bytes that the stacks of all threads may have beyond each thread's guaranteed share.
 pub(super) fn together() -> usize {
-    (arena::footprint() / HEAP_SHARE).clamp(TOGETHER, PROCESS_BYTES)
+    (arena::footprint() / HEAP_SHARE).clamp(TOGETHER_BYTES, PROCESS_BYTES)
 }
 
 /// The most blocks that a stack of this class may grow to if it does not turn.
@@ -132,7 +135,7 @@ pub(super) fn short(class: Class) -> usize {
         .clamp(SOME_BLOCKS, MANY_BLOCKS);
     class
         .blocks_in(TURN_BYTES)
-        .clamp(LEAST_BLOCKS, MOST_BLOCKS)
+        .clamp(BLOCKS_MIN, BLOCKS_MAX)
         .min(most)
 }
 
@@ -140,9 +143,9 @@ pub(super) fn short(class: Class) -> usize {
 #[inline(never)]
 pub(super) fn long(class: Class, turn: Turn) -> usize {
     let (bytes, least, most) = match turn {
-        Turn::Wave => (WAVE_BYTES, LEAST_OF_TURN, MOST_BLOCKS),
-        Turn::Once => (TURN_BYTES, LEAST_OF_TURN, MOST_BLOCKS),
-        Turn::Growth | Turn::None => (GROWTH_BYTES, LEAST_BLOCKS, MANY_BLOCKS),
+        Turn::Wave => (WAVE_BYTES, TURN_BLOCKS_MIN, BLOCKS_MAX),
+        Turn::Once => (TURN_BYTES, TURN_BLOCKS_MIN, BLOCKS_MAX),
+        Turn::Growth | Turn::None => (GROWTH_BYTES, BLOCKS_MIN, MANY_BLOCKS),
     };
     class.blocks_in(bytes).clamp(least, most)
 }
@@ -158,7 +161,7 @@ pub(super) fn first(class: Class) -> usize {
     (class.blocks_in(FIRST_BYTES).saturating_sub(1)).clamp(2, FIRST_BLOCKS)
 }
 
-/// Blocks of other threads that a new stack of this class may hold, below its mark.
+/// Blocks of other threads that a new stack of this class may hold, below its low mark.
 pub(super) fn theirs(class: Class) -> usize {
     class.blocks_in(THEIRS_BYTES).clamp(2, FIRST_BLOCKS)
 }
@@ -169,20 +172,20 @@ impl ThreadCache {
     pub(super) fn turn(&self, class: Class, empty: bool) -> Turn {
         let streak = &self.streaks[class.index()];
         let (before, one) = (streak.get(), if empty { 1 } else { -1 });
-        if !empty && matches!(before, 0 | CONSUMER) {
-            streak.set(CONSUMER);
+        if !empty && matches!(before, 0 | CONSUMER_STREAK) {
+            streak.set(CONSUMER_STREAK);
             return Turn::None;
         }
         if before.signum() != -one {
-            streak.set(before.saturating_add(one).max(CONSUMER + 1));
-            return match before >= ENDLESS && class.is_slab() {
+            streak.set(before.saturating_add(one).max(CONSUMER_STREAK + 1));
+            return match before >= ENDLESS_STREAK && class.is_slab() {
                 true => Turn::Growth,
                 false => Turn::None,
             };
         }
         streak.set(one);
         match before.unsigned_abs() {
-            WAVE.. => Turn::Wave,
+            WAVE_EVENTS_MIN.. => Turn::Wave,
             _ => Turn::Once,
         }
     }
@@ -201,7 +204,7 @@ impl ThreadCache {
             _ => (old * 2 + old % 2)
                 .max(class.blocks_in(SECOND_BYTES).min(FIRST_BLOCKS))
                 .min(most)
-                .min(self.most_of_endless(class).unwrap_or(MOST_BLOCKS)),
+                .min(self.most_of_endless(class).unwrap_or(BLOCKS_MAX)),
         };
         if new > old.max(short) && !self.may_be_longer(class, (new - old) * class.size()) {
             new = short;
@@ -219,11 +222,11 @@ impl ThreadCache {
     /// The most blocks of a stack that runs full again and again, for which length does not help.
     fn most_of_endless(&self, class: Class) -> Option<usize> {
         let streak = self.streaks[class.index()].get();
-        if streak == CONSUMER {
+        if streak == CONSUMER_STREAK {
             let (least, most) = CONSUMER_BLOCKS;
             return Some(class.blocks_in(CONSUMER_BYTES).clamp(least, most));
         }
-        (streak <= -ENDLESS).then_some(ENDLESS_BLOCKS)
+        (streak <= -ENDLESS_STREAK).then_some(ENDLESS_BLOCKS)
     }
 
     /// The traffic that a batch between a stack and the arena belongs to, except for a growing
@@ -241,7 +244,7 @@ impl ThreadCache {
     #[cold]
     #[inline(never)]
     fn traffic_of_long(&self, class: Class) -> Traffic {
-        match self.streaks[class.index()].get().unsigned_abs() <= WAVE {
+        match self.streaks[class.index()].get().unsigned_abs() <= WAVE_EVENTS_MIN {
             true => Traffic::Own,
             false => Traffic::Passing,
         }
@@ -345,7 +348,7 @@ impl ThreadCache {
     fn afford(&self, more: usize, first: bool) -> bool {
         let (room, all) = (self.room.get() + more, ROOM.load(Ordering::Relaxed) + more);
         first
-            || room <= THREAD_SURE && all <= PROCESS_BYTES
+            || room <= THREAD_SURE_BYTES && all <= PROCESS_BYTES
             || room <= THREAD_BYTES && all <= together()
     }
 }

@@ -5,7 +5,7 @@
 
 use super::inside::Busy;
 use super::length::{self, most};
-use super::{LARGEST_CLASS, ThreadCache, USE, Use};
+use super::{DEFAULT_CLASS_MAX, ThreadCache, USE, Use};
 use crate::class::{Class, SLAB_CLASSES, tailored};
 use crate::sys::atomic::Ordering;
 
@@ -15,14 +15,14 @@ pub fn configure(largest: usize, by_whom: Use) {
     let class = Class::of(largest.min(crate::class::CACHED_MAX));
     // The limit need not be a class: a class with larger blocks is excluded.
     let class = class.0 - (class.size() > largest) as u8;
-    LARGEST_CLASS.store(class, Ordering::Relaxed);
+    DEFAULT_CLASS_MAX.store(class, Ordering::Relaxed);
     USE.store(by_whom.0, Ordering::Relaxed);
 }
 
 impl ThreadCache {
     /// The largest class that caches keep by default; [`Class::NONE`] if none.
     pub fn largest() -> Class {
-        Class(LARGEST_CLASS.load(Ordering::Relaxed))
+        Class(DEFAULT_CLASS_MAX.load(Ordering::Relaxed))
     }
 
     /// Whether the cache keeps blocks of this class.
@@ -85,7 +85,7 @@ impl ThreadCache {
     pub fn limit(&self, class: Class, blocks: usize) {
         let _busy = Busy::new(self);
         self.close(class);
-        let limit = blocks.min(length::MOST_BLOCKS) as u16 + 1;
+        let limit = blocks.min(length::BLOCKS_MAX) as u16 + 1;
         self.limits[class.index()].set(limit);
         self.is_limited.set(true);
     }

@@ -7,7 +7,7 @@
 //! Each call decides the arena of such a cache: the one it names, or the calling thread's.
 
 use super::length::ROOM;
-use super::{LARGEST_CLASS, Stack, ThreadCache, current};
+use super::{DEFAULT_CLASS_MAX, Stack, ThreadCache, current};
 use crate::arena::Arena;
 use crate::class::Class;
 use crate::space::meta;
@@ -15,13 +15,14 @@ use crate::sys::atomic::{AtomicPtr, Ordering};
 use crate::sys::published::Published;
 
 /// The most manual caches: what fits into the flags of a call.
-pub const MOST_MANUAL_CACHES: usize = 4093;
-const PIECE: usize = 64;
+pub const MANUAL_CACHES_MAX: usize = 4093;
+/// How many caches a piece of the table has. Pieces are made when they are needed.
+const PIECE_CACHES: usize = 64;
 
-type Piece = [AtomicPtr<ThreadCache>; PIECE];
+type Piece = [AtomicPtr<ThreadCache>; PIECE_CACHES];
 
-static TABLE: [Published<Piece>; MOST_MANUAL_CACHES.div_ceil(PIECE)] =
-    [const { Published::none() }; MOST_MANUAL_CACHES.div_ceil(PIECE)];
+static TABLE: [Published<Piece>; MANUAL_CACHES_MAX.div_ceil(PIECE_CACHES)] =
+    [const { Published::none() }; MANUAL_CACHES_MAX.div_ceil(PIECE_CACHES)];
 
 /// Placeholder for a cache that is being made.
 const TAKEN: *mut ThreadCache = core::ptr::dangling_mut();
@@ -47,8 +48,8 @@ impl Numbers {
 }
 
 fn place(number: usize) -> Option<&'static AtomicPtr<ThreadCache>> {
-    let piece = TABLE.get(number / PIECE)?.get()?;
-    Some(&piece[number % PIECE])
+    let piece = TABLE.get(number / PIECE_CACHES)?.get()?;
+    Some(&piece[number % PIECE_CACHES])
 }
 
 /// The cache with this number.
@@ -67,17 +68,17 @@ pub fn number(numbers: &mut Numbers) -> Option<u32> {
     let number = (numbers.free_from..numbers.end)
         .find(is_free)
         .unwrap_or(numbers.end);
-    if number >= MOST_MANUAL_CACHES {
+    if number >= MANUAL_CACHES_MAX {
         return None;
     }
     if place(number).is_none() {
         let room = meta::take(size_of::<Piece>())?.cast::<Piece>();
         // SAFETY: the record has the size of a piece, and nothing else uses it.
         let piece = unsafe {
-            room.write([const { AtomicPtr::new(core::ptr::null_mut()) }; PIECE]);
+            room.write([const { AtomicPtr::new(core::ptr::null_mut()) }; PIECE_CACHES]);
             room.as_ref()
         };
-        TABLE[number / PIECE].set(piece);
+        TABLE[number / PIECE_CACHES].set(piece);
     }
     numbers.end = numbers.end.max(number + 1);
     numbers.free_from = number + 1;
@@ -130,7 +131,7 @@ pub fn after_fork(numbers: &mut Numbers) {
 /// Sets a cache up to hold what the options say, even where threads have no caches.
 pub fn set_out(cache: &ThreadCache) {
     cache.front.cache.set(None);
-    cache.most.set(LARGEST_CLASS.load(Ordering::Relaxed));
+    cache.most.set(DEFAULT_CLASS_MAX.load(Ordering::Relaxed));
     cache.enabled.set(true);
     cache.set_largest();
 }

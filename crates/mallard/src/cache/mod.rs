@@ -41,7 +41,7 @@ use crate::arena::{self, Arena, Fit, Traffic, percpu};
 use crate::class::{CACHED_CLASSES, Class, Place};
 use crate::space::meta;
 use crate::sys::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicUsize, Ordering};
-use crate::sys::gate::{Glance, Mark};
+use crate::sys::gate::{BusyMark, Glance};
 use crate::sys::published::Current;
 use crate::sys::{time, tls};
 use core::cell::Cell;
@@ -72,14 +72,13 @@ impl Patience {
 }
 
 /// Slow events from one look at the cache to the next ([`gc`]).
-const EVENTS: u32 = 16;
+const LOOK_EVENTS: u32 = 16;
 /// Marks, in `seen`, a stack that begins with another thread's blocks.
 const FOREIGN: u16 = u16::MAX;
-const _: () =
-    assert!(length::MOST_BLOCKS < FOREIGN as usize && CACHED_CLASSES < u64::BITS as usize);
+const _: () = assert!(length::BLOCKS_MAX < FOREIGN as usize && CACHED_CLASSES < u64::BITS as usize);
 
 /// The largest class that a cache holds by default, from the options.
-static LARGEST_CLASS: AtomicU8 = AtomicU8::new(0);
+static DEFAULT_CLASS_MAX: AtomicU8 = AtomicU8::new(0);
 /// Whether threads keep blocks ([`Use`]).
 static USE: AtomicU8 = AtomicU8::new(0);
 
@@ -169,8 +168,8 @@ pub struct ThreadCache {
     /// Capacity in blocks of each stack's array. The owner writes it once the stack has that array.
     arrays: [AtomicU16; CACHED_CLASSES + 1],
     /// Raised while the thread takes locks or changes its stacks in more than one step. A fork
-    /// waits until it is lowered; the child abandons a cache whose mark is still up.
-    busy: Mark,
+    /// waits until it is lowered; the child abandons a cache whose busy mark is still up.
+    busy: BusyMark,
     /// Whether another thread glances at the stacks; their owner waits for that once it is busy.
     glance: Glance,
     /// The owning thread; 0 when the thread has ended and its cache is yet to be ended.
@@ -180,7 +179,7 @@ pub struct ThreadCache {
 }
 
 // The block of zeros that a thread without a cache reads must hold a front.
-const _: () = assert!(size_of::<Front>() <= tls::EMPTY_SIZE);
+const _: () = assert!(size_of::<Front>() <= tls::EMPTY_BYTES);
 
 // SAFETY: only the owning thread touches the cells. Other threads read atomics only, and the arrays
 // of the stacks only while they hold `busy` down (`glance`). The registry's lock guards the links.
@@ -211,7 +210,7 @@ impl ThreadCache {
     #[inline(never)]
     fn set_out(&self, arena: &'static Arena) {
         self.arena.set(arena);
-        self.most.set(LARGEST_CLASS.load(Ordering::Relaxed));
+        self.most.set(DEFAULT_CLASS_MAX.load(Ordering::Relaxed));
         self.enabled.set(Use::of_now() & Use::ENABLED != 0);
         self.set_largest();
         self.counts.clear();
@@ -247,8 +246,8 @@ impl ThreadCache {
         loop {
             let copied = self.glance_at(patience, || {
                 let room = self.array(class);
-                // SAFETY: the owner is this thread, or its mark is held down; the array, if there
-                // is one, has this room.
+                // SAFETY: the owner is this thread, or its busy mark is held down; the array, if
+                // there is one, has this room.
                 unsafe { self.stack(class).copy_hints(seen, room, &mut some) }
             });
             let Some(n) = copied else {
@@ -336,14 +335,14 @@ impl ThreadCache {
         let below = if foreign { stack.len() } else { 0 };
         if foreign {
             self.make_room_above(class);
-        } else if stack.mark() > 0 {
-            // The blocks below the mark are needed after all.
-            stack.set_mark(0);
+        } else if stack.low_mark() > 0 {
+            // The blocks below the low mark are needed after all.
+            stack.set_low_mark(0);
             if let Some(block) = stack.pop() {
                 return Some(block);
             }
         }
-        stack.set_mark(0);
+        stack.set_low_mark(0);
         let turn = self.turn(class, true);
         if !self.keeps(class) || !self.grow(class, turn) {
             let mut one = [0];
@@ -380,7 +379,7 @@ impl ThreadCache {
             return self.arena().take_transferred(class, align);
         }
         let stack = self.stack(class);
-        if stack.len() > stack.mark() {
+        if stack.len() > stack.low_mark() {
             let _busy = Busy::new(self);
             return stack.take_aligned(align);
         }
@@ -434,7 +433,7 @@ impl ThreadCache {
 
     /// Takes back a block of a class that this thread has not allocated lately. Another thread
     /// allocated it and may hold the neighbouring blocks in the same cache line. This block and the
-    /// next few go below a mark, so that the thread's next allocation gets a block of its own.
+    /// next few go below a low mark, so that the thread's next allocation gets a block of its own.
     fn push_first(&self, class: Class, block: usize) {
         if !self.set_room(class, theirs(class)) {
             self.arena().flush(class, &mut [block]);
@@ -444,20 +443,20 @@ impl ThreadCache {
         self.push_below(class, block);
     }
 
-    /// Pushes another thread's block and sets the mark above it. The stack gets room for this one
-    /// only, so that the next comes here as well, up to the limit.
+    /// Pushes another thread's block and sets the low mark above it. The stack gets room for this
+    /// one only, so that the next comes here as well, up to the limit.
     fn push_below(&self, class: Class, block: usize) {
         let stack = self.stack(class);
         let n = stack.len() + 1;
         if self.set_room(class, n) && stack.push(block) {
-            stack.set_mark(n);
+            stack.set_low_mark(n);
         } else {
             self.arena().flush(class, &mut [block]);
         }
     }
 
     /// Makes room for the thread's own blocks above other threads' blocks, which lie below the
-    /// mark.
+    /// low mark.
     fn make_room_above(&self, class: Class) {
         self.set_room(class, self.stack(class).capacity().max(theirs(class)));
     }

@@ -22,7 +22,7 @@
 //! Only the owning thread changes a stack. `top`, `head`, `base` and the words of the array are
 //! atomic because the statistics of other threads read them; on their own thread they cost as
 //! little as plain words. What changes many words at once, or the array, is not atomic: the owner
-//! raises a mark meanwhile, and other threads read the array only while they hold that mark down
+//! raises its busy mark meanwhile, and other threads read the array only while they hold that down
 //! (`inside`). The order of the stores is for a fork on another thread, whose child sees the stack
 //! between two of them: it may lose a block but never has one twice.
 
@@ -69,12 +69,12 @@ pub fn set_scan(blocks: usize) {
 /// Words moved down at a time. This is below the size at which the C library uses `rep movsb`,
 /// which is several times slower than a loop on AMD's Zen 3 and 4 where source and destination
 /// differ by little modulo a page.
-const PIECE: usize = 256;
+const MOVE_WORDS: usize = 256;
 
 /// The word of an array at this address.
 ///
 /// # Safety
-/// The array is that of a live stack, which the caller owns or whose mark it holds down.
+/// The array is that of a live stack, which the caller owns or whose busy mark it holds down.
 #[inline(always)]
 unsafe fn word<'a>(at: usize) -> &'a AtomicUsize {
     // SAFETY: the caller's promise.
@@ -143,7 +143,7 @@ impl Stack {
         place.wrapping_sub(self.base() as u32) as usize / WORD
     }
 
-    /// Pops the block pushed last, unless the stack is down to its mark.
+    /// Pops the block pushed last, unless the stack is down to its low mark.
     #[inline(always)]
     pub fn pop(&self) -> Option<usize> {
         self.pop_with_next().map(|(block, _)| block)
@@ -226,7 +226,7 @@ impl Stack {
     /// stack, or never were, fit only to be looked up in the page map.
     ///
     /// # Safety
-    /// The caller owns the stack or holds its mark down; the array has room for `room` blocks.
+    /// The caller owns the stack or holds its busy mark down; the array has room for `room` blocks.
     pub unsafe fn copy_hints(&self, from: usize, room: usize, out: &mut [usize]) -> usize {
         let (base, len) = (self.base(), self.len().min(room));
         let n = len.saturating_sub(from).min(out.len());
@@ -246,13 +246,13 @@ impl Stack {
     }
 
     /// Makes pops fail when only `n` blocks are left.
-    pub fn set_mark(&self, n: usize) {
+    pub fn set_low_mark(&self, n: usize) {
         debug_assert!(n <= self.len());
         self.empty.set(self.place(n) as u32);
     }
 
-    /// The number of blocks below the mark.
-    pub fn mark(&self) -> usize {
+    /// The number of blocks below the low mark.
+    pub fn low_mark(&self) -> usize {
         self.number_of(self.empty.get())
     }
 
@@ -282,7 +282,7 @@ impl Stack {
     /// As for [`Stack::set_array`]; the array is large enough for the stack's capacity, which does
     /// not change.
     pub unsafe fn move_to(&self, array: usize) -> usize {
-        let (len, mark, capacity) = (self.len(), self.mark(), self.capacity());
+        let (len, mark, capacity) = (self.len(), self.low_mark(), self.capacity());
         self.settle();
         let (old, new) = (self.base(), array + WORD);
         // SAFETY: both arrays hold `len` words, and they do not overlap.
@@ -325,8 +325,8 @@ impl Stack {
     /// be. Words written at the top or beyond are on the stack once [`Stack::set_len`] says so.
     ///
     /// # Safety
-    /// Called on the owning thread with its mark up, with `from <= to <= capacity`, and the stack
-    /// is not changed while the slice is in use.
+    /// Called on the owning thread with its busy mark up, with `from <= to <= capacity`, and the
+    /// stack is not changed while the slice is in use.
     #[cfg(not(loom))]
     #[expect(
         clippy::mut_from_ref,
@@ -341,10 +341,10 @@ impl Stack {
     }
 
     /// Takes one of the blocks pushed last that is a multiple of `align`, if there is one. The
-    /// owner's mark is up.
+    /// owner's busy mark is up.
     #[cfg(not(loom))]
     pub fn take_aligned(&self, align: usize) -> Option<usize> {
-        let (len, mark) = (self.len(), self.mark());
+        let (len, mark) = (self.len(), self.low_mark());
         if len == mark {
             // There may be no array at all.
             return None;
@@ -373,7 +373,7 @@ impl Stack {
     }
 
     /// Drops the lowest `n` blocks, which the caller has passed on, and moves the others down. The
-    /// owner's mark is up.
+    /// owner's busy mark is up.
     pub fn drop_lowest(&self, n: usize) {
         let len = self.len();
         debug_assert!(n <= len);
@@ -383,7 +383,7 @@ impl Stack {
         // The compiler unrolls a loop over a stepped range, which would add 230 bytes of code to
         // every process.
         while at < left {
-            let piece = PIECE.min(left - at);
+            let piece = MOVE_WORDS.min(left - at);
             // SAFETY: both ranges lie inside the array; what is overwritten has moved already.
             unsafe { copy_words(base + (n + at) * WORD, base + at * WORD, piece) };
             at += piece;

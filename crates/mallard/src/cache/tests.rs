@@ -2,7 +2,7 @@
 //!
 //! Each test runs its own thread, because a cache begins and ends with its thread.
 
-use super::length::{FIRST_BLOCKS, MOST_BLOCKS, ROOM, THREAD_BYTES};
+use super::length::{BLOCKS_MAX, FIRST_BLOCKS, ROOM, THREAD_BYTES};
 use super::*;
 use crate::arena;
 use crate::class::{CACHED_MAX, Place};
@@ -93,7 +93,7 @@ fn of_another_thread(class: Class, n: usize) -> Vec<usize> {
     in_a_thread(|cache| blocks.extend((0..n).map(|_| take(cache, class))));
     // It left fewer blocks in the transfer cache than a thread asks for at once; the next thread
     // must not get them.
-    arena::drain(true);
+    arena::drain(arena::Drain::All);
     blocks
 }
 
@@ -128,7 +128,7 @@ fn another_threads_blocks_are_handed_out_where_there_is_no_room_above_them() {
         let slabs = || (arena::made().map(|a| a.counts(class).0.slabs_ever)).sum::<u64>();
         let before = slabs();
         let mut blocks: BTreeSet<usize> = (0..n).map(|_| take(cache, class)).collect();
-        assert_eq!(slabs(), before, "nobody needed one");
+        assert_eq!(slabs(), before, "no thread needed one");
         blocks.insert(take(cache, class));
         assert_eq!(blocks.len(), n + 1, "each once");
         assert!(foreign.iter().all(|p| blocks.contains(p)), "all are of use");
@@ -153,7 +153,7 @@ fn a_thread_that_ends_leaves_nothing_in_caches() {
     }
     let slab_classes = Class::cachable().filter(|class| class.is_slab());
     for (class, before) in slab_classes.zip(before) {
-        assert_eq!(out(class), before, "{class:?}: blocks that are nobody's");
+        assert_eq!(out(class), before, "{class:?}: blocks without an owner");
     }
     assert_eq!(
         (threads::count(), ROOM.load(Ordering::Relaxed)),
@@ -230,7 +230,7 @@ fn a_thread_that_counts_misses_no_byte_and_still_uses_its_cache() {
         assert_eq!(
             cache.counts.allocated().0,
             0,
-            "who does not ask does not count"
+            "a thread that does not ask counts nothing"
         );
     });
 }
@@ -270,7 +270,7 @@ fn a_manual_cache_outlives_its_thread_and_its_number_is_used_again() {
         assert!(cache.len(class) > 0);
     });
     in_a_thread(|own| {
-        let cache = manual::get(number).expect("nobody gave it up");
+        let cache = manual::get(number).expect("it was not destroyed");
         assert!(!core::ptr::eq(cache, own));
         assert_eq!(
             cache.take(class),
@@ -298,7 +298,7 @@ fn a_manual_cache_outlives_its_thread_and_its_number_is_used_again() {
 fn threads_begin_and_end_while_somebody_goes_through_the_caches() {
     crate::testing::own_process!();
     const HANG: Duration = Duration::from_secs(300);
-    const THREADS: usize = 3 * registry::MOST_SPARE;
+    const THREADS: usize = 3 * registry::SPARES_MAX;
     let _alone = alone();
     in_a_thread(|_| ());
     let (said, heard) = mpsc::channel();
@@ -318,7 +318,7 @@ fn threads_begin_and_end_while_somebody_goes_through_the_caches() {
     let mut seen = 0;
     registry::each(|cache| {
         seen += 1;
-        assert!(cache.len(Class::of(64)) <= MOST_BLOCKS);
+        assert!(cache.len(Class::of(64)) <= BLOCKS_MAX);
         let Some((ends, threads)) = waiting.take() else {
             return;
         };
@@ -335,7 +335,7 @@ fn threads_begin_and_end_while_somebody_goes_through_the_caches() {
     });
     assert!(seen > 0);
     assert!(
-        registry::spares() <= registry::MOST_SPARE,
+        registry::spares() <= registry::SPARES_MAX,
         "more than are kept"
     );
 }
@@ -346,7 +346,7 @@ fn manual_caches_are_as_many_as_flags_can_name() {
     let _alone = alone();
     in_a_thread(|_| {
         let numbers: Vec<u32> = core::iter::from_fn(life::make_manual).collect();
-        assert_eq!(numbers.len(), manual::MOST_MANUAL_CACHES);
+        assert_eq!(numbers.len(), manual::MANUAL_CACHES_MAX);
         assert!(numbers.iter().all(|&n| life::destroy_manual(n)));
     });
 }

@@ -1,20 +1,23 @@
 //! The places of requests while the heap profiler samples.
 //!
-//! While [`hide`] is in force, the two tables that the fast paths look up hold the place of a stack
-//! that is empty for ever ([`Place::HIDDEN`]), so every request of every thread takes the slow
-//! path, which finds its place here, counts its bytes and pops as the fast path would have.
+//! While they are hidden ([`set`]), the two tables that the fast paths look up hold the place of a
+//! stack that is empty for ever ([`Place::HIDDEN`]), so every request of every thread takes the
+//! slow path, which finds its place here, counts its bytes and pops as the fast path would have.
 //! Sampling is switched on for all threads at once, and while it is off no instruction knows of it.
 //!
-//! One thread at a time changes the tables ([`try_change`]): to hide or show the places, or to
-//! tailor a class, which enters its place where the places are.
+//! One thread at a time changes the tables, under a lock: to hide or show the places, or to tailor
+//! a class ([`try_change`]), which enters its place where the places are.
 //!
 //! A thread may read an entry just before it changes. So the copy is written before the entries are
-//! hidden, and stays valid after they are restored.
+//! hidden, and stays valid after they are restored ([`saved`]).
+
+mod saved;
 
 use super::late_values;
 use super::{MEDIUM_GRAIN, MEDIUM_MAX, Place, SMALL_GRAIN, TABLE_MAX, TABLES};
-use crate::sys::atomic::{AtomicBool, AtomicU32, Ordering, fence};
-use crate::sys::time;
+use crate::sys::atomic::{AtomicBool, AtomicU32, Ordering};
+use crate::sys::lock::{Guard, Mutex, RawLock};
+use crate::sys::rank::Rank;
 
 /// Copies of the tables of the same names.
 struct Saved {
@@ -28,9 +31,8 @@ static SAVED: Saved = Saved {
     medium: [const { AtomicU32::new(0) }; MEDIUM_MAX / MEDIUM_GRAIN + 1],
 };
 
-/// Whether a thread is changing the tables. In the child of a fork during that, no thread does any
-/// more.
-static CHANGING: AtomicBool = AtomicBool::new(false);
+/// Held by the thread that changes the tables.
+static CHANGING: Mutex<()> = Mutex::named(Rank::Places, ());
 /// Whether the tables are hidden. Changed by the thread that is changing the tables.
 static HIDDEN: AtomicBool = AtomicBool::new(false);
 
@@ -52,83 +54,59 @@ pub fn place_of(n: usize) -> Place {
 #[inline(always)]
 pub fn place_of_small(n: usize) -> Place {
     debug_assert!(n <= TABLE_MAX);
-    // Pairs with the stores of `hide`: the copy is older than the hidden entry.
-    fence(Ordering::Acquire);
     // Two instructions; of `div_ceil` the compiler makes more where it does not see the bound.
     let grains = n.wrapping_add(SMALL_GRAIN - 1) / SMALL_GRAIN;
     // SAFETY: `n` is at most TABLE_MAX, so the index is inside the table.
-    let place = unsafe { SAVED.small.get_unchecked(grains) };
-    Place(place.load(Ordering::Relaxed) as usize)
+    Place(unsafe { saved::get(&SAVED.small, grains) } as usize)
 }
 
 /// Like [`place_of`], for a request above [`TABLE_MAX`] bytes.
 #[inline(always)]
 pub fn place_of_medium(n: usize) -> Place {
     debug_assert!(n <= MEDIUM_MAX);
-    fence(Ordering::Acquire);
-    // SAFETY: `n` is at most MEDIUM_MAX, so the index is inside the table.
     let grains = n.wrapping_add(MEDIUM_GRAIN - 1) / MEDIUM_GRAIN;
-    // SAFETY: as above, for MEDIUM_MAX.
-    let place = unsafe { SAVED.medium.get_unchecked(grains) };
-    Place(place.load(Ordering::Relaxed) as usize)
+    // SAFETY: `n` is at most MEDIUM_MAX, so the index is inside the table.
+    Place(unsafe { saved::get(&SAVED.medium, grains) } as usize)
 }
 
-/// Pairs of an entry of the tables and of its copy.
-fn entries() -> impl Iterator<Item = (&'static AtomicU32, &'static AtomicU32)> {
-    let small = TABLES.small.iter().zip(&SAVED.small);
-    small.chain(TABLES.medium.iter().zip(&SAVED.medium))
+/// The lock, for forks.
+pub fn lock() -> &'static RawLock {
+    CHANGING.raw()
 }
 
-/// Takes the right to change the tables, which [`end_change`] gives back; false if another thread
-/// has it.
-pub(super) fn try_change() -> bool {
-    !CHANGING.swap(true, Ordering::Acquire)
+/// Takes the right to change the tables; `None` if another thread has it.
+pub fn try_change() -> Option<Guard<'static, ()>> {
+    CHANGING.try_lock()
 }
 
-pub(super) fn end_change() {
-    CHANGING.store(false, Ordering::Release);
-}
-
-/// Calls `f` with the right to change the tables.
-fn change(f: impl FnOnce()) {
-    while !try_change() {
-        time::give_way();
+/// Hides the places, or shows them again. `wanted` says which, under the lock: it takes no other.
+/// For a thread that is inside.
+// Inlined into the profiler's switch.
+#[inline(always)]
+pub fn set(wanted: impl FnOnce() -> bool) {
+    let _changing = CHANGING.lock_seldom();
+    let on = wanted();
+    if on == is_on() {
+        return;
     }
-    f();
-    end_change();
-}
-
-/// Hides the places, if they are not.
-#[cold]
-#[inline(never)]
-pub fn hide() {
-    change(|| {
-        if is_on() {
-            return;
-        }
-        for (entry, saved) in entries() {
-            saved.store(entry.load(Ordering::Relaxed), Ordering::Relaxed);
-        }
-        HIDDEN.store(true, Ordering::Release);
-        for (entry, _) in entries() {
-            entry.store(Place::HIDDEN.offset() as u32, Ordering::Release);
-        }
-    });
-}
-
-/// Shows the places again, if they are hidden.
-#[cold]
-#[inline(never)]
-pub fn show() {
-    change(|| {
-        if !is_on() {
-            return;
-        }
-        for (entry, saved) in entries() {
-            entry.store(saved.load(Ordering::Relaxed), Ordering::Release);
+    let tables = [
+        (&TABLES.small[..], &SAVED.small[..]),
+        (&TABLES.medium[..], &SAVED.medium[..]),
+    ];
+    if !on {
+        for (table, saved) in tables {
+            saved::show(table, saved);
         }
         HIDDEN.store(false, Ordering::Release);
-    });
+        return;
+    }
+    for (table, saved) in tables {
+        saved::copy(table, saved);
+    }
+    HIDDEN.store(true, Ordering::Release);
+    for (table, _) in tables {
+        saved::hide(table, Place::HIDDEN.offset() as u32);
+    }
 }
 
 /// Assigns the requests of up to `cut` bytes whose place is `from` to `to`, hidden or not. For the
@@ -167,15 +145,15 @@ mod tests {
         };
         let before: Vec<(usize, Place)> = sizes.map(|n| (n, place(n))).collect();
         for _ in 0..2 {
-            hide();
-            hide();
+            set(|| true);
+            set(|| true);
             for &(n, old) in &before {
                 assert!(place(n).is_hidden(), "{n}");
                 assert_eq!(place_of(n), old, "{n}");
                 assert_eq!(Class::for_request(n), old.class(), "{n}");
             }
-            show();
-            show();
+            set(|| false);
+            set(|| false);
             for &(n, old) in &before {
                 assert_eq!(place(n), old, "{n}");
             }
@@ -188,10 +166,10 @@ mod tests {
         crate::testing::own_process!();
         let from = shown_medium(1100);
         let to = Place::of(Class(super::super::TABLED as u8 + 1));
-        hide();
+        set(|| true);
         assign(from, to, 1152);
         assert_eq!((place_of(1100), place_of(1200)), (to, from));
-        show();
+        set(|| false);
         assert_eq!((shown_medium(1100), shown_medium(1200)), (to, from));
     }
 }

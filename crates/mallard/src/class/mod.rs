@@ -363,8 +363,8 @@ impl Class {
     }
 
     /// The most regions of a slab, and the most pages.
-    pub const MOST_REGIONS: usize = shape::MOST_REGIONS_AND_PAGES.0;
-    pub const MOST_PAGES: usize = shape::MOST_REGIONS_AND_PAGES.1;
+    pub const REGIONS_MAX: usize = shape::REGIONS_AND_PAGES_MAX.0;
+    pub const PAGES_MAX: usize = shape::REGIONS_AND_PAGES_MAX.1;
 
     /// All slab classes now: those of the table, then the tailored ones in the order they were
     /// made.

@@ -24,10 +24,11 @@ pub struct SlabShape {
     pub align: u32,
 }
 
-/// Bytes left at the end of slabs with regions up to [`DRIFT_MAX`]: some cache lines, below 1 % of
-/// all but the smallest slabs.
-pub(super) const DRIFT: usize = 256;
-pub(super) const DRIFT_MAX: usize = 512;
+/// Bytes left at the end of slabs with regions up to [`DRIFT_REGION_BYTES_MAX`]: some cache lines,
+/// below 1 % of all but the smallest slabs.
+pub(super) const DRIFT_BYTES: usize = 256;
+/// Bytes of the largest region in such a slab.
+pub(super) const DRIFT_REGION_BYTES_MAX: usize = 512;
 
 impl SlabShape {
     /// The shape of no class.
@@ -45,9 +46,9 @@ impl SlabShape {
     /// drain. Pages that the last region does not reach are left out. So are regions that need more
     /// pages than they are worth, which happens with tailored sizes.
     ///
-    /// In slabs of small regions at least [`DRIFT`] bytes stay unused at the end, so that regions a
-    /// power of two apart do not all fall into the same cache sets: `docs/design/caches.md` has
-    /// figures.
+    /// In slabs of small regions at least [`DRIFT_BYTES`] bytes stay unused at the end, so that
+    /// regions a power of two apart do not all fall into the same cache sets:
+    /// `docs/design/caches.md` has figures.
     pub(super) const fn of(size: usize) -> SlabShape {
         let aim = if size <= 8 {
             16 << 10
@@ -56,7 +57,11 @@ impl SlabShape {
         } else {
             64 << 10
         };
-        let drift = if size <= DRIFT_MAX { DRIFT } else { 0 };
+        let drift = if size <= DRIFT_REGION_BYTES_MAX {
+            DRIFT_BYTES
+        } else {
+            0
+        };
         let regions = full(size, drift, (aim - drift) / size);
         SlabShape {
             pages: pages(size, drift, regions) as u16,
@@ -136,7 +141,7 @@ pub(super) const fn tabled() -> Shapes {
 
 /// The most regions and the most pages of any slab. Tailored classes are larger than the table's
 /// smallest, and their slabs have about as many bytes, so they are covered.
-pub(super) const MOST_REGIONS_AND_PAGES: (usize, usize) = {
+pub(super) const REGIONS_AND_PAGES_MAX: (usize, usize) = {
     let (mut regions, mut pages, mut c) = (0, 0, 1);
     while c <= TABLED {
         let shape = SlabShape::of(size(c as u8));

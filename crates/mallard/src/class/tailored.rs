@@ -1,9 +1,9 @@
 //! Classes cut to what the process asks for.
 //!
 //! Worth: peak memory. `sqlite3` with 146 MiB in memory 190.6 → 166.8 MiB, `jq` −8 and −9 %, times
-//! the same; of the suite only the rows `sqlite3` and `z3` have such sizes, all others are at 1.00.
-//! Measure with the option `tailored_classes:false`; remove it when these rows and `jq` peak no
-//! higher that way.
+//! the same; of the suite only the programs `sqlite3` and `z3` have such sizes, all others are at
+//! 1.00. Measure with the option `tailored_classes:false`; remove it when these programs and `jq`
+//! peak no higher that way.
 //!
 //! Adjacent classes of the table differ by a fifth to a seventh in size. A program that asks for
 //! one size again and again, for its nodes or for pages with a header (1,032 bytes of 1,280), loses
@@ -30,10 +30,11 @@ const WORTH_BYTES: usize = 128 * 1024;
 /// What it must save of a block, as one part in this many. Sizes spread over the step would save
 /// less, and two classes serve them worse, because their blocks cannot replace each other.
 const SAVED_PART: usize = 12;
-/// At most one in this many requests may need a longer block than the cut. The largest request that
-/// a smaller block could serve must come at least that often, or it counts among the longer ones: a
-/// program that asks for one size all the time also asks once for a few others of the step.
-const LONGER: usize = 8;
+/// At most one part in this many of the requests may need a longer block than the cut. The largest
+/// request that a smaller block could serve must come at least that often, or it counts among the
+/// longer ones: a program that asks for one size all the time also asks once for a few others of
+/// the step.
+const LONGER_PART: usize = 8;
 /// Samples that are more than chance, and samples after which sampling stops, and restarts at the
 /// next consideration.
 const ENOUGH_SAMPLES: usize = 16;
@@ -41,7 +42,8 @@ const MANY_REQUESTS: u16 = 64;
 /// The first class that another can be cut from: below it, all multiples of the least alignment are
 /// classes.
 const FIRST_CLASS: usize = 10;
-const SMALLEST: usize = 16;
+/// The least alignment of tailored blocks, in bytes.
+const ALIGN_MIN: usize = 16;
 
 /// Samples of the requests for a class.
 struct Samples {
@@ -136,7 +138,7 @@ pub fn note(class: Class, n: usize) {
     let size = class.shape().size as usize;
     // Tailored sizes are multiples of the alignment of blocks, and of the tables' grain.
     let grain = if size <= TABLE_MAX {
-        SMALLEST
+        ALIGN_MIN
     } else {
         MEDIUM_GRAIN
     };
@@ -167,7 +169,7 @@ impl Samples {
     fn read(&self) -> (usize, usize, usize) {
         let read = |count: &AtomicU16| count.load(Ordering::Relaxed) as usize;
         let (all, small, at_top) = (read(&self.all), read(&self.small), read(&self.at_top));
-        match at_top * LONGER <= all {
+        match at_top * LONGER_PART <= all {
             true => (all, small.saturating_sub(at_top), read(&self.second)),
             false => (all, small, read(&self.top)),
         }
@@ -216,7 +218,7 @@ pub fn consider(class: Class, slabs: u32) {
     );
     // For `all` blocks; scaled below to the blocks that there are.
     let saved = small * (size - cut);
-    let few_are_longer = (all - small.min(all)) * LONGER <= all;
+    let few_are_longer = (all - small.min(all)) * LONGER_PART <= all;
     if few_are_longer && saved * SAVED_PART >= all * size && saved * blocks >= all * WORTH_BYTES {
         make(class, cut);
         samples.before.store(slabs, Ordering::Relaxed);
@@ -230,9 +232,12 @@ pub fn consider(class: Class, slabs: u32) {
 #[cold]
 #[inline(never)]
 fn make(from: Class, cut: usize) {
-    if FIXED.load(Ordering::Relaxed) || !hidden::try_change() {
+    if FIXED.load(Ordering::Relaxed) {
         return;
     }
+    let Some(_changing) = hidden::try_change() else {
+        return;
+    };
     let made = COUNT.load(Ordering::Relaxed);
     // Samples may come from aligned requests, which only use the table, and sampled sizes and
     // counts may not match: only cut a class that still serves `cut`.
@@ -246,7 +251,6 @@ fn make(from: Class, cut: usize) {
         COUNT.store(made + 1, Ordering::Release);
         publish(from, class, cut);
     }
-    hidden::end_change();
 }
 
 /// Assigns the requests of `from` up to `cut` bytes to `class`.

@@ -1,4 +1,4 @@
-use super::shape::{DRIFT, DRIFT_MAX};
+use super::shape::{DRIFT_BYTES, DRIFT_REGION_BYTES_MAX};
 use super::*;
 
 /// Miri interprets the tests: fewer sizes are enough there.
@@ -94,7 +94,11 @@ fn slabs_waste_little_and_division_is_exact() {
         );
         assert!(used <= bytes && bytes - used < PAGE, "{size}");
         // Fewer regions would not leave much less unused.
-        let drift = if size > DRIFT_MAX { 0 } else { DRIFT };
+        let drift = if size > DRIFT_REGION_BYTES_MAX {
+            0
+        } else {
+            DRIFT_BYTES
+        };
         for n in (shape.regions as usize).div_ceil(2)..shape.regions as usize {
             let pages = (n * size + drift).div_ceil(PAGE);
             let (of_n, here) = (
@@ -103,9 +107,12 @@ fn slabs_waste_little_and_division_is_exact() {
             );
             assert!(of_n <= here + PAGE as f64 / 32.0, "{size}: {n} regions");
         }
-        assert!(size > DRIFT_MAX || bytes - used >= DRIFT, "{size}");
-        assert!(shape.regions as usize <= Class::MOST_REGIONS, "{size}");
-        assert!(shape.pages as usize <= Class::MOST_PAGES, "{size}");
+        assert!(
+            size > DRIFT_REGION_BYTES_MAX || bytes - used >= DRIFT_BYTES,
+            "{size}"
+        );
+        assert!(shape.regions as usize <= Class::REGIONS_MAX, "{size}");
+        assert!(shape.pages as usize <= Class::PAGES_MAX, "{size}");
         for offset in (0..bytes).step_by(STEP) {
             let expected = (offset % size == 0 && offset / size < shape.regions as usize)
                 .then_some(offset / size);

@@ -32,7 +32,7 @@ mod tests;
 use core::ffi::CStr;
 
 pub use line::{Line, Sink};
-pub use options::{DECAY_MAX_MS, Descriptor, Options, TABLE, find};
+pub use options::{DECAY_MS_MAX, Descriptor, Options, TABLE, find};
 #[cfg(test)]
 pub use options::{Effect, Origin};
 pub use plain::{Plain, Shape};
@@ -40,8 +40,8 @@ pub use reader::{Outcome, Source, Sources, read_from};
 pub use system::Stderr;
 pub use text::{Text, range};
 pub use value::{
-    BackgroundThread, DirtyMax, Dss, ExportStats, HugifyStyle, Junk, MetadataThp, PercpuArena,
-    ProfFormat, ProfTime, Thp, ZeroRealloc,
+    BackgroundThread, DirtyMax, Dss, ExportStats, HugifyStyle, Junk, MILLIONTHS_PER_ONE,
+    MetadataThp, PercpuArena, ProfFormat, ProfTime, Thp, ZeroRealloc,
 };
 
 /// The options that this library was built with: the variable `MALLARD_BUILD_CONF` at build time.

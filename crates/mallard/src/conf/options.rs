@@ -244,21 +244,22 @@ const fn shape_of<T: Kept>(_field: fn(&Options) -> &T) -> Shape {
     T::SHAPE
 }
 
-/// The longest `prof_prefix` and `http`, including their closing NUL.
-const PREFIX: usize = 256;
-/// All letters of `malloc_stats_print`, with room for the closing NUL.
-const LETTERS: usize = 16;
+/// Bytes of the longest `prof_prefix` and `http`, with their closing NUL.
+const PREFIX_BYTES: usize = 256;
+/// Bytes for all letters of `malloc_stats_print`, with room for the closing NUL.
+const LETTERS_BYTES: usize = 16;
 /// The letters that `malloc_stats_print` understands.
-const STATS_LETTERS: Letters<LETTERS> = Letters("JPgmdablxeh");
+const STATS_LETTERS: Letters<LETTERS_BYTES> = Letters("JPgmdablxeh");
 /// jemalloc's limit of decay times, in milliseconds.
-pub const DECAY_MAX_MS: i64 = 18_446_744_072_000;
-/// The largest size that a thread cache can be set to keep: 8 MiB, as in jemalloc.
+pub const DECAY_MS_MAX: i64 = 18_446_744_072_000;
+/// The largest size that a thread cache can be set to keep: 8 MiB, as in jemalloc (base-2 logarithm
+/// of bytes).
 const LG_TCACHE_MAX: u32 = 23;
 
-/// The longest list of classes in an option's value.
-const LIST: usize = 256;
-/// A huge page, which limits several of jemalloc's options.
-const HUGE: usize = 2 << 20;
+/// Bytes of the longest list of classes in an option's value.
+const LIST_BYTES: usize = 256;
+/// Bytes of a huge page, which limits several of jemalloc's options.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// Why options for parts of jemalloc that Mallard lacks have no effect.
 #[cfg(test)]
@@ -300,7 +301,7 @@ options! {
             "Assign arenas to CPUs instead of threads: one for each CPU (`percpu`) or each physical core (`phycpu`).";
         narenas_ratio: Option<u64> = None, Fraction::or("default"), Jemalloc, Now,
             "Arenas per CPU if `narenas` is `default`, such as 0.5; `default` is one per four CPUs, up to 16.";
-        bin_shards: Text<LIST> = text(""), Classes, Jemalloc, Never(why::BINS),
+        bin_shards: Text<LIST_BYTES> = text(""), Classes, Jemalloc, Never(why::BINS),
             "Number of bins that the bin of a class is divided into.";
         oversize_threshold: usize = 0, bytes(0, usize::MAX), Extended, Now,
             "Requests of this size or more, if above 256 KiB, are served from a separate arena, whose freed memory is returned at once (with `background_thread:true`, after a while). 0, the default, disables this: large blocks have their own chunks of 2 MiB anyway, and their freed memory is worth keeping for a while.";
@@ -308,7 +309,7 @@ options! {
             "Huge pages for the arena of large requests.";
         cache_oblivious: bool = true, Switch, Jemalloc, Now,
             "Start blocks of 16 to 32 KiB at varying cache lines, so that data at the beginning of buffers does not compete for the same cache sets, at the cost of a page each. Blocks with an alignment of more than 64 bytes, and longer ones, start at a page.";
-        slab_sizes: Text<LIST> = text(""), Classes, Jemalloc, Never(why::SLABS),
+        slab_sizes: Text<LIST_BYTES> = text(""), Classes, Jemalloc, Never(why::SLABS),
             "Pages of the slabs of classes.";
         disable_large_size_classes: bool = false, Switch, Extended, Now,
             "Round requests above 256 KiB up only to whole pages, not to a size class. This uses less address space, but a block that grows in small steps is moved more often.";
@@ -322,7 +323,7 @@ options! {
             "Give each thread a cache of free blocks.";
         tcache_max: usize = 64 << 10, clipped_bytes(0, 1 << LG_TCACHE_MAX), Jemalloc, Now,
             "Largest size of a block that thread caches keep; values above 256 KiB have no further effect.";
-        tcache_ncached_max: Text<LIST> = text(""), Classes, Jemalloc, Never(why::CACHES),
+        tcache_ncached_max: Text<LIST_BYTES> = text(""), Classes, Jemalloc, Never(why::CACHES),
             "Maximum numbers of cached blocks, by class.";
         lg_tcache_nslots_mul: i64 = 1, number(-16, 16), Jemalloc, Never(why::CACHES),
             "Cached blocks for each region of a slab (base-2 logarithm).";
@@ -344,9 +345,9 @@ options! {
             "jemalloc's newer method of finding idle blocks.";
     }
     "Returning memory" {
-        dirty_decay_ms: i64 = 10_000, number(-1, DECAY_MAX_MS), Jemalloc, Now,
+        dirty_decay_ms: i64 = 10_000, number(-1, DECAY_MS_MAX), Jemalloc, Now,
             "Milliseconds over which freed pages are offered to the kernel (become muzzy); 0 for at once, -1 for never.";
-        muzzy_decay_ms: i64 = 0, number(-1, DECAY_MAX_MS), Jemalloc, Now,
+        muzzy_decay_ms: i64 = 0, number(-1, DECAY_MS_MAX), Jemalloc, Now,
             "Milliseconds over which offered pages are returned for good; 0 for at once, -1 for never.";
         dirty_max: DirtyMax = DirtyMax::None, DirtyCap, Mallard, Now,
             "Limit on freed memory that has not been returned, whatever the decay times say; a percentage refers to the memory in use.";
@@ -376,9 +377,9 @@ options! {
     "jemalloc's page allocator of huge pages" {
         hpa: bool = false, Switch, Jemalloc, Never(why::HPA),
             "Use it.";
-        hpa_slab_max_alloc: usize = 64 << 10, clipped_bytes(0, HUGE), Jemalloc, Never(why::HPA),
+        hpa_slab_max_alloc: usize = 64 << 10, clipped_bytes(0, HUGE_PAGE_BYTES), Jemalloc, Never(why::HPA),
             "Largest request that it serves.";
-        hpa_hugification_threshold: usize = HUGE / 100 * 95, clipped_bytes(0, HUGE), Jemalloc, Never(why::HPA),
+        hpa_hugification_threshold: usize = HUGE_PAGE_BYTES / 100 * 95, clipped_bytes(0, HUGE_PAGE_BYTES), Jemalloc, Never(why::HPA),
             "Bytes in use from which on a huge page is requested.";
         hpa_hugification_threshold_ratio: Option<u64> = None, Fraction::or("default"), Jemalloc, Never(why::HPA),
             "The same as a part of a huge page.";
@@ -392,7 +393,7 @@ options! {
             "Milliseconds between two purges.";
         hpa_min_purge_delay_ms: u64 = 0, number(0, u64::MAX), Jemalloc, Never(why::HPA),
             "Milliseconds before a page may be purged.";
-        hpa_purge_threshold: usize = 4096, clipped_bytes(0, HUGE), Jemalloc, Never(why::HPA),
+        hpa_purge_threshold: usize = 4096, clipped_bytes(0, HUGE_PAGE_BYTES), Jemalloc, Never(why::HPA),
             "Dirty bytes from which a huge page is purged.";
         hpa_purge_threshold_ratio: Option<u64> = None, Fraction::or("default"), Jemalloc, Never(why::HPA),
             "The same as a part of a huge page.";
@@ -448,17 +449,17 @@ options! {
     "Statistics" {
         stats_print: bool = false, Switch, Jemalloc, Now,
             "Print statistics at exit, on standard error or through `malloc_message`.";
-        stats_print_opts: Text<LETTERS> = text(""), STATS_LETTERS, Jemalloc, Now,
+        stats_print_opts: Text<LETTERS_BYTES> = text(""), STATS_LETTERS, Jemalloc, Now,
             "Letters for that report, as for `malloc_stats_print`.";
         stats_interval: i64 = -1, number(-1, i64::MAX), Jemalloc, Now,
             "Print statistics whenever this many bytes have been allocated, counted in the batches that thread caches take; -1 for never.";
-        stats_interval_opts: Text<LETTERS> = text(""), STATS_LETTERS, Jemalloc, Now,
+        stats_interval_opts: Text<LETTERS_BYTES> = text(""), STATS_LETTERS, Jemalloc, Now,
             "Letters for that report, as for `malloc_stats_print`.";
         export_stats: ExportStats = ExportStats::Auto, one_of(), Mallard, Now,
             "Keep a page of statistics that `mallard top` and others can read. With `auto`, a process has one in its own memory once it is a second old and holds 8 MiB; readers need the right to debug the process. With `true`, every process has one, in memory that the user's other processes can open by a descriptor of 900 or more, and takes requests by it.";
     }
     "Server in the process" {
-        http: Text<PREFIX> = text(""), AnyText, Mallard, Now,
+        http: Text<PREFIX_BYTES> = text(""), AnyText, Mallard, Now,
             "Serve metrics, reports and heap profiles by HTTP at this address: `PORT` on the own machine, `ADDRESS:PORT`, `unix:PATH`, or `@NAME` for an abstract socket; `%p` in names is the number of the process. The file of `unix:PATH` stays when the process ends. Empty for no server.";
         http_control: bool = false, Switch, Mallard, Now,
             "Let clients of that server start, stop and reset sampling.";
@@ -474,7 +475,7 @@ options! {
             "Mean distance between samples in allocated bytes (base-2 logarithm).";
         prof_accum: bool = false, Switch, Jemalloc, Now,
             "Write what was ever allocated to `heap_v2` profiles, beside what is live. Both are counted in any case, and pprof's form has both.";
-        prof_prefix: Text<PREFIX> = text("jeprof"), AnyText, Jemalloc, Now,
+        prof_prefix: Text<PREFIX_BYTES> = text("jeprof"), AnyText, Jemalloc, Now,
             "Start of the names of profile files; empty for no automatic dumps.";
         lg_prof_interval: i64 = -1, number(-1, 63), Jemalloc, Now,
             "Mean distance between dumps in allocated bytes (base-2 logarithm); -1 for no such dumps.";

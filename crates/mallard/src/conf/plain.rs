@@ -1,7 +1,7 @@
 //! An option's value in C, as `mallctl` returns it: its type, which follows from how it is stored,
 //! and the value.
 //!
-//! A type that is no number says in its own file what it is in C (`text`, `value`).
+//! A type that is not a number says in its own file what it is in C (`text`, `value`).
 
 use core::ffi::CStr;
 

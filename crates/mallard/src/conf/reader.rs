@@ -211,7 +211,7 @@ impl Reader<'_> {
     }
 
     /// Checks for settings that are valid alone but not together, and for those that a program may
-    /// rely on although they do nothing yet. The latter are no errors: their strings are for later
+    /// rely on although they do nothing yet. The latter are not errors: their strings are for later
     /// versions, too.
     fn check_dependencies(&mut self) {
         const NOT_YET: &str = "\" has no effect yet: nothing is protected";

@@ -228,6 +228,8 @@ impl EarlyEnvironment {
         this
     }
 
+    /// Like `sys::proc::read`, which this layer does not use: options are read before any other
+    /// layer is ready.
     fn fill(&mut self, path: &CStr) {
         // SAFETY: the path is a C string.
         let file = unsafe {

@@ -297,13 +297,15 @@ impl<F: Format> Format for OrDefault<F> {
     }
 }
 
+/// How options keep fractions: in millionths, of which this many are one.
+pub const MILLIONTHS_PER_ONE: u64 = 1_000_000;
+
 /// A fraction or multiple such as `0.25` or `4`, in millionths, or a word for none.
 pub(super) struct Fraction {
     none: &'static str,
 }
 
 impl Fraction {
-    const ONE: u64 = 1_000_000;
     /// Whole numbers must be below this, as in jemalloc.
     const WHOLE: u64 = 1 << 16;
 
@@ -333,9 +335,9 @@ impl Format for Fraction {
                 return None;
             }
         }
-        value *= Self::ONE;
+        value *= MILLIONTHS_PER_ONE;
         // Digits beyond a millionth are ignored.
-        let mut unit = Self::ONE;
+        let mut unit = MILLIONTHS_PER_ONE;
         for byte in decimals.unwrap_or(&[]) {
             unit /= 10;
             value += digit(byte)? * unit;
@@ -348,8 +350,8 @@ impl Format for Fraction {
             out.text(self.none);
             return;
         };
-        out.number(i128::from(value / Self::ONE));
-        let (mut rest, mut unit) = (value % Self::ONE, Self::ONE / 10);
+        out.number(i128::from(value / MILLIONTHS_PER_ONE));
+        let (mut rest, mut unit) = (value % MILLIONTHS_PER_ONE, MILLIONTHS_PER_ONE / 10);
         if rest > 0 {
             out.text(".");
         }
@@ -401,7 +403,7 @@ impl<T: Keyword> Format for OneOf<T> {
 /// The words of an enumeration: the one at a position, if there is one.
 type Words = fn(usize) -> Option<&'static CStr>;
 
-// Neither is generic: there are a dozen of enumerations.
+// Neither is generic: there are a dozen enumerations.
 #[inline(never)]
 fn position(words: Words, text: &[u8]) -> Option<usize> {
     let mut words = (0..).map_while(words);

@@ -15,8 +15,3 @@ pub fn arenas() -> usize {
 pub fn is_arena(_: &At<'_>, i: usize) -> bool {
     i <= arenas() || i == ALL || i == DESTROYED
 }
-
-/// Whether `stats.arenas.<i>` exists.
-pub fn has_stats(_: &At<'_>, i: usize) -> bool {
-    i == ALL || i == DESTROYED || i <= arenas()
-}

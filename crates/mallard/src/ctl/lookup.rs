@@ -1,6 +1,7 @@
 //! Finds the place of a name or a MIB in the tree, in one step per component, without allocating.
 
-use super::node::{At, DEPTH, Indexed, Kind, Leaf, Names, Node};
+use super::access::At;
+use super::node::{DEPTH, Indexed, Kind, Leaf, Names, Node};
 use super::{Answer, Error, opt};
 use crate::sys::proc;
 

@@ -42,6 +42,7 @@
 //!
 //! Then regenerate the reference: `MALLARD_BLESS=1 cargo test -p mallard ctl::tests::reference`.
 
+mod access;
 mod branches;
 pub mod index;
 mod lookup;
@@ -53,11 +54,12 @@ mod values;
 #[cfg(test)]
 mod tests;
 
+pub use access::{Access, At, Mode};
 pub(crate) use branches::stats::locks;
 pub use branches::stats::{EXTENT_CLASSES, dss_of};
 use branches::{arena, arenas, config, experimental, prof, stats, tcache, thread};
 pub use index::{ALL, DESTROYED};
-pub use node::{Access, At, DEPTH, Figure, Leaf, Mode, Node, Number, See, Special};
+pub use node::{DEPTH, Figure, Leaf, Node, Number, See, Special};
 pub use node::{branch, indexed, name, options};
 pub use request::{CType, Request};
 pub use values::{Value, names, value};

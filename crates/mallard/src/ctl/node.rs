@@ -1,11 +1,13 @@
-//! The building blocks of the tree: nodes, leaves, and the position of a lookup.
+//! The building blocks of the tree: nodes and leaves.
 //!
 //! A function produces the names below a node each time they are needed ([`Names`]). As constant
 //! data they would hold two addresses a name, all of which the loader relocates at the start of
 //! every program: 30 KiB of memory that hardly any program reads. The documentation lines exist
 //! only in tests, which write the reference from them.
 
-use super::{Answer, Request};
+use super::Answer;
+use super::access::{Access, At, Mode};
+use super::request::Request;
 use core::ffi::{CStr, c_char, c_uint, c_void};
 
 /// The most components of a name.
@@ -96,19 +98,6 @@ pub const fn indexed(
         #[cfg(test)]
         doc: "",
     }
-}
-
-pub type Read<T> = fn(&At<'_>) -> Answer<T>;
-pub type Write<T> = fn(&At<'_>, T) -> Answer<()>;
-
-/// How a value can be accessed.
-#[derive(Clone, Copy)]
-pub enum Access<T, New = T> {
-    Read(Read<T>),
-    /// A value must be given.
-    Write(Write<New>),
-    /// Either or both: the answer is the previous value.
-    ReadWrite(Read<T>, Write<New>),
 }
 
 /// A leaf, by its type in C.
@@ -209,26 +198,6 @@ pub(super) const fn in_reference(c_type: &'static str) -> &'static str {
     if cfg!(test) { c_type } else { "" }
 }
 
-/// Whether a name can be read and written.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Mode {
-    ReadOnly,
-    WriteOnly,
-    ReadWrite,
-    Neither,
-}
-
-impl<T, New> Access<T, New> {
-    #[cfg(test)]
-    const fn mode(&self) -> Mode {
-        match self {
-            Access::Read(_) => Mode::ReadOnly,
-            Access::Write(_) => Mode::WriteOnly,
-            Access::ReadWrite(..) => Mode::ReadWrite,
-        }
-    }
-}
-
 impl Leaf {
     #[cfg(test)]
     pub fn mode(&self) -> Mode {
@@ -289,28 +258,5 @@ impl Leaf {
             }
             Leaf::Special(special) => (special.serve)(at, request),
         }
-    }
-}
-
-/// The position of a lookup: the MIB so far, and those of its components that are numbers.
-pub struct At<'a> {
-    mib: &'a [usize],
-    indices: &'a [usize],
-}
-
-impl<'a> At<'a> {
-    pub(super) fn new(mib: &'a [usize], indices: &'a [usize]) -> Self {
-        At { mib, indices }
-    }
-
-    /// The MIB: for each component its position among its siblings, or the number itself.
-    pub fn mib(&self) -> &[usize] {
-        self.mib
-    }
-
-    /// The `n`th number in the name: in `stats.arenas.<i>.bins.<j>.size`, `i` has the index 0 and
-    /// `j` 1.
-    pub fn index(&self, n: usize) -> usize {
-        self.indices.get(n).copied().unwrap_or(0)
     }
 }

@@ -3,7 +3,8 @@
 //! The values have jemalloc's C types for jemalloc's options: `leaf_of` lists the names whose type
 //! does not follow from how Mallard stores them.
 
-use super::node::{Access, At, Leaf, See, name};
+use super::access::{Access, At};
+use super::node::{Leaf, See, name};
 use super::{Answer, Error};
 use crate::api;
 use crate::arena;
@@ -140,9 +141,8 @@ fn leaf_of(option: &Descriptor) -> Leaf {
 
 /// jemalloc's fixed-point number with 16 binary places; all ones mean none.
 fn hpa_dirty_mult(_: &At<'_>) -> Answer<u32> {
-    const ONE: u64 = 1_000_000;
     Ok(match api::options().hpa_dirty_mult {
-        Some(millionths) => ((millionths << 16) / ONE) as u32,
+        Some(millionths) => ((millionths << 16) / conf::MILLIONTHS_PER_ONE) as u32,
         None => u32::MAX,
     })
 }

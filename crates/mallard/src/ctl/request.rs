@@ -7,7 +7,7 @@
 //! detected before anything is returned or changed. A write to a read-only name, or a read of a
 //! write-only one, is `EPERM`.
 
-use super::node::{Access, At, Mode};
+use super::access::{Access, At, Mode};
 use super::{Answer, Error};
 use core::ffi::{CStr, c_char, c_void};
 

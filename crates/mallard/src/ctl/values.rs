@@ -1,7 +1,8 @@
 //! The tree for the report: lists of names, and values independent of their C types.
 
+use super::access::{Access, At};
 use super::lookup::{Cursor, nth};
-use super::node::{Access, At, Kind, Leaf, Names, Number, Special};
+use super::node::{Kind, Leaf, Names, Number, Special};
 use super::{Answer, Error, Request, opt, root};
 use crate::api;
 use core::ffi::CStr;

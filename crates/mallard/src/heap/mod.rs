@@ -14,7 +14,7 @@
 //! - `hooked` has the memory that an arena's heap takes from the program's extent hooks instead of
 //!   the common segments.
 //!
-//! This file is the page heap as other layers see it; `runs::state` is what its lock guards.
+//! This file is the page heap as other layers see it, and what its lock guards ([`State`]).
 //!
 //! One lock guards all state of a page heap. The records of its chunks are touched only under it.
 //! This layer knows nothing of size classes and blocks: the caller that requests a run describes
@@ -39,15 +39,19 @@ use crate::sys::{mappings, time};
 pub use hooked::hooks;
 use hooked::memory::HookedMemory;
 pub use huge::huge_pages;
-use huge::touch;
+use huge::touch::{self, Touch};
 pub use purge::advice;
+use purge::decay::Decay;
+use purge::surplus::Surplus;
 use purge::victims::Batches;
+use purge::watch::Watch;
 pub use purge::watch::{BELL, Cap};
+pub use runs::allocation::NATURAL_MAX;
+use runs::begun::BegunChunks;
+use runs::filler::Filler;
 pub use runs::in_place::Reach;
 use runs::moves;
-pub use runs::state::NATURAL_MAX;
-use runs::state::State;
-use set::heaps::Heaps;
+use runs::pool::Pool;
 pub use set::heaps::{FIRST_HEAP, PAGE_HEAPS, make_apart, making};
 pub use set::nodes;
 
@@ -133,10 +137,58 @@ impl Totals {
     }
 }
 
+/// All that the lock of a page heap guards.
+///
+/// The field order matters: fields that small programs do not touch come last, including the lists
+/// of fuller chunks. The rest of the first page heap then shares one page with the library's
+/// variables (`crates/mallard-c/layout.ld.in`).
+#[repr(C)]
+struct State {
+    pub pool: Pool,
+    pub totals: Totals,
+    pub watch: Watch,
+    /// Whether the heap grows only by what hooks provide.
+    pub is_fixed: bool,
+    pub begun: BegunChunks,
+    pub dirty: Decay,
+    pub filler: Filler,
+    pub muzzy: Decay,
+    pub touch: Touch,
+    pub surplus: Surplus,
+}
+
+// The page has this much room beside the library's other variables.
+const _: () = assert!(core::mem::offset_of!(State, filler) + Filler::TOUCHED <= 1792);
+
+// SAFETY: the chunk records that the lists refer to live for ever and are touched under the lock
+// that holds this state, by whichever thread has it.
+unsafe impl Send for State {}
+
+impl State {
+    /// The state of a page heap that returns free pages at once until it is configured. The
+    /// first heap's is all zeros, so it takes no room in the library's file.
+    pub const fn new(id: HeapId) -> State {
+        State {
+            pool: Pool::new(id),
+            filler: Filler::new(),
+            begun: BegunChunks::new(),
+            totals: Totals::ZERO,
+            dirty: Decay::new(0),
+            muzzy: Decay::new(0),
+            touch: Touch::new(),
+            surplus: Surplus::new(),
+            watch: Watch::new(),
+            is_fixed: false,
+        }
+    }
+}
+
 /// Bytes that a segment reserves, 0 for none: the option `reserve`.
 static RESERVE: AtomicUsize = AtomicUsize::new(0);
 /// Whether addresses stay committed when their memory is returned: the option `retain`.
 static RETAIN: AtomicBool = AtomicBool::new(true);
+/// The decay time of dirty pages where no option says otherwise.
+pub const DIRTY_DECAY_MS: i64 = 10_000;
 
 /// A page heap.
 #[repr(C)]
@@ -332,7 +384,7 @@ impl PageHeap {
         let limit = begun.and_then(|_| s.grown());
         let is_shared = pages < CHUNK_PAGES && nodes::are_known();
         if let Some(run) = begun.filter(|run| run.zeroed && is_shared) {
-            s.set_aside(run.addr);
+            s.keep_begun(run.addr);
         }
         drop(s);
         if let Some(limit) = limit {
@@ -423,6 +475,13 @@ impl PageHeap {
             committed: s.pool.committed() * CHUNK_PAGES,
             ..s.totals
         }
+    }
+
+    /// The same out of line, for reports: inlined, its copies take half a kibibyte.
+    #[cold]
+    #[inline(never)]
+    pub fn totals_seldom(&self) -> Totals {
+        self.totals()
     }
 
     /// Calls `f` for the runs of free pages inside each chunk, with their kind, their length and

@@ -243,7 +243,7 @@ fn assert_consistent(heap: &PageHeap, held: usize) {
                 "no page is dirty and muzzy"
             );
             let filed = c.list.get() != crate::space::chunk::NO_LIST;
-            let is_kept = state.aside.holds(c);
+            let is_kept = state.begun.holds(c);
             let is_partly_used = free > 0 && free < CHUNK_PAGES;
             assert!(
                 filed == is_partly_used || !filed && is_kept,
@@ -421,7 +421,7 @@ fn what_is_freed_decays_at_once_in_time_or_never_as_was_set() {
     PAGE_HEAPS.purge_all();
     // Otherwise a chunk that another test's thread began could become available in between, and
     // provide the second run.
-    FIRST_HEAP.state.lock().file_aside(true);
+    FIRST_HEAP.state.lock().file_begun(true);
     let free_some = || {
         let run = FIRST_HEAP.alloc(100, PAGE).unwrap();
         write(run.addr, 100, 1);

@@ -4,7 +4,7 @@
 //! A few buffers are kept for reuse: threads seldom sample at the same moment.
 
 use super::hooks;
-use super::unwind::cache::RowCache;
+use super::unwind::cache::RuleCache;
 use super::unwind::modules::list::ModuleList;
 use super::unwind::{self, Registers};
 use crate::cache::{self, Countdown};
@@ -33,10 +33,10 @@ pub fn begin() {
     if BEGUN.swap(true, Ordering::Relaxed) {
         return;
     }
-    if let Some(room) = meta::take_apart(size_of::<RowCache>()) {
+    if let Some(room) = meta::take_apart(size_of::<RuleCache>()) {
         // SAFETY: the record is zero and has this size, and nothing else uses it; records are
         // aligned to a cache line and never unmapped.
-        unwind::set_cache(unsafe { RowCache::in_zeroed(room.as_ptr()) });
+        unwind::set_cache(unsafe { RuleCache::in_zeroed(room.as_ptr()) });
     }
     let modules = unwind::modules();
     modules.begin();
@@ -94,7 +94,7 @@ impl Stack {
         self.drop_own();
     }
 
-    /// The buffer, as far as it is to be filled.
+    /// The part of the buffer that the walk may fill.
     fn room(&mut self, most: usize) -> &mut [usize] {
         let len = most.min(FRAMES_MAX);
         // SAFETY: the buffer has this size, and only this stack uses it.
@@ -121,7 +121,7 @@ impl Stack {
             OWN_START.load(Ordering::Relaxed),
             OWN_END.load(Ordering::Relaxed),
         );
-        // SAFETY: the buffer is this stack's, and so many addresses are written.
+        // SAFETY: the buffer is this stack's, and this many addresses are written.
         let frames = unsafe {
             core::slice::from_raw_parts_mut(self.buffer.as_ptr().cast::<usize>(), self.len)
         };
@@ -139,7 +139,7 @@ impl Stack {
 
     /// The return addresses, the innermost first.
     pub fn frames(&self) -> &[usize] {
-        // SAFETY: the buffer is this stack's, and so many addresses are written.
+        // SAFETY: the buffer is this stack's, and this many addresses are written.
         unsafe { core::slice::from_raw_parts(self.buffer.as_ptr().cast(), self.len) }
     }
 }

@@ -10,6 +10,7 @@
 //! does not depend on the points themselves.
 
 use crate::sys::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::sys::spread::SPREAD_FACTOR;
 
 /// The mean distance in bytes (base-2 logarithm).
 static LG_SAMPLE: AtomicU32 = AtomicU32::new(19);
@@ -48,7 +49,7 @@ pub fn set_manner(biased: bool, precise: bool) {
 /// Fraction bits of a [`Weight`].
 pub const FRACTION_BITS: u32 = 20;
 /// Requests of this many times the mean distance are sampled with a probability of 1 but for 1e-7.
-const SURE: f64 = 16.0;
+const SURE_DISTANCES: f64 = 16.0;
 
 /// The number of blocks that a sample stands for, at least 1: fixed point with
 /// [`FRACTION_BITS`] bits of fraction.
@@ -65,7 +66,7 @@ impl Weight {
             return Weight::ONE;
         }
         let x = (size as f64 + 1.0) / mean(lg);
-        if x >= SURE {
+        if x >= SURE_DISTANCES {
             return Weight::ONE;
         }
         let scaled = (1u64 << FRACTION_BITS) as f64 / one_minus_exp(x);
@@ -96,7 +97,7 @@ fn mean(lg: u32) -> f64 {
     (1u64 << lg.min(63)) as f64
 }
 
-/// 1 − e^(−x) for 0 ≤ x ≤ [`SURE`], to a relative error below 1e-12.
+/// 1 − e^(−x) for 0 ≤ x ≤ [`SURE_DISTANCES`], to a relative error below 1e-12.
 #[inline(never)]
 pub fn one_minus_exp(x: f64) -> f64 {
     // e^(−x) − 1 for a part of x below 1/32 by its series; each doubling of the part squares:
@@ -146,18 +147,16 @@ fn ln(x: f64) -> f64 {
 /// counter, so that threads share it with one atomic addition per sample.
 static SEED: AtomicU64 = AtomicU64::new(0);
 
-/// What SplitMix64 adds to its state.
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-
 /// Sets the seed of all distances to come.
 pub fn set_seed(seed: u64) {
     SEED.store(seed, Ordering::Relaxed);
 }
 
 fn random() -> u64 {
+    // SplitMix64 adds the factor by which hash tables spread their keys.
     let mut z = SEED
-        .fetch_add(GOLDEN, Ordering::Relaxed)
-        .wrapping_add(GOLDEN);
+        .fetch_add(SPREAD_FACTOR, Ordering::Relaxed)
+        .wrapping_add(SPREAD_FACTOR);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
@@ -171,10 +170,10 @@ pub fn draw(lg: u32) -> i64 {
         return 0;
     }
     /// Beyond any sum of requests of a process.
-    const GAP_MAX_BYTES: f64 = (i64::MAX / 2) as f64;
+    const GAP_BYTES_MAX: f64 = (i64::MAX / 2) as f64;
     // In (0, 1], of 53 bits.
     let u = ((random() >> 11) + 1) as f64 * (1.0 / (1u64 << 53) as f64);
-    (-ln(u) * mean(lg)).min(GAP_MAX_BYTES) as i64
+    (-ln(u) * mean(lg)).min(GAP_BYTES_MAX) as i64
 }
 
 #[cfg(test)]
@@ -186,7 +185,7 @@ mod tests {
         for i in 0..200_000 {
             let x = (i as f64 + 0.5) / 200_000.0;
             assert!((ln(x) - x.ln()).abs() < 1e-12, "ln {x}");
-            let x = x * SURE;
+            let x = x * SURE_DISTANCES;
             let expected = -(-x).exp_m1();
             let error = (one_minus_exp(x) - expected).abs() / expected;
             assert!(error < 1e-12, "1 - e^-{x}: {error:e}");

@@ -10,7 +10,7 @@ use crate::sys::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use crate::sys::lock::{Mutex, RawLock};
 use crate::sys::page::PAGE;
 use crate::sys::rank::Rank;
-use core::ffi::CStr;
+use core::ffi::{CStr, c_char};
 use core::ptr::NonNull;
 
 /// What happened to a block, where, when and in which thread.
@@ -474,13 +474,14 @@ fn find(history: &History, thread: u32) -> Option<NonNull<Named>> {
     None
 }
 
-/// The thread's name, where it is kept; it changes if the thread is named anew.
-pub fn name_in_place(thread: u32) -> &'static CStr {
+/// Where the thread's name is kept, with a zero behind it. What is there changes if the thread is
+/// named anew, or when names of many other threads came since.
+pub fn name_in_place(thread: u32) -> *const c_char {
     let history = HISTORY.lock_seldom();
     match find(&history, thread) {
-        // SAFETY: names live for ever, and end with a zero at the latest in their last byte.
-        Some(named) => unsafe { CStr::from_ptr((&raw const (*named.as_ptr()).name).cast()) },
-        None => c"",
+        // SAFETY: names live for ever.
+        Some(named) => unsafe { (&raw const (*named.as_ptr()).name).cast() },
+        None => c"".as_ptr(),
     }
 }
 

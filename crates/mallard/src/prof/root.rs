@@ -33,11 +33,12 @@ impl Version {
     /// Runs a change of the record.
     #[inline]
     pub fn change<R>(&self, change: impl FnOnce() -> R) -> R {
-        let old = self.0.load(Ordering::Relaxed);
-        self.0.store(old.wrapping_add(1), Ordering::Relaxed);
+        // Odd even if an earlier change never ended: a fork may have left its thread behind.
+        let odd = self.0.load(Ordering::Relaxed) | 1;
+        self.0.store(odd, Ordering::Relaxed);
         fence(Ordering::Release);
         let result = change();
-        self.0.store(old.wrapping_add(2), Ordering::Release);
+        self.0.store(odd.wrapping_add(1), Ordering::Release);
         result
     }
 }
@@ -202,5 +203,9 @@ mod tests {
         let version = Version::new();
         let during = version.change(|| version.0.load(Ordering::Relaxed));
         assert_eq!((during, version.0.load(Ordering::Relaxed)), (1, 2));
+        // Of a thread that a fork left behind.
+        version.0.store(5, Ordering::Relaxed);
+        let during = version.change(|| version.0.load(Ordering::Relaxed));
+        assert_eq!((during, version.0.load(Ordering::Relaxed)), (5, 6));
     }
 }

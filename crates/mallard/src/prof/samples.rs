@@ -10,7 +10,7 @@
 //!
 //! [`PageRecord::Watched`]: crate::space::segment::PageRecord::Watched
 
-mod rows;
+mod groups;
 
 use super::gap::{Weight, rounded};
 use super::root::{self, Version};
@@ -26,7 +26,7 @@ use core::mem::MaybeUninit;
 #[cfg(test)]
 use core::mem::offset_of;
 use core::ptr::NonNull;
-pub use rows::{Row, Rows, rows};
+pub use groups::{SampleGroup, SampleGroups, groups};
 
 /// What is known of a sampled block. Readers outside the process know its layout
 /// ([`root`](super::root)).
@@ -131,7 +131,7 @@ struct Samples {
     /// Records that are not in the table, and the last record made.
     spare: Option<&'static Entry>,
     last: Option<&'static Entry>,
-    /// Memory for so many further records.
+    /// Memory for this many further records.
     room: *mut Entry,
     room_count: usize,
 }
@@ -259,7 +259,7 @@ impl Samples {
             (self.room, self.room_count) = (room.as_ptr().cast(), ENTRIES_AT_ONCE);
         }
         self.room_count -= 1;
-        // SAFETY: there is memory for so many records, which nothing else uses.
+        // SAFETY: there is memory for this many records, which nothing else uses.
         let entry: &'static Entry = unsafe {
             let record = self.room.add(self.room_count);
             record.write(Entry {
@@ -305,7 +305,7 @@ impl Samples {
             return;
         };
         let old = (self.buckets, self.bucket_count);
-        // Zero is no record.
+        // Zero stands for no record.
         self.buckets = Some(room.cast());
         self.bucket_count = count;
         let (Some(first), count) = old else {
@@ -332,11 +332,11 @@ impl Samples {
 #[inline(never)]
 pub fn each(f: &mut dyn FnMut(usize, &Sample)) {
     /// Samples for which the lock is held once, so that no thread waits long.
-    const AT_ONCE: usize = 256;
+    const BATCH_SAMPLES: usize = 256;
     let mut next = locked().last;
     while next.is_some() {
         let _samples = locked();
-        for _ in 0..AT_ONCE {
+        for _ in 0..BATCH_SAMPLES {
             let Some(entry) = next else {
                 return;
             };

@@ -12,6 +12,7 @@ use super::gap::{Weight, rounded};
 use super::root::{self, Version};
 use crate::space::meta;
 use crate::sys::lock::{Guard, Mutex, RawLock};
+use crate::sys::published::Published;
 use crate::sys::rank::Rank;
 use core::cell::Cell;
 use core::ptr::NonNull;
@@ -87,8 +88,8 @@ pub struct Site {
     version: Version,
     /// The next site in the same bucket.
     next: Cell<Option<&'static Site>>,
-    /// The site made next.
-    later: Cell<Option<&'static Site>>,
+    /// The site made next, which readers outside the process find by this.
+    later: Published<Site>,
     live: Cell<Amount>,
     ever: Cell<Amount>,
     /// The bytes that programs asked for of the live blocks.
@@ -125,7 +126,7 @@ impl Site {
 
     /// The stack's return addresses, the innermost first. None for samples without a stack.
     pub fn frames(&self) -> &'static [usize] {
-        // SAFETY: the record was made with so many addresses behind it, and lives for ever.
+        // SAFETY: the record was made with this many addresses behind it, and lives for ever.
         unsafe {
             let first = core::ptr::from_ref(self).add(1).cast::<usize>();
             core::slice::from_raw_parts(first, self.frames as usize)
@@ -276,7 +277,7 @@ impl Table {
                 frames: frames.len() as u32,
                 version: Version::new(),
                 next: Cell::new(None),
-                later: Cell::new(None),
+                later: Published::none(),
                 live: Cell::new(Amount::NONE),
                 ever: Cell::new(Amount::NONE),
                 requested: Cell::new(0),
@@ -292,7 +293,7 @@ impl Table {
         let bucket = self.bucket(hash)?;
         site.next.set(bucket.replace(Some(site)));
         match self.last.replace(site) {
-            Some(last) => last.later.set(Some(site)),
+            Some(last) => last.later.set(site),
             None => {
                 self.first = Some(site);
                 self.told.first_site(site);

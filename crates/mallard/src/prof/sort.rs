@@ -88,7 +88,7 @@ impl Numbers {
         };
         let more = more.cast::<usize>();
         if let Some(first) = self.first {
-            // SAFETY: both have room for so many, and do not overlap.
+            // SAFETY: both have room for this many, and do not overlap.
             unsafe { more.copy_from_nonoverlapping(first, self.len) };
         }
         self.give();
@@ -105,7 +105,7 @@ impl Numbers {
 
     pub fn get(&self) -> &[usize] {
         match self.first {
-            // SAFETY: so many are written.
+            // SAFETY: this many are written.
             Some(first) => unsafe { core::slice::from_raw_parts(first.as_ptr(), self.len) },
             None => &[],
         }
@@ -115,7 +115,7 @@ impl Numbers {
     #[inline(never)]
     pub fn make_unique(&mut self) {
         let Some(first) = self.first else { return };
-        // SAFETY: so many are written, and nothing else uses them.
+        // SAFETY: this many are written, and nothing else uses them.
         let all = unsafe { core::slice::from_raw_parts_mut(first.as_ptr(), self.len) };
         by_key(all, |&number| (number, 0));
         let (mut kept, mut last) = (0, None);

@@ -14,14 +14,15 @@ use crate::sys::{mappings, mem};
 use core::ops::Range;
 use core::ptr::NonNull;
 
-/// All sizes and addresses here are multiples of a cache line.
-const GRAIN: usize = 64;
-/// Sizes up to this have exact lists; larger sizes have four lists per doubling.
-const FINE_MAX: usize = 1024;
-const FINE_LISTS: usize = FINE_MAX / GRAIN;
+/// All sizes and addresses here are multiples of this many bytes, a cache line.
+const GRAIN_BYTES: usize = 64;
+/// Sizes up to this many bytes have exact lists; larger sizes have four lists per doubling.
+const FINE_BYTES_MAX: usize = 1024;
+const FINE_LISTS: usize = FINE_BYTES_MAX / GRAIN_BYTES;
 const COARSE_LISTS: usize = 24 * 4;
-const FIRST_BLOCK: usize = 128 * 1024;
-const LARGEST_BLOCK: usize = 4 * 1024 * 1024;
+/// Bytes of the first mapping; each later one is twice as long, up to [`BLOCK_BYTES_MAX`].
+const FIRST_BLOCK_BYTES: usize = 128 * 1024;
+const BLOCK_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// Mapped bytes from which [`HugePages::Auto`] asks for huge pages.
 const MANY_BYTES: usize = 8 * 1024 * 1024;
@@ -91,21 +92,21 @@ pub struct Totals {
 
 /// The longest record, in bytes, for which the heap gives up a piece: slab records are shorter.
 /// Without longer records caches merely hold less.
-const STARVED_MAX: usize = 8 * 1024;
+const STARVED_BYTES_MAX: usize = 8 * 1024;
 
 static META: Mutex<Meta> = Mutex::named(Rank::Meta, Meta::new());
 
 /// The size that a request takes, and its list.
 #[inline(never)]
 fn fit(size: usize) -> (usize, usize) {
-    if size <= FINE_MAX {
-        let grains = size.div_ceil(GRAIN).max(1);
-        (grains * GRAIN, grains - 1)
+    if size <= FINE_BYTES_MAX {
+        let grains = size.div_ceil(GRAIN_BYTES).max(1);
+        (grains * GRAIN_BYTES, grains - 1)
     } else {
         let doubling = (size - 1).ilog2();
         let step = 1 << (doubling - 2);
         let steps = (size - (1 << doubling)).div_ceil(step);
-        let list = (doubling - FINE_MAX.ilog2()) as usize * 4 + steps - 1;
+        let list = (doubling - FINE_BYTES_MAX.ilog2()) as usize * 4 + steps - 1;
         ((1 << doubling) + steps * step, FINE_LISTS + list)
     }
 }
@@ -113,7 +114,7 @@ fn fit(size: usize) -> (usize, usize) {
 /// The size of the records in a list of long ones.
 fn size_of_list(list: usize) -> usize {
     let (doubling, step) = ((list - FINE_LISTS) / 4, (list - FINE_LISTS) % 4);
-    (FINE_MAX + (step + 1) * FINE_MAX / 4) << doubling
+    (FINE_BYTES_MAX + (step + 1) * FINE_BYTES_MAX / 4) << doubling
 }
 
 /// Memory for a record, aligned to a cache line, with unspecified contents. Returns `None` when the
@@ -164,7 +165,7 @@ pub fn is_starved() -> bool {
 
 /// Takes the next records from a piece of the heap, which the heap gives up for good: under a limit
 /// on address space, free pages may be all that is left for records. The piece must be zero, and at
-/// least [`STARVED_MAX`] bytes and two pages long.
+/// least [`STARVED_BYTES_MAX`] bytes and two pages long.
 #[cold]
 #[inline(never)]
 pub fn adopt(at: usize, len: usize) {
@@ -201,7 +202,7 @@ impl Meta {
 
     /// The length of the next block.
     fn next_block(&self) -> usize {
-        self.next_block.max(FIRST_BLOCK)
+        self.next_block.max(FIRST_BLOCK_BYTES)
     }
 
     /// A record, and whether it is new from the system, and so zero.
@@ -209,7 +210,7 @@ impl Meta {
         let (size, list) = fit(size);
         let kept = if *self.lists.get(list)? != 0 {
             self.unlist(size, list)
-        } else if size <= FINE_MAX && (self.scrap.len() >= size || self.long > 0) {
+        } else if size <= FINE_BYTES_MAX && (self.scrap.len() >= size || self.long > 0) {
             self.cut(size)
         } else {
             if self.end - self.at < size {
@@ -310,7 +311,7 @@ impl Meta {
                 break at;
             }
             if len / 2 < size || len / 2 < page {
-                self.starved |= size <= STARVED_MAX;
+                self.starved |= size <= STARVED_BYTES_MAX;
                 return None;
             }
             len = mem::round_up(len / 2, page);
@@ -362,7 +363,7 @@ impl Meta {
         self.end = at + len;
         self.mapped += len;
         self.on_huge = false;
-        self.next_block = (len * 2).min(LARGEST_BLOCK);
+        self.next_block = (len * 2).min(BLOCK_BYTES_MAX);
     }
 }
 
@@ -407,7 +408,7 @@ mod tests {
         let sizes = [1, 64, 65, 100, 1024, 1025, 5000, 70_000];
         let records: Vec<_> = sizes.iter().map(|&s| (take(s).unwrap(), s)).collect();
         for (i, &(r, s)) in records.iter().enumerate() {
-            assert_eq!(r.as_ptr().addr() % GRAIN, 0);
+            assert_eq!(r.as_ptr().addr() % GRAIN_BYTES, 0);
             for &(q, t) in &records[i + 1..] {
                 let (r, q) = (r.as_ptr().addr(), q.as_ptr().addr());
                 assert!(r + s <= q || q + t <= r, "{s} and {t} overlap");
@@ -427,15 +428,15 @@ mod tests {
     fn records_come_from_a_piece_that_was_adopted() {
         crate::testing::own_process!();
         let page = mem::os_page();
-        let len = STARVED_MAX + 2 * page;
+        let len = STARVED_BYTES_MAX + 2 * page;
         let at = mem::map_aligned(len, page).unwrap();
         META.lock().starved = true;
         adopt(at, len);
         assert!(!is_starved());
-        let record = take(STARVED_MAX).unwrap().as_ptr().addr();
+        let record = take(STARVED_BYTES_MAX).unwrap().as_ptr().addr();
         assert_eq!(record, at + page);
         // A record longer than the rest comes from the system.
-        let next = take(STARVED_MAX).unwrap().as_ptr().addr();
+        let next = take(STARVED_BYTES_MAX).unwrap().as_ptr().addr();
         assert!(!(at..at + len).contains(&next));
     }
 
@@ -499,7 +500,7 @@ mod tests {
 
     #[test]
     fn the_size_of_a_list_is_that_of_its_records() {
-        for size in (FINE_MAX + 1..100_000).step_by(STEP) {
+        for size in (FINE_BYTES_MAX + 1..100_000).step_by(STEP) {
             let (taken, list) = fit(size);
             assert_eq!(size_of_list(list), taken, "{size}");
         }
@@ -510,8 +511,11 @@ mod tests {
         let mut before = (0, usize::MAX);
         for size in (1..100_000).step_by(STEP).chain((1 << 34) - 3..=1 << 34) {
             let (taken, list) = fit(size);
-            assert!(taken >= size && taken.is_multiple_of(GRAIN), "{size}");
-            assert!(taken - size < GRAIN.max(size / 4 + 1), "{size}: {taken}");
+            assert!(taken >= size && taken.is_multiple_of(GRAIN_BYTES), "{size}");
+            assert!(
+                taken - size < GRAIN_BYTES.max(size / 4 + 1),
+                "{size}: {taken}"
+            );
             assert!(list < FINE_LISTS + COARSE_LISTS, "{size}: {list}");
             assert_eq!(
                 taken == before.0,
@@ -564,7 +568,7 @@ mod tests {
         let _alone = crate::testing::alone();
         set_huge_pages(HugePages::Auto);
         let mut lengths = Vec::new();
-        while meta.mapped < MANY_BYTES + LARGEST_BLOCK {
+        while meta.mapped < MANY_BYTES + BLOCK_BYTES_MAX {
             let before = meta.mapped;
             meta.grow(64).expect("there are addresses");
             lengths.push((
@@ -574,7 +578,10 @@ mod tests {
             ));
         }
         set_huge_pages(HugePages::Disabled);
-        assert_eq!(lengths[0].1, FIRST_BLOCK, "a small program stays small");
+        assert_eq!(
+            lengths[0].1, FIRST_BLOCK_BYTES,
+            "a small program stays small"
+        );
         let last = lengths.last().expect("there were some");
         assert!(last.0 >= MANY_BYTES && last.2, "{lengths:?}");
     }

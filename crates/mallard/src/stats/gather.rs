@@ -15,7 +15,7 @@ use crate::heap::{Backing, PAGE_HEAPS, PageHeap};
 use crate::space::{meta, segment};
 use crate::sys::page::PAGE;
 use crate::sys::time;
-use crate::upkeep::keeper;
+use crate::upkeep::background_state;
 
 /// Fills in all figures; every arena already has a record.
 pub fn gather(snapshot: &mut Snapshot) {
@@ -210,7 +210,7 @@ pub fn retire(snapshot: &mut Snapshot, arena: &Arena) {
         large.made += made;
         large.freed += made;
     }
-    let totals = arena.heap().totals();
+    let totals = arena.heap().totals_seldom();
     figures.dirty_purged = figures.dirty_purged.plus(&totals.dirty_purged);
     figures.muzzy_purged = figures.muzzy_purged.plus(&totals.muzzy_purged);
 }
@@ -220,7 +220,7 @@ fn pages(snapshot: &mut Snapshot, arena: usize, heap: &'static PageHeap) {
     let Some(figures) = snapshot.arena_mut(arena) else {
         return;
     };
-    let totals = heap.totals();
+    let totals = heap.totals_seldom();
     figures.dirty += totals.dirty;
     figures.muzzy += totals.muzzy;
     figures.retained += totals.committed - totals.used - totals.dirty - totals.muzzy;
@@ -268,7 +268,7 @@ fn merge(snapshot: &mut Snapshot) {
     all.bins.fill(Bin::default());
     all.large.fill(Large::default());
     each.for_each(|arena| add(all, arena));
-    let (runs, interval_ns) = keeper::runs();
+    let (runs, interval_ns) = background_state::runs();
     let totals = Totals {
         allocated: all.allocated(),
         active: all.active_bytes(),
@@ -281,7 +281,7 @@ fn merge(snapshot: &mut Snapshot) {
         retained: all.retained_bytes(),
         zero_reallocs: super::zero_reallocs(),
         background: Background {
-            threads: keeper::is_there() as usize,
+            threads: background_state::is_there() as usize,
             runs,
             interval_ns,
         },

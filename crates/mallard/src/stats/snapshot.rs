@@ -36,7 +36,8 @@ impl Table {
         slots: None,
         len: 0,
     };
-    const LEAST_RECORDS: usize = 16;
+    /// Slots of the first table.
+    const SLOTS_MIN: usize = 16;
 
     /// The table position of the record with this index.
     fn slot(index: usize) -> usize {
@@ -69,7 +70,7 @@ impl Table {
         if slot < self.len {
             return Some(());
         }
-        let len = (slot + 1).next_power_of_two().max(Table::LEAST_RECORDS);
+        let len = (slot + 1).next_power_of_two().max(Table::SLOTS_MIN);
         let new = meta::take(Table::bytes(len))?.cast::<Option<NonNull<Node>>>();
         // SAFETY: the room is this long, and nothing else uses it; zeros are empty slots.
         unsafe {

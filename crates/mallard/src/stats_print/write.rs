@@ -10,12 +10,12 @@ use crate::sys::label::Label;
 use core::ffi::CStr;
 use core::fmt::{self, Write};
 
-const ROOM: usize = 4096;
+const ROOM_BYTES: usize = 4096;
 
 /// A buffer that is passed on when full.
 pub(super) struct Out<'a> {
     to: &'a mut dyn FnMut(&CStr),
-    text: [u8; ROOM],
+    text: [u8; ROOM_BYTES],
     len: usize,
 }
 
@@ -23,7 +23,7 @@ impl<'a> Out<'a> {
     pub fn new(to: &'a mut dyn FnMut(&CStr)) -> Self {
         Out {
             to,
-            text: [0; ROOM],
+            text: [0; ROOM_BYTES],
             len: 0,
         }
     }
@@ -43,7 +43,7 @@ impl<'a> Out<'a> {
     #[inline(never)]
     fn push(&mut self, bytes: &[u8]) {
         for &byte in bytes {
-            if self.len == ROOM - 1 {
+            if self.len == ROOM_BYTES - 1 {
                 self.flush();
             }
             self.text[self.len] = byte;

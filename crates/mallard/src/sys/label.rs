@@ -3,7 +3,7 @@
 //! A [`Label`] is a short text stored inside the table that uses it. The table then holds no
 //! addresses, which the loader would have to relocate in every process. A [`Named`] is a C string
 //! with a symbol of its own: small programs use it, and the library's layout
-//! (`crates/mallard-c/layout.ld`) keeps it apart from texts that hardly any program reads.
+//! (`crates/mallard-c/layout.ld.in`) keeps it apart from texts that hardly any program reads.
 
 use core::ffi::CStr;
 
@@ -30,21 +30,22 @@ impl<const N: usize> Named<N> {
     }
 }
 
-/// A text of up to [`Label::MOST_BYTES`] bytes.
+/// A text of up to [`Label::BYTES_MAX`] bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Label {
     len: u8,
-    text: [u8; Label::MOST_BYTES],
+    text: [u8; Label::BYTES_MAX],
 }
 
 impl Label {
-    pub const MOST_BYTES: usize = 17;
+    /// Bytes of the longest label.
+    pub const BYTES_MAX: usize = 17;
 
     /// In a constant, fails to compile if the text is too long.
     pub const fn of(text: &str) -> Label {
         let mut label = Label {
             len: text.len() as u8,
-            text: [0; Label::MOST_BYTES],
+            text: [0; Label::BYTES_MAX],
         };
         let mut i = 0;
         while i < text.len() {

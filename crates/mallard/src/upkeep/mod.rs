@@ -5,7 +5,8 @@
 //!   and now and then where they bypass the caches. A tick runs decay in the page heaps, drains the
 //!   transfer caches and continues the pass of subrelease, each if it is due. If there is a
 //!   background thread, a tick only wakes it.
-//! - `keeper` is the state of the background thread: whether it is wanted, exists, or is late.
+//! - `background_state` is the state of the background thread: whether it is wanted, exists, or is
+//!   late.
 //! - `export` says when the page of statistics for other processes is due.
 //! - `probes` has the probes for tracers, and notices tracers that come and go.
 //! - `threads` counts the threads with a cache, on which that depends.
@@ -13,8 +14,8 @@
 //! The caches above call this layer; nothing here knows a cache. The background thread itself is
 //! above the caches (`background`), because it also does what forks left to do there.
 
+pub mod background_state;
 pub mod export;
-pub mod keeper;
 pub mod probes;
 pub mod threads;
 mod tick;
@@ -26,6 +27,6 @@ use crate::heap::PAGE_HEAPS;
 
 /// Returns all blocks in transfer caches, and all free pages, at once. The caller is inside.
 pub fn give_all() {
-    arena::drain(true);
+    arena::drain(arena::Drain::All);
     PAGE_HEAPS.purge_all();
 }

@@ -120,7 +120,7 @@ pub fn follow() -> bool {
     are_watched
 }
 
-/// Pretends that so many tracers came, or went.
+/// Pretends that this many tracers came, or went.
 #[cfg(test)]
 pub fn pretend(tracers: u16) {
     probes().tracers[0].store(tracers, Ordering::Relaxed);

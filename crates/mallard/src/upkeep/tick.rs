@@ -1,11 +1,11 @@
 //! Ticks: what threads of the program do in passing for the upkeep of the process.
 //!
 //! There is no timer: a tick comes from the looks of threads at their caches, from threads that
-//! end, and from calls that bypass the caches, every so many calls or bytes. If there is a
+//! end, and from calls that bypass the caches, one for a number of calls or bytes. If there is a
 //! background thread, it looks after pages and transfer caches: then a tick costs a load, and no
 //! request waits for a purge.
 
-use super::{export, keeper, probes};
+use super::{background_state, export, probes};
 use crate::arena::{self, subrelease};
 use crate::heap::{BELL, PAGE_HEAPS};
 use crate::sys::atomic::{AtomicU64, Ordering};
@@ -28,10 +28,10 @@ static LARGE: AtomicU64 = AtomicU64::new(0);
 pub fn tick() {
     export::look();
     probes::look();
-    if keeper::attends() {
+    if background_state::attends() {
         BELL.ring_if_deep();
     } else {
-        keeper::consider();
+        background_state::consider();
         give_due();
     }
 }
@@ -56,7 +56,7 @@ fn drain_transfer_caches(now: u64) {
             .is_ok()
         && seen != 0
     {
-        arena::drain(false);
+        arena::drain(arena::Drain::Idle);
     }
 }
 

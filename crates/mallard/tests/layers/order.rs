@@ -45,34 +45,26 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
     (
         "sys/os",
         &[
-            &[
-                "errno",
-                "tls",
-                "time",
-                "mem",
-                "futex",
-                "probe",
-                "descriptor",
-            ],
-            &["proc", "cpu", "memfd", "sockets"],
-            &["mappings", "numa", "pin"],
+            &["errno", "tls", "mappings"],
+            &["proc", "mem", "futex", "probe", "descriptor"],
+            &["time", "cpu", "memfd", "sockets"],
+            &["numa", "pin"],
         ],
     ),
     (
         "sys/sync",
         &[
             &[
-                "flag",
                 "gate",
                 "helper",
                 "published",
-                "count",
                 "meter",
                 "rank",
                 "bell",
                 "errands",
                 "seqlock",
             ],
+            &["count", "flag"],
             &["lock"],
         ],
     ),
@@ -84,7 +76,7 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
     (
         "space/segment",
         &[
-            &["chunk", "fast", "words", "record", "slices"],
+            &["chunk", "fast", "lock", "words", "record", "slices"],
             &["layout"],
             &["place"],
             &["hooked"],
@@ -93,7 +85,7 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
     ),
     (
         "heap",
-        &[&["huge"], &["hooked", "set"], &["purge"], &["runs"]],
+        &[&["huge"], &["hooked", "purge"], &["runs"], &["set"]],
     ),
     (
         "heap/huge",
@@ -117,7 +109,7 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["filler", "begun"],
             &["pool"],
             &["crossing"],
-            &["state"],
+            &["allocation"],
             &["rejoin", "in_place"],
             &["moves"],
         ],
@@ -125,7 +117,8 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
     (
         "arena",
         &[
-            &["making", "pages"],
+            &["making", "pages", "life"],
+            &["table"],
             &["large"],
             &["small"],
             &["choice"],
@@ -145,8 +138,7 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
     (
         "arena/choice",
         &[
-            &["life", "interval"],
-            &["table"],
+            &["interval"],
             &["settings", "percpu"],
             &["manual"],
             &["oversize", "join", "destination"],
@@ -154,13 +146,19 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
     ),
     (
         "upkeep",
-        &[&["probes", "threads"], &["keeper"], &["export"], &["tick"]],
+        &[
+            &["probes", "threads"],
+            &["background_state"],
+            &["export"],
+            &["tick"],
+        ],
     ),
     ("upkeep/export", &[&["page"]]),
     (
         "cache",
         &[
-            &["stack", "countdown", "current"],
+            &["stack", "countdown"],
+            &["current"],
             &["length"],
             &["inside", "counted", "crowd", "manual"],
             &["life", "limits"],
@@ -209,7 +207,7 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
     ("prof/unwind/modules", &[&["elf"], &["list"], &["find"]]),
     (
         "prof/unwind/table",
-        &[&["expression"], &["program"], &["row"]],
+        &[&["expression"], &["program"], &["packed"]],
     ),
     (
         "prof/dump",
@@ -248,8 +246,9 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
     (
         "ctl",
         &[
-            &["node"],
+            &["access"],
             &["request", "index"],
+            &["node"],
             &["opt"],
             &["branches"],
             &["lookup"],

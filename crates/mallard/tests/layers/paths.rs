@@ -8,8 +8,15 @@ pub struct Use {
     /// The names from the crate's root on; the first is the layer's.
     pub path: Vec<String>,
     pub line: usize,
-    /// Whether the path is in a module for tests.
+    /// Whether the path is in a module for tests, or for models of them.
     pub is_test: bool,
+}
+
+/// A name that a `use` brings into a module, and the path that it stands for.
+#[derive(Debug, PartialEq)]
+pub struct Import {
+    pub name: String,
+    pub path: Vec<String>,
 }
 
 impl Use {
@@ -37,6 +44,80 @@ pub fn uses(source: &str, modules: &[String]) -> Vec<Use> {
     found
 }
 
+/// What the `use`s of a module itself, not of modules within it, bring in from the crate.
+pub fn imports(source: &str, module: &[String]) -> Vec<Import> {
+    let tokens: TokenStream = source.parse().expect("a source file consists of tokens");
+    let tokens = inside(tokens);
+    let mut found = Vec::new();
+    for (at, _) in tokens
+        .iter()
+        .enumerate()
+        .filter(|(_, token)| is_word(token, "use"))
+    {
+        let rest = &tokens[at + 1..];
+        let end = rest.iter().position(|token| is_mark(token, ';'));
+        imported(
+            &rest[..end.unwrap_or(rest.len())],
+            Vec::new(),
+            module,
+            &mut found,
+        );
+    }
+    found
+}
+
+/// Records the names of a `use`; `before` is empty at its start.
+fn imported(
+    rest: &[TokenTree],
+    mut before: Vec<String>,
+    module: &[String],
+    found: &mut Vec<Import>,
+) {
+    match rest.first() {
+        Some(TokenTree::Group(list)) => {
+            inside(list.stream())
+                .split(|token| is_mark(token, ','))
+                .for_each(|path| imported(path, before.clone(), module, found));
+            return;
+        }
+        Some(TokenTree::Ident(word)) => match word.to_string().as_str() {
+            "crate" => before.clear(),
+            "self" if before.is_empty() => before = module.to_vec(),
+            "self" => {}
+            "super" => {
+                if before.is_empty() {
+                    before = module.to_vec();
+                }
+                before.pop();
+            }
+            name => {
+                // Of another crate or of a child.
+                if before.is_empty() {
+                    before = module.to_vec();
+                }
+                before.push(name.to_owned());
+            }
+        },
+        _ => return,
+    }
+    if let Some(rest) = after_colons(&rest[1..]) {
+        return imported(rest, before, module, found);
+    }
+    let name = match rest {
+        [_, renamed, TokenTree::Ident(name), ..] if is_word(renamed, "as") => name.to_string(),
+        _ => before.last().cloned().unwrap_or_default(),
+    };
+    found.push(Import { name, path: before });
+}
+
+fn is_word(token: &TokenTree, word: &str) -> bool {
+    matches!(token, TokenTree::Ident(it) if it == word)
+}
+
+fn is_mark(token: &TokenTree, mark: char) -> bool {
+    matches!(token, TokenTree::Punct(it) if it.as_char() == mark)
+}
+
 fn scan(tokens: &[TokenTree], modules: &[String], found: &mut Vec<Use>) {
     let mut at = 0;
     while let Some(token) = tokens.get(at) {
@@ -48,7 +129,7 @@ fn scan(tokens: &[TokenTree], modules: &[String], found: &mut Vec<Use>) {
                     let name = tokens[at + 1].to_string();
                     let inner = [modules, std::slice::from_ref(&name)].concat();
                     scan(&inside(body.stream()), &inner, found);
-                    if name == "tests" {
+                    if name == "tests" || name == "models" {
                         found[before..].iter_mut().for_each(|u| u.is_test = true);
                     }
                     at += 2;
@@ -81,7 +162,7 @@ fn names(rest: &[TokenTree], mut before: Vec<String>, found: &mut Vec<Use>) {
         }
         Some(TokenTree::Group(list)) if list.delimiter() == Delimiter::Brace => {
             let list = inside(list.stream());
-            list.split(|token| matches!(token, TokenTree::Punct(p) if p.as_char() == ','))
+            list.split(|token| is_mark(token, ','))
                 .for_each(|path| names(path, before.clone(), found));
             return;
         }

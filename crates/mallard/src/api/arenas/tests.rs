@@ -86,7 +86,7 @@ fn a_block_freed_directly_is_there_at_once_whoever_frees_it() {
     })
     .join()
     .unwrap();
-    arena::drain(true);
+    arena::drain(arena::Drain::All);
     assert_eq!(heap(), before);
     // SAFETY: all blocks have been freed.
     unsafe { destroy(arena) }.unwrap();

@@ -439,12 +439,12 @@ pub fn alloc_aligned(size: usize, align: usize) -> *mut u8 {
 }
 
 /// The largest alignment that a block from a cache may have.
-const ALIGN_MAX: usize = NATURAL_MAX;
+const CACHED_ALIGN_MAX: usize = NATURAL_MAX;
 
 /// Whether an aligned request is served by whole pages for its size or its alignment.
 #[inline]
 fn is_past_caches(size: usize, align: usize) -> bool {
-    align > ALIGN_MAX || size > CACHED_MAX - ALIGN_MAX
+    align > CACHED_ALIGN_MAX || size > CACHED_MAX - CACHED_ALIGN_MAX
 }
 
 /// Like [`alloc_aligned`], with all of the block zero.
@@ -466,13 +466,13 @@ pub(in crate::api) fn alloc_aligned_zeroed(size: usize, align: usize) -> *mut u8
 /// of a class.
 #[inline]
 pub(in crate::api) fn usable_for(size: usize, align: usize) -> Option<usize> {
-    if size > MAX || align > LARGEST_ALIGN {
+    if size > MAX || align > ALIGN_MAX {
         return None;
     }
     if !is_past_caches(size, align) {
         let size = class::aligned_size(size, align);
         let class = match align {
-            ..=LEAST_ALIGN => Class::for_request(size),
+            ..=ALIGN_MIN => Class::for_request(size),
             _ => Class::of(size),
         };
         return Some(class.size());
@@ -481,10 +481,10 @@ pub(in crate::api) fn usable_for(size: usize, align: usize) -> Option<usize> {
 }
 
 /// Blocks of every class that is at least this long are aligned to it.
-const LEAST_ALIGN: usize = 16;
+const ALIGN_MIN: usize = 16;
 
 /// The largest alignment: no address of a process is a multiple of more.
-pub(in crate::api) const LARGEST_ALIGN: usize = 1 << 46;
+pub(in crate::api) const ALIGN_MAX: usize = 1 << 46;
 
 /// Allocates a block of more than [`TABLE_MAX`] bytes at a multiple of `align`, which is at most a
 /// page.
@@ -532,7 +532,7 @@ fn alloc_on_boundary(size: usize, align: usize, wanted: usize) -> *mut u8 {
 pub(in crate::api) fn reclaim() {
     if let Some(_inside) = inside::enter() {
         current::flush();
-        arena::drain(true);
+        arena::drain(arena::Drain::All);
         if meta::is_starved() {
             feed();
         }

@@ -272,6 +272,6 @@ fn class_outside(p: usize) -> Class {
     match Segment::find(p) {
         Some(segment) => segment.class_of(p),
         None if fallback::size_of(p).is_some() => Class::NONE,
-        None => die!("{p:#x} is no block of this allocator"),
+        None => die!("{p:#x} is not a block of this allocator"),
     }
 }

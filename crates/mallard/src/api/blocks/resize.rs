@@ -95,10 +95,13 @@ fn resize_run(p: *mut u8, size: usize) -> Option<*mut u8> {
     let _inside = enter_with(p.addr())?;
     let lifted = prof::lifted(p.addr());
     if pages.bytes() == bytes || large::resize_in_place(p.addr(), pages, false, Reach::Backed) {
-        return Some(grown(p, bytes, pages.bytes(), lifted, size));
+        return Some(grown(p, bytes, pages.bytes(), false, lifted, size));
     }
     match large::relocate(p.addr(), pages, false, oversize::arena_for) {
-        Some(moved) => Some(grown(moved as *mut u8, bytes, pages.bytes(), lifted, size)),
+        Some(moved) => {
+            let p = moved as *mut u8;
+            Some(grown(p, bytes, pages.bytes(), false, lifted, size))
+        }
         None => {
             if let Some(lifted) = lifted {
                 prof::put_down(lifted, p.addr(), None);
@@ -117,11 +120,19 @@ pub(in crate::api) fn enter_with(block: usize) -> Option<inside::Inside> {
     inside::enter()
 }
 
-/// Counts a block with a new length, and fills the added part as the options ask for new memory.
-fn grown(p: *mut u8, old: usize, new: usize, lifted: Option<prof::Lifted>, size: usize) -> *mut u8 {
+/// Counts a block with a new length, and fills the added part as the options ask for new memory,
+/// unless it was cleared.
+pub(in crate::api) fn grown(
+    p: *mut u8,
+    old: usize,
+    new: usize,
+    is_zeroed: bool,
+    lifted: Option<prof::Lifted>,
+    size: usize,
+) -> *mut u8 {
     counted::resized(old, new);
     note_resized(p, old, new, lifted, size);
-    if new > old {
+    if new > old && !is_zeroed {
         prepared(p.wrapping_add(old), new - old);
     }
     p
@@ -129,13 +140,7 @@ fn grown(p: *mut u8, old: usize, new: usize, lifted: Option<prof::Lifted>, size:
 
 /// Reports to the profiler that a request of `size` bytes changed a large block.
 #[inline]
-pub(in crate::api) fn note_resized(
-    p: *mut u8,
-    old: usize,
-    new: usize,
-    lifted: Option<prof::Lifted>,
-    size: usize,
-) {
+fn note_resized(p: *mut u8, old: usize, new: usize, lifted: Option<prof::Lifted>, size: usize) {
     if new > old && (lifted.is_some() || prof::is_on()) {
         prof::grew(lifted, p, size);
     } else if let Some(lifted) = lifted {
@@ -154,7 +159,7 @@ unsafe fn copy(p: *mut u8, size: usize) -> *mut u8 {
         false => alloc(size),
     };
     if to.is_null() {
-        // Also when the block was to shrink: it would not be of the class that its size says.
+        // Also when the block should shrink: it would not be of the class that its size says.
         return null_mut();
     }
     // SAFETY: both blocks are at least this long, and they are different blocks; the caller gives

@@ -4,6 +4,7 @@ mod counts;
 mod in_place;
 mod single;
 mod stacks;
+mod switching;
 
 use crate::api::extended::{self, Flags};
 use crate::api::{
@@ -307,13 +308,13 @@ fn a_sampled_block_is_like_any_other() {
         // SAFETY: the block is in use.
         let usable = unsafe { usable_size(p) };
         assert!(usable >= size);
-        // SAFETY: as above, and it has so many bytes.
+        // SAFETY: as above, and it has this many bytes.
         let bytes = unsafe { core::slice::from_raw_parts_mut(p, usable) };
         assert!(bytes.iter().all(|&byte| byte == 0), "{size}");
         bytes.fill(7);
         // SAFETY: the block is in use, and `p` is not used again.
         let q = unsafe { api::realloc(p, size + 1) };
-        // SAFETY: the block is in use and has so many bytes.
+        // SAFETY: the block is in use and has this many bytes.
         let kept = unsafe { core::slice::from_raw_parts(q, size) };
         assert!(kept.iter().all(|&byte| byte == 7));
         assert_eq!(
@@ -366,7 +367,7 @@ fn blocks_outlive_the_sampling_and_its_resets() {
     assert!(!is_sampled(unsampled.addr()));
     reset(0);
     assert_eq!(live(), (0, 0));
-    let told = samples::rows(samples::resets()).map_or(0, |rows| rows.iter().count());
+    let told = samples::groups(samples::resets()).map_or(0, |groups| groups.iter().count());
     assert_eq!(told, 0, "profiles do not tell them either");
     switch(true);
     let new = alloc(100);
@@ -454,7 +455,7 @@ fn random_operations(seed: u8) {
     let done = runner.run(&steps, |steps| {
         let mut blocks: Vec<Option<(*mut u8, usize)>> = vec![None; 64];
         let mark = |p: *mut u8, size: usize, tag: u8| {
-            // SAFETY: the block is in use and has so many bytes.
+            // SAFETY: the block is in use and has this many bytes.
             let bytes = unsafe { core::slice::from_raw_parts_mut(p, size) };
             if let [first, .., last] = bytes {
                 (*first, *last) = (tag, !tag);
@@ -490,7 +491,7 @@ fn random_operations(seed: u8) {
                     // SAFETY: as above.
                     let q = unsafe { api::realloc(p, size) };
                     let kept = old.min(size);
-                    // SAFETY: the block is in use and has so many bytes.
+                    // SAFETY: the block is in use and has this many bytes.
                     let is_kept = kept < 2 || unsafe { *q } == tag;
                     prop_assert!(is_kept);
                     Some((q, size))

@@ -7,7 +7,7 @@
 //! last block decide for the batch: a stack mostly holds one pipe's blocks, and a block in any
 //! transfer cache is never wrong, only less useful.
 
-use crate::arena::choice::table::{existing, several};
+use crate::arena::table::{existing, several};
 use crate::arena::{Arena, Slab};
 use crate::class::Class;
 use crate::sys::atomic::Ordering;
@@ -44,7 +44,7 @@ impl Arena {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arena::choice::table::get;
+    use crate::arena::table::get;
     use crate::arena::{any, drain};
     use crate::testing::alone;
 
@@ -53,7 +53,7 @@ mod tests {
     {
         crate::testing::own_process!();
         let _alone = alone();
-        drain(true);
+        drain(crate::arena::Drain::All);
         let class = Class::of(96);
         let (theirs, ours) = (
             any().expect("there is memory"),
@@ -78,7 +78,7 @@ mod tests {
         theirs.threads.store(there, Ordering::Relaxed);
         theirs.leave();
         assert_eq!(stored(), (8, 16 + 8));
-        drain(true);
+        drain(crate::arena::Drain::All);
         assert_eq!(stored(), (0, 0));
     }
 }

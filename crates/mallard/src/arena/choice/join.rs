@@ -2,12 +2,12 @@
 //! A thread joins a manual arena only if the program says so.
 
 use crate::arena::Arena;
-use crate::arena::choice::life::Life;
 use crate::arena::choice::percpu;
-use crate::arena::choice::table::{
-    MOST_AUTOMATIC_ARENAS, automatic, existing, make_under, record, spread, threads,
-};
+use crate::arena::life::Life;
 use crate::arena::making::making;
+use crate::arena::table::{
+    AUTOMATIC_ARENAS_MAX, automatic, existing, make_under, record, spread, threads,
+};
 use crate::heap::{self, PageHeap, nodes};
 use crate::sys::atomic::Ordering;
 
@@ -52,7 +52,7 @@ fn of_node(heap: &'static PageHeap) -> usize {
     let heaps = spread().filter(|a| leads(a)).count() + mine().next().is_none() as usize;
     let share = (automatic() / heaps).max(1);
     // Beyond the automatic ones there may be manual ones.
-    let next = (0..MOST_AUTOMATIC_ARENAS).find(|&i| record(i).is_none());
+    let next = (0..AUTOMATIC_ARENAS_MAX).find(|&i| record(i).is_none());
     let fewest = mine().min_by_key(|a| threads(a.index as usize));
     match (fewest, next) {
         (Some(arena), _) if threads(arena.index as usize) == 0 => arena.index as usize,

@@ -8,10 +8,10 @@
 //!
 //! A program without such arenas pays for one load of a flag when a cache flushes a batch.
 
-use crate::arena::choice::life::Life;
-use crate::arena::choice::table::{self, MOST_ARENAS};
+use crate::arena::life::Life;
 use crate::arena::making::making;
 use crate::arena::small::slab::Slab;
+use crate::arena::table::{self, ARENAS_MAX};
 use crate::arena::{Arena, large};
 use crate::class::Class;
 use crate::heap::hooks::ExtentHooks;
@@ -79,11 +79,11 @@ fn create_for(life: Life) -> Option<&'static Arena> {
     }
     // Tests change the number of automatic arenas while there are manual ones.
     let first = if cfg!(test) {
-        table::MOST_AUTOMATIC_ARENAS
+        table::AUTOMATIC_ARENAS_MAX
     } else {
         table::automatic()
     };
-    let index = (first..MOST_ARENAS).find(|&i| table::record(i).is_none())?;
+    let index = (first..ARENAS_MAX).find(|&i| table::record(i).is_none())?;
     // SAFETY: null, or a page heap, which is never freed.
     let spare = unsafe { SPARE.load(Ordering::Relaxed).as_ref() };
     let heap = spare.or_else(|| heap::make_apart(&heaps))?;

@@ -10,10 +10,11 @@
 //! chunks, so that large blocks never lie among small ones.
 
 use crate::arena::Arena;
-use crate::arena::choice::life::Life;
-use crate::arena::choice::{manual, table};
+use crate::arena::choice::manual;
 use crate::arena::large;
+use crate::arena::life::Life;
 use crate::arena::pages::Pages;
+use crate::arena::table;
 use crate::class::CACHED_MAX;
 use crate::sys::atomic::{AtomicBool, AtomicUsize, Ordering, settle};
 use crate::sys::published::Published;

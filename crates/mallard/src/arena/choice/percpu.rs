@@ -5,9 +5,9 @@
 //! manual arena stay there.
 
 use crate::arena::Arena;
-use crate::arena::choice::life::Life;
-use crate::arena::choice::table::{self, MOST_AUTOMATIC_ARENAS};
+use crate::arena::life::Life;
 use crate::arena::making::making;
+use crate::arena::table::{self, AUTOMATIC_ARENAS_MAX};
 use crate::heap::{self, nodes};
 use crate::sys::atomic::{AtomicU16, AtomicUsize, Ordering};
 use crate::sys::cpu;
@@ -25,8 +25,8 @@ static ARENAS: AtomicUsize = AtomicUsize::new(0);
 /// How many CPU numbers there were at the start. CPUs added later share the arenas.
 static CPUS: AtomicUsize = AtomicUsize::new(1);
 /// The arena of each CPU.
-static OF_CPU: [AtomicU16; MOST_AUTOMATIC_ARENAS] =
-    [const { AtomicU16::new(0) }; MOST_AUTOMATIC_ARENAS];
+static OF_CPU: [AtomicU16; AUTOMATIC_ARENAS_MAX] =
+    [const { AtomicU16::new(0) }; AUTOMATIC_ARENAS_MAX];
 
 /// Assigns arenas to CPUs or cores, or to neither; returns how many arenas that takes. `None` when
 /// the system cannot say which CPU a thread is on.
@@ -42,7 +42,7 @@ pub fn configure(each: Option<Each>) -> Option<usize> {
 #[inline(never)]
 fn number_all(each: Each) -> Option<usize> {
     cpu::current()?;
-    let cpus = cpu::numbers().clamp(1, MOST_AUTOMATIC_ARENAS);
+    let cpus = cpu::numbers().clamp(1, AUTOMATIC_ARENAS_MAX);
     let arenas = number(
         cpus,
         match each {

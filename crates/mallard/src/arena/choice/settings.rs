@@ -4,9 +4,9 @@
 //! Decay times and growth belong to the page heap. Automatic arenas share one per memory node, so
 //! setting them for one arena sets them for the others too, unless it has hooks.
 
-use crate::arena::Arena;
 use crate::arena::making::making;
 use crate::arena::small::subrelease;
+use crate::arena::{Arena, Drain};
 use crate::heap;
 use crate::heap::hooks::ExtentHooks;
 use crate::sys::atomic::{AtomicU8, AtomicU64, Ordering, settle};
@@ -14,7 +14,7 @@ use core::ffi::CStr;
 use core::fmt::Write;
 
 /// Bytes of a name, including the terminating zero.
-pub const NAME: usize = 32;
+pub const NAME_BYTES: usize = 32;
 
 /// The `sbrk` preference: stored and reported, but never used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,25 +48,25 @@ impl Dss {
 
 pub struct Settings {
     /// A zero-terminated string, or all zero for the default name with the arena's number.
-    name: [AtomicU64; NAME / 8],
+    name: [AtomicU64; NAME_BYTES / 8],
     dss: AtomicU8,
 }
 
 impl Settings {
     pub fn new() -> Self {
         Settings {
-            name: [const { AtomicU64::new(0) }; NAME / 8],
+            name: [const { AtomicU64::new(0) }; NAME_BYTES / 8],
             dss: AtomicU8::new(first_dss() as u8),
         }
     }
 
     /// Resets them, for a new arena with this record.
     pub fn clear(&self) {
-        self.set_name_bytes(&[0; NAME]);
+        self.set_name_bytes(&[0; NAME_BYTES]);
         self.dss.store(first_dss() as u8, Ordering::Relaxed);
     }
 
-    fn set_name_bytes(&self, bytes: &[u8; NAME]) {
+    fn set_name_bytes(&self, bytes: &[u8; NAME_BYTES]) {
         for (word, bytes) in self.name.iter().zip(bytes.as_chunks().0) {
             word.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
         }
@@ -75,13 +75,13 @@ impl Settings {
 
 /// Text in a buffer of a name's length, truncated to fit.
 struct Name {
-    bytes: [u8; NAME],
+    bytes: [u8; NAME_BYTES],
     len: usize,
 }
 
 impl Name {
     fn add(&mut self, text: &[u8]) {
-        let n = text.len().min(NAME - 1 - self.len);
+        let n = text.len().min(NAME_BYTES - 1 - self.len);
         self.bytes[self.len..self.len + n].copy_from_slice(&text[..n]);
         self.len += n;
     }
@@ -96,9 +96,9 @@ impl Write for Name {
 
 impl Arena {
     /// The name, zero-terminated.
-    pub fn name(&self) -> [u8; NAME] {
+    pub fn name(&self) -> [u8; NAME_BYTES] {
         let mut name = Name {
-            bytes: [0; NAME],
+            bytes: [0; NAME_BYTES],
             len: 0,
         };
         let _arenas = making();
@@ -110,7 +110,7 @@ impl Arena {
                 true => "manual",
                 false => "auto",
             };
-            name.bytes = [0; NAME];
+            name.bytes = [0; NAME_BYTES];
             let _ = write!(name, "{kind}_{}", self.index);
         }
         name.bytes
@@ -119,7 +119,7 @@ impl Arena {
     /// Sets the name, truncated to fit. An empty name restores the default.
     pub fn set_name(&self, text: &CStr) {
         let mut name = Name {
-            bytes: [0; NAME],
+            bytes: [0; NAME_BYTES],
             len: 0,
         };
         name.add(text.to_bytes());
@@ -155,8 +155,8 @@ impl Arena {
     pub fn purge(&self) -> bool {
         {
             let _in_hand = self.is_manual().then(|| self.in_hand.raise(true));
-            self.drain_transfer_caches(true);
-            self.drain_spares(true);
+            self.drain_transfer_caches(Drain::All);
+            self.drain_spares(Drain::All);
         }
         subrelease::all(Some(self.index)) | self.heap().purge_all()
     }
@@ -208,7 +208,8 @@ impl Arena {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arena::choice::{manual, table};
+    use crate::arena::choice::manual;
+    use crate::arena::table;
     use crate::testing::alone;
 
     fn made() -> &'static Arena {
@@ -216,7 +217,7 @@ mod tests {
         unsafe { manual::create(core::ptr::null_mut()) }.unwrap()
     }
 
-    fn text(name: &[u8; NAME]) -> &str {
+    fn text(name: &[u8; NAME_BYTES]) -> &str {
         CStr::from_bytes_until_nul(name).unwrap().to_str().unwrap()
     }
 

@@ -5,6 +5,7 @@
 //! at the boundary, or the unused rest of a new series. Classes above the slab classes only have a
 //! transfer cache; their blocks are runs of the page heap.
 
+use crate::arena::Drain;
 use crate::arena::small::slab::{LEVELS, Misuse, NO_LEVEL, Slab, WORDS};
 use crate::arena::small::traffic::{Taker, Traffic};
 use crate::arena::small::transfer_cache::TransferCache;
@@ -14,7 +15,7 @@ use crate::sys::lock::Mutex;
 use crate::sys::rank::Rank;
 
 /// Slabs per list that are searched for one from which the thread has taken before.
-const NEAR: usize = 4;
+const SEARCHED_SLABS: usize = 4;
 
 #[repr(align(64))]
 pub struct Bin(pub Mutex<BinState>);
@@ -148,7 +149,7 @@ impl BinState {
             match slab {
                 Some(near) if near.taker.get() == Some(taker) => break,
                 Some(near) if left > 0 => slab = near.next.get(),
-                _ => (slab, left) = (*lists.next_back()?, NEAR),
+                _ => (slab, left) = (*lists.next_back()?, SEARCHED_SLABS),
             }
             left -= 1;
         }
@@ -240,9 +241,9 @@ impl BinState {
     }
 
     /// Removes and returns the spare slab and its series, if no batch was taken since the last call
-    /// or `all` is set.
-    pub fn idle_spare(&mut self, all: bool) -> Option<&'static Slab> {
-        let idle = all || self.fills_seen == self.counts.fills;
+    /// or all are to go.
+    pub fn idle_spare(&mut self, amount: Drain) -> Option<&'static Slab> {
+        let idle = amount == Drain::All || self.fills_seen == self.counts.fills;
         self.fills_seen = self.counts.fills;
         if !idle {
             return None;

@@ -21,7 +21,7 @@ pub(in crate::arena) fn give_back(class: Class, blocks: &mut [usize]) {
     }
     let mut rest = &*blocks;
     while !rest.is_empty() {
-        let (done, retired) = give_back_group(class, &rest[..rest.len().min(GROUP)]);
+        let (done, retired) = give_back_group(class, &rest[..rest.len().min(GROUP_BLOCKS)]);
         rest = &rest[done..];
         if let Some(slab) = retired {
             // SAFETY: empty, in no list of a bin, and out of their bins, as are the slabs linked to
@@ -34,7 +34,7 @@ pub(in crate::arena) fn give_back(class: Class, blocks: &mut [usize]) {
 
 /// Blocks handled together: all their slab records are looked up first, so that the processor has
 /// many of these loads in flight. Limited, because the notes are on the stack of a program thread.
-const GROUP: usize = 128;
+const GROUP_BLOCKS: usize = 128;
 
 /// A group's blocks, split into stretches: neighbours that are regions of one slab, because blocks
 /// freed together often lie together. Compact, because it is on the stack of a program thread.
@@ -42,12 +42,12 @@ struct Stretches {
     /// The address of the first stretch's slab record, and the distance from it to each stretch's
     /// record, in lines; a group ends before one that is too far.
     first: usize,
-    slabs: [MaybeUninit<i32>; GROUP],
+    slabs: [MaybeUninit<i32>; GROUP_BLOCKS],
     /// The start and length of each stretch in the group.
-    parts: [MaybeUninit<(u8, u8)>; GROUP],
+    parts: [MaybeUninit<(u8, u8)>; GROUP_BLOCKS],
 }
 
-const _: () = assert!(GROUP <= u8::MAX as usize);
+const _: () = assert!(GROUP_BLOCKS <= u8::MAX as usize);
 
 impl Stretches {
     /// The arrays start uninitialised: writing them would cost more than looking up a few blocks.
@@ -55,8 +55,8 @@ impl Stretches {
     fn room() -> Stretches {
         Stretches {
             first: 0,
-            slabs: [const { MaybeUninit::uninit() }; GROUP],
-            parts: [const { MaybeUninit::uninit() }; GROUP],
+            slabs: [const { MaybeUninit::uninit() }; GROUP_BLOCKS],
+            parts: [const { MaybeUninit::uninit() }; GROUP_BLOCKS],
         }
     }
 

@@ -84,7 +84,7 @@ impl Misuse {
 }
 
 /// Words of the bitmap of a slab with the most regions.
-pub const WORDS: usize = Class::MOST_REGIONS.div_ceil(64);
+pub const WORDS: usize = Class::REGIONS_MAX.div_ceil(64);
 
 /// The value of `level` of a slab in no list.
 pub const NO_LEVEL: u8 = u8::MAX;

@@ -6,10 +6,11 @@
 //! system. The slab keeps the pages, and its regions can be taken as before.
 //!
 //! A pass looks at one chunk after another ([`step`]) and takes half the decay time. A slab that
-//! [`RIPE`] passes found untouched has been idle for one to one and a half decay times. A huge page
-//! is broken only if a good part of it would go back. The regions are hidden from their slab during
-//! the system calls, and no bin's lock is held then. A slab that was treated is left alone until it
-//! is touched. Slabs of arenas that the program made, and memory from its hooks, are not treated.
+//! [`RIPE_PASSES`] passes found untouched has been idle for one to one and a half decay times. A
+//! huge page is broken only if a good part of it would go back. The regions are hidden from their
+//! slab during the system calls, and no bin's lock is held then. A slab that was treated is left
+//! alone until it is touched. Slabs of arenas that the program made, and memory from its hooks, are
+//! not treated.
 //!
 //! Callers: the background thread if there is one, else threads at their slow events, one chunk at
 //! a time; and explicit purges ([`all`]).
@@ -27,17 +28,18 @@ use crate::sys::page::PAGE;
 use crate::sys::rank::Rank;
 use advice::Range;
 
-/// Passes that have to find a slab untouched, and the value of a slab that was treated.
-const RIPE: u8 = 3;
-const DONE: u8 = RIPE + 1;
+/// Passes that have to find a slab untouched.
+const RIPE_PASSES: u8 = 3;
+/// The count of passes of a slab that was treated.
+const DONE: u8 = RIPE_PASSES + 1;
 /// The least duration of a pass in milliseconds.
-const LEAST_MS: u64 = 25;
+const PASS_MS_MIN: u64 = 25;
 /// Bytes that justify breaking a huge page.
 const WORTH_BYTES: usize = CHUNK / 8;
 /// The most slabs looked at together: all of a chunk, as the smallest have four pages.
-const MOST_SLABS: usize = CHUNK_PAGES / 4;
+const CHUNK_SLABS_MAX: usize = CHUNK_PAGES / 4;
 /// The most ranges of pages in a slab, if every other page is one.
-const SLAB_RANGES_MAX: usize = Class::MOST_PAGES.div_ceil(2);
+const SLAB_RANGES_MAX: usize = Class::PAGES_MAX.div_ceil(2);
 const _: () = assert!(SLAB_RANGES_MAX <= mem::RANGES_MAX);
 
 /// What remains to be done.
@@ -60,7 +62,7 @@ struct Pass {
     /// Whether it found no slab that may become ripe.
     is_quiet: bool,
     /// Room for the ripe slabs of a chunk, kept off the stack of program threads.
-    ripe: [Option<Site>; MOST_SLABS],
+    ripe: [Option<Site>; CHUNK_SLABS_MAX],
 }
 
 // SAFETY: what a site refers to is never freed, and any thread may refer to it.
@@ -84,7 +86,7 @@ pub fn step(now: u64, chunks: usize) -> Next {
         return Next::Nothing;
     };
     if pass.rest.is_none() {
-        let next_ms = now + (decay / 2).max(LEAST_MS);
+        let next_ms = now + (decay / 2).max(PASS_MS_MIN);
         // Most programs end before anything could be ripe, and never load the code that follows.
         if now < *pass.next_ms.get_or_insert(next_ms) {
             return pass.next();
@@ -116,7 +118,7 @@ impl Pass {
         rest: None,
         next_ms: None,
         is_quiet: false,
-        ripe: [None; MOST_SLABS],
+        ripe: [None; CHUNK_SLABS_MAX],
     };
 
     /// Looks at up to `chunks` more chunks. Cold: most programs end before there is anything to do.
@@ -190,7 +192,11 @@ struct Found {
 
 /// Looks at the slabs of a chunk, and gives memory of the ripe ones back to the system.
 #[inline(never)]
-fn look_at(chunk: &'static Chunk, wish: &Wish, ripe: &mut [Option<Site>; MOST_SLABS]) -> Found {
+fn look_at(
+    chunk: &'static Chunk,
+    wish: &Wish,
+    ripe: &mut [Option<Site>; CHUNK_SLABS_MAX],
+) -> Found {
     let mut found = Found::default();
     let (mut n, mut bytes) = (0, 0);
     let mut page = 0;
@@ -210,7 +216,7 @@ fn look_at(chunk: &'static Chunk, wish: &Wish, ripe: &mut [Option<Site>; MOST_SL
             let there = slab.bare_bytes();
             if there == 0 {
                 slab.quiet.set(DONE);
-            } else if n < MOST_SLABS {
+            } else if n < CHUNK_SLABS_MAX {
                 (ripe[n], n, bytes) = (Some(site), n + 1, bytes + there);
             }
         });
@@ -243,8 +249,8 @@ impl Slab {
 
     /// Counts a pass that found it untouched; returns whether there were enough.
     fn ripens(&self) -> bool {
-        self.quiet.set((self.quiet.get() + 1).min(RIPE));
-        self.quiet.get() == RIPE
+        self.quiet.set((self.quiet.get() + 1).min(RIPE_PASSES));
+        self.quiet.get() == RIPE_PASSES
     }
 
     /// Bytes of pages that only free regions overlap.
@@ -347,7 +353,7 @@ impl Site {
         match bin.show_free(slab, &hidden) {
             Ok(empty) => {
                 if !gave && slab.quiet.get() == DONE {
-                    slab.quiet.set(RIPE);
+                    slab.quiet.set(RIPE_PASSES);
                 }
                 drop(bin);
                 if let Some(slab) = empty {
@@ -381,7 +387,7 @@ impl Site {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arena::{give_to_owner, numbered};
+    use crate::arena::{Drain, give_to_owner, numbered};
     use crate::testing::alone;
     use proptest::prelude::{any, prop_assert_eq, proptest};
     use std::vec;
@@ -431,7 +437,7 @@ mod tests {
 
     fn give_up(kept: &[usize], class: Class) {
         kept.iter().for_each(|&b| give_to_owner(class, b));
-        first().drain_spare(class, true);
+        first().drain_spare(class, Drain::All);
     }
 
     #[test]
@@ -501,7 +507,7 @@ mod tests {
         assert!(all[..50].iter().all(|&p| give(p).is_ok()));
         let mut hidden = [0; WORDS];
         slab.hide_free(&mut hidden);
-        assert_eq!(slab.take(&mut [0]), 0, "nobody gets one");
+        assert_eq!(slab.take(&mut [0]), 0, "all free regions are hidden");
         assert!(give(all[50]).is_ok());
         slab.show_free(&hidden).expect("none of them was given");
         assert!(give(all[50]).is_err() && give(all[0]).is_err());

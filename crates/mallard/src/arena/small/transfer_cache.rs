@@ -3,18 +3,21 @@
 //! A transfer cache keeps what a thread cache flushes as an array of pointers, and serves the next
 //! thread cache from it: two copies of a batch instead of a bit cleared and a bit set for every
 //! block. It is bounded in bytes, and blocks that were not needed for a while (a second, or
-//! [`LOOK`] batches flushed) drain into the slabs ([`TransferCache::idle`]), so that they cannot
-//! keep slabs from becoming empty.
+//! [`LOOK_BATCHES`] batches flushed) drain into the slabs ([`TransferCache::idle`]), so that they
+//! cannot keep slabs from becoming empty.
 
+use crate::arena::Drain;
 use crate::class::{Class, MEDIUM_MAX};
 use crate::space::meta;
 use crate::sys::atomic::{AtomicUsize, Ordering};
 use crate::sys::tls;
 use core::ptr::NonNull;
 
-/// The most bytes of blocks in a transfer cache, for slab classes and for larger ones.
+/// The most bytes of blocks in a transfer cache of a slab class.
 const SLAB_BYTES: usize = 256 * 1024;
+/// The same for a larger class.
 const RUN_BYTES: usize = 2 * 1024 * 1024;
+/// The most bytes of blocks above [`MEDIUM_MAX`] in all transfer caches of a small heap.
 const LONG_BYTES: usize = 512 * 1024;
 /// Blocks of the larger classes in all transfer caches together are limited to [`RUN_BYTES`], or to
 /// this fraction of the heap if that is more: there are many such classes, and pages in one of them
@@ -24,11 +27,11 @@ const LONG_BYTES: usize = 512 * 1024;
 /// beyond an option's limit, and the page heap costs little compared with writing to such a block.
 const RUN_SHARE: usize = 16;
 /// The most blocks in a transfer cache.
-const MOST_BLOCKS: usize = 2048;
+const BLOCKS_MAX: usize = 2048;
 const WORD: usize = size_of::<usize>();
 
 /// Batches flushed from one look for idle blocks to the next.
-const LOOK: u16 = 16;
+const LOOK_BATCHES: u16 = 16;
 /// How many blocks are tried in the search for an aligned one.
 const ALIGNED_TRIES: usize = 8;
 
@@ -44,9 +47,10 @@ pub fn bring_aligned_last(blocks: &mut [usize], align: usize) -> bool {
     found.is_some()
 }
 
-/// The most blocks in a transfer cache that has not passed any from one thread to another for a
-/// while, and the number of looks in such a while.
-const LEAST_BLOCKS: usize = 32;
+/// The most blocks in a transfer cache that has not passed any from one thread to another for
+/// [`SHARED_LOOKS`] looks.
+const UNSHARED_BLOCKS_MAX: usize = 32;
+/// Looks after which a transfer cache that passed blocks between threads counts as unshared.
 const SHARED_LOOKS: u8 = 4;
 
 /// Bytes of blocks of whole pages in all transfer caches: up to [`MEDIUM_MAX`], and longer ones.
@@ -73,8 +77,8 @@ pub fn holds_runs() -> bool {
     RUNS.iter().any(|sum| sum.load(Ordering::Relaxed) > 0)
 }
 
-/// Factor by which an array grows.
-const STEP: usize = 4;
+/// An array becomes this many times as long when it grows.
+const GROWTH_FACTOR: usize = 4;
 
 pub struct TransferCache {
     /// Array of `cap` addresses in metadata memory, made when first needed, and replaced by a
@@ -91,8 +95,8 @@ pub struct TransferCache {
     puts: u16,
     /// The thread that last put blocks here.
     putter: usize,
-    /// Looks until the transfer cache shrinks to [`LEAST_BLOCKS`], unless blocks pass from thread
-    /// to thread again.
+    /// Looks until the transfer cache shrinks to [`UNSHARED_BLOCKS_MAX`], unless blocks pass from
+    /// thread to thread again.
     shared: u8,
 }
 
@@ -147,7 +151,7 @@ impl TransferCache {
         } else if self.shared > 0 {
             self.most as usize
         } else {
-            (self.most as usize).min(LEAST_BLOCKS)
+            (self.most as usize).min(UNSHARED_BLOCKS_MAX)
         }
     }
 
@@ -169,7 +173,7 @@ impl TransferCache {
             } else {
                 RUN_BYTES
             };
-            self.most = class.blocks_in(bytes).clamp(1, MOST_BLOCKS) as u16;
+            self.most = class.blocks_in(bytes).clamp(1, BLOCKS_MAX) as u16;
             crate::arena::ANY_IDLE.store(true, Ordering::Relaxed);
         }
         let room = self.limit(class).saturating_sub(self.len as usize);
@@ -200,9 +204,9 @@ impl TransferCache {
     #[cold]
     #[inline(never)]
     fn lengthen(&mut self, wanted: usize) {
-        let mut cap = (self.cap as usize).max(LEAST_BLOCKS);
+        let mut cap = (self.cap as usize).max(UNSHARED_BLOCKS_MAX);
         while cap < wanted {
-            cap *= STEP;
+            cap *= GROWTH_FACTOR;
         }
         let cap = cap.min(self.most as usize);
         let Some(array) = meta::take(cap * WORD) else {
@@ -223,7 +227,7 @@ impl TransferCache {
 
     /// Whether enough batches came for a look for idle blocks.
     pub fn is_due(&self) -> bool {
-        self.puts >= LOOK
+        self.puts >= LOOK_BATCHES
     }
 
     /// Removes the blocks that came last.
@@ -259,10 +263,13 @@ impl TransferCache {
         Some(one[0])
     }
 
-    /// Removes blocks that were not needed since the last mark, at most as many as `out` holds;
-    /// with `all`, any blocks.
-    pub fn idle(&mut self, class: Class, out: &mut [usize], all: bool) -> usize {
-        let unwanted = (if all { self.len } else { self.low }) as usize;
+    /// Removes blocks that were not needed since the last mark, or any blocks; at most as many as
+    /// `out` holds.
+    pub fn idle(&mut self, class: Class, out: &mut [usize], amount: Drain) -> usize {
+        let unwanted = match amount {
+            Drain::All => self.len,
+            Drain::Idle => self.low,
+        } as usize;
         let n = out.len().min(unwanted);
         // The idle ones lie at the bottom. The highest of them go first, so that few blocks move
         // down.
@@ -324,7 +331,7 @@ mod tests {
     fn empty(stores: &mut [(Class, TransferCache)]) {
         let mut out = vec![0; 1000];
         for (class, store) in stores {
-            store.idle(*class, &mut out, true);
+            store.idle(*class, &mut out, Drain::All);
         }
     }
 
@@ -332,7 +339,7 @@ mod tests {
     fn transfer_caches_of_whole_pages_share_a_budget_and_those_of_long_blocks_a_smaller_one() {
         crate::testing::own_process!();
         let _alone = alone();
-        drain(true);
+        drain(Drain::All);
         let share = footprint() / RUN_SHARE;
         let (mut medium, mut long) = (stores(false), stores(true));
         // Each kind has its own budget, whatever the other holds.
@@ -356,19 +363,19 @@ mod tests {
     fn a_transfer_cache_s_array_is_as_long_as_what_it_holds_needs_and_loses_none() {
         crate::testing::own_process!();
         let _alone = alone();
-        drain(true);
+        drain(Drain::All);
         // A transfer cache whose blocks pass from thread to thread.
         let (class, mut store) = (Class::of(16), TransferCache::new());
         assert_eq!(store.array_size(), 0);
-        let blocks: Vec<usize> = (0..MOST_BLOCKS).collect();
-        assert_eq!(store.put(class, &blocks), LEAST_BLOCKS);
-        assert_eq!(store.array_size(), LEAST_BLOCKS * WORD);
+        let blocks: Vec<usize> = (0..BLOCKS_MAX).collect();
+        assert_eq!(store.put(class, &blocks), UNSHARED_BLOCKS_MAX);
+        assert_eq!(store.array_size(), UNSHARED_BLOCKS_MAX * WORD);
         store.shared = SHARED_LOOKS;
-        assert_eq!(store.put(class, &blocks[LEAST_BLOCKS..][..1]), 1);
-        assert!(store.array_size() < MOST_BLOCKS * WORD / 2);
+        assert_eq!(store.put(class, &blocks[UNSHARED_BLOCKS_MAX..][..1]), 1);
+        assert!(store.array_size() < BLOCKS_MAX * WORD / 2);
         assert_eq!(
-            store.put(class, &blocks[LEAST_BLOCKS + 1..]),
-            MOST_BLOCKS - LEAST_BLOCKS - 1
+            store.put(class, &blocks[UNSHARED_BLOCKS_MAX + 1..]),
+            BLOCKS_MAX - UNSHARED_BLOCKS_MAX - 1
         );
         assert_eq!(store.blocks(), blocks);
         assert_eq!(store.put(class, &[0]), 0, "it is full");
@@ -379,7 +386,7 @@ mod tests {
     fn a_heap_that_grows_takes_the_pages_that_lie_in_transfer_caches_unasked_for() {
         crate::testing::own_process!();
         let _alone = alone();
-        drain(true);
+        drain(Drain::All);
         let (arena, class) = (any().expect("there is memory"), Class::of(128 * 1024));
         let mut blocks = [0; 2];
         for block in &mut blocks {
@@ -390,7 +397,7 @@ mod tests {
         assert_eq!(stored(), 2);
         arena.grew(1);
         assert_eq!(stored(), 2, "a page is not much");
-        let much = 2 * crate::arena::GROWTH;
+        let much = 2 * crate::arena::NEW_PAGES_PER_LOOK;
         arena.grew(much);
         assert_eq!(stored(), 2, "they have just come");
         // One of them is used, and comes back.

@@ -1,7 +1,7 @@
 //! Arenas: which threads join which, and which page heap has their blocks and runs.
 
-use super::super::choice::table::threads;
 use super::super::large::Reach;
+use super::super::table::threads;
 use super::super::*;
 use crate::class::{CACHED_MAX, MEDIUM_MAX};
 use crate::heap::{self, PAGE_HEAPS, nodes};
@@ -112,7 +112,7 @@ fn of_long_blocks_a_cache_is_given_a_single_new_one_or_several_that_others_gave_
     let arena = join().expect("there is memory");
     for (size, new) in [(MEDIUM_MAX, 4), (MEDIUM_MAX + 1, 1), (CACHED_MAX, 1)] {
         let class = Class::of(size);
-        arena.drain_bin(class, true);
+        arena.drain_bin(class, Drain::All);
         let mut blocks = [0; 4];
         assert_eq!(arena.fill(class, &mut blocks), new, "{size}");
         (new..2).for_each(|i| assert_eq!(arena.fill(class, &mut blocks[i..=i]), 1));
@@ -163,7 +163,7 @@ fn oversize_blocks_are_of_an_arena_of_their_own() {
     let manual = unsafe { manual::create(core::ptr::null_mut()) }.unwrap();
     assert_eq!(oversize::arena_for(long, manual.index()), manual.index());
     assert!(manual.destroy());
-    assert!(!arena.destroy(), "it is nobody's to destroy");
+    assert!(!arena.destroy(), "it cannot be destroyed");
     // Blocks that caches hold stay with the others.
     oversize::configure(1, true);
     let cached = Pages::of(CACHED_MAX);
@@ -180,11 +180,11 @@ fn an_arena_is_discarded_while_other_threads_see_to_what_lies_idle() {
     let arena = unsafe { manual::create(core::ptr::null_mut()) }.unwrap();
     let is_over = AtomicBool::new(false);
     std::thread::scope(|s| {
-        for all in [true, false] {
+        for amount in [Drain::All, Drain::Idle] {
             let is_over = &is_over;
             s.spawn(move || {
                 while !is_over.load(Ordering::Relaxed) {
-                    drain(all);
+                    drain(amount);
                     std::thread::sleep(Duration::from_micros(20));
                 }
             });
@@ -238,7 +238,7 @@ fn blocks_of_arenas_of_different_nodes_come_from_different_page_heaps_and_go_bac
             "the first thread's node"
         );
         assert!(!core::ptr::eq(heaps[0], heaps[1]));
-        drain(true);
+        drain(Drain::All);
         let used = || heaps.map(|h| h.totals().used);
         let before = used();
         for class in [Class::of(64), Class::of(5000), Class::of(40 * 1024)] {
@@ -261,8 +261,8 @@ fn blocks_of_arenas_of_different_nodes_come_from_different_page_heaps_and_go_bac
             arenas[1].flush(class, &mut blocks[0]);
             arenas[0].flush(class, &mut blocks[1]);
             // Once for the transfer caches, and once for the slabs that this emptied.
-            drain(true);
-            drain(true);
+            drain(Drain::All);
+            drain(Drain::All);
             assert_eq!(used(), before, "{class:?}");
         }
         arenas.iter().for_each(|a| a.leave());

@@ -4,9 +4,9 @@ mod arenas;
 mod spread;
 mod traffic;
 
-use super::choice::table::get;
 use super::slab::{LEVELS, Misuse, NO_LEVEL};
 use super::small::transfer_cache::TransferCache;
+use super::table::get;
 use super::*;
 use crate::class::TABLED;
 use crate::heap::PAGE_HEAPS;
@@ -201,10 +201,13 @@ proptest! {
                     prop_assert_eq!(&out[..n], &expected[..]);
                     low = low.min(model.len());
                 }
-                all => {
+                kind => {
                     let mut out = vec![0; count];
-                    let n = store.idle(class, &mut out, all == 3);
-                    let most = if all == 3 { model.len() } else { low };
+                    let (amount, most) = match kind {
+                        3 => (Drain::All, model.len()),
+                        _ => (Drain::Idle, low),
+                    };
+                    let n = store.idle(class, &mut out, amount);
                     let expected: Vec<usize> = model.drain(most - count.min(most)..most).collect();
                     prop_assert_eq!(&out[..n], &expected[..]);
                     low = low.saturating_sub(n);
@@ -218,7 +221,7 @@ proptest! {
             prop_assert!(model.len() * class.size() <= 2 << 20, "a store is bounded");
         }
         let mut rest = vec![0; model.len()];
-        prop_assert_eq!(store.idle(class, &mut rest, true), model.len());
+        prop_assert_eq!(store.idle(class, &mut rest, Drain::All), model.len());
     }
 }
 
@@ -252,9 +255,9 @@ fn a_bin_fills_its_fullest_slab_first_and_keeps_one_empty_slab() {
     assert!(left.is_some_and(|slab| slab.is_empty()));
     assert_eq!((b.counts.slabs, b.counts.taken), (1, b.counts.given));
     unmake(left.unwrap());
-    unmake(b.idle_spare(true).expect("one is kept"));
+    unmake(b.idle_spare(Drain::All).expect("one is kept"));
     assert_eq!(b.counts.slabs, 0);
-    assert!(b.idle_spare(true).is_none());
+    assert!(b.idle_spare(Drain::All).is_none());
 }
 
 #[test]
@@ -267,10 +270,10 @@ fn a_spare_slab_that_was_wanted_meanwhile_stays() {
     assert!(b.adopt(Slab::make(class, 0).unwrap()).is_none());
     b.counts.fills += 1;
     assert!(
-        b.idle_spare(false).is_none(),
+        b.idle_spare(Drain::Idle).is_none(),
         "there was a fill since the last look"
     );
-    unmake(b.idle_spare(false).expect("nobody came since"));
+    unmake(b.idle_spare(Drain::Idle).expect("there was no fill since"));
 }
 
 /// Blocks of a class in use, by the counts of all arenas.
@@ -286,7 +289,7 @@ fn blocks_filled_in_one_arena_and_flushed_in_another_all_return() {
     let _alone = alone();
     configure(Some(ARENAS));
     let arenas: Vec<_> = (0..ARENAS).map(|i| get(i).unwrap()).collect();
-    drain(true);
+    drain(Drain::All);
     let used = PAGE_HEAPS.totals().used;
     for class in Class::cachable() {
         let before = out(class);
@@ -313,7 +316,7 @@ fn blocks_filled_in_one_arena_and_flushed_in_another_all_return() {
         for (arena, blocks) in arenas.iter().zip(mixed.chunks_mut(each)) {
             arena.flush(class, blocks);
         }
-        drain(true);
+        drain(Drain::All);
         if class.is_slab() {
             assert_eq!(out(class), before, "{class:?}: blocks out");
         }
@@ -328,14 +331,14 @@ fn blocks_filled_in_one_arena_and_flushed_in_another_all_return() {
 }
 
 #[test]
-fn a_class_of_many_slabs_gets_rows_of_them_and_gives_back_what_it_did_not_want() {
+fn a_class_of_many_slabs_gets_series_of_them_and_gives_back_what_it_did_not_want() {
     crate::testing::own_process!();
     let _alone = alone();
     let arena = get(0).expect("the first arena");
     let class = Class::of(512);
     let shape = class.shape();
     let slab = shape.pages as usize * PAGE;
-    drain(true);
+    drain(Drain::All);
     let (used, before) = (PAGE_HEAPS.totals().used, arena.counts(class).0.slabs);
     // One block more than full slabs hold: most of the last series is unused.
     let mut blocks = vec![0; 100 * shape.regions as usize + 1];
@@ -354,13 +357,13 @@ fn a_class_of_many_slabs_gets_rows_of_them_and_gives_back_what_it_did_not_want()
     let neighbours = |&&addr: &&usize| slabs_of.contains(&(addr + slab));
     assert!(slabs_of.iter().filter(neighbours).count() > slabs_of.len() / 2);
     // Unused slabs go after an idle period, the rest when they are free.
-    drain(false);
-    drain(false);
+    drain(Drain::Idle);
+    drain(Drain::Idle);
     let counts = arena.counts(class).0;
     assert_eq!(counts.slabs as usize, before as usize + 101);
     assert_eq!(PAGE_HEAPS.totals().used, used + 101 * shape.pages as usize);
     give_back(class, &mut blocks);
-    drain(true);
+    drain(Drain::All);
     assert_eq!(PAGE_HEAPS.totals().used, used);
 }
 
@@ -377,20 +380,20 @@ fn what_a_transfer_cache_was_asked_for_stays_when_it_drains() {
     crate::testing::own_process!();
     let _alone = alone();
     let (arena, class) = (any().unwrap(), Class::of(64));
-    drain(true);
+    drain(Drain::All);
     let mut blocks = [0; 20];
     fill_all(arena, class, &mut blocks);
     let stored = || arena.counts(class).1;
     arena.flush(class, &mut blocks);
-    drain(false);
+    drain(Drain::Idle);
     assert_eq!(stored(), 20, "it has not lain there for a while yet");
     // Half of them are used meanwhile, and come back.
     let mut some = [0; 10];
     assert_eq!(arena.fill(class, &mut some), 10);
     arena.flush(class, &mut some);
-    drain(false);
-    assert_eq!(stored(), 10, "the half that nobody wanted went back");
-    drain(true);
+    drain(Drain::Idle);
+    assert_eq!(stored(), 10, "the unused half went back");
+    drain(Drain::All);
     assert_eq!(stored(), 0);
 }
 
@@ -401,7 +404,7 @@ fn a_transfer_cache_holds_much_only_while_it_passes_blocks_between_threads() {
     let (arena, class) = (any().unwrap(), Class::of(64));
     // Forget what other tests passed between threads.
     (0..20).for_each(|_| {
-        drain(true);
+        drain(Drain::All);
     });
     let stored = || arena.counts(class).1;
     let mut blocks = [0; 500];
@@ -419,9 +422,9 @@ fn a_transfer_cache_holds_much_only_while_it_passes_blocks_between_threads() {
     assert_eq!(stored(), 500, "blocks came from another thread");
     // A while in which no blocks are taken.
     (0..20).for_each(|_| {
-        drain(false);
+        drain(Drain::Idle);
     });
     exchange(&mut blocks);
     assert_eq!(stored(), alone);
-    drain(true);
+    drain(Drain::All);
 }

@@ -3,7 +3,7 @@
 use super::super::small::bin::{Bin, BinState};
 use super::{Slab, Traffic, alone, give_to_bin, unmake};
 use crate::arena::Fit;
-use crate::arena::{any, drain};
+use crate::arena::{Drain, any, drain};
 use crate::class::Class;
 use std::thread;
 use std::vec;
@@ -46,7 +46,7 @@ fn take_own(b: &mut BinState, n: usize) -> Vec<usize> {
 fn end(bin: &Bin, blocks: [&[usize]; 2]) {
     let mut b = bin.0.lock();
     blocks.iter().for_each(|blocks| give(&mut b, blocks));
-    unmake(b.idle_spare(true).expect("one is kept"));
+    unmake(b.idle_spare(Drain::All).expect("one is kept"));
     assert_eq!(b.counts.slabs, 0);
 }
 
@@ -109,7 +109,7 @@ fn what_a_thread_stored_for_itself_stays_out_of_anothers_hands_unless_that_asks_
     assert_eq!(b.take_own(class(), &mut got), 4);
     assert_eq!(b.transfer.len(), n);
     let mut rest = vec![0; n];
-    assert_eq!(b.transfer.idle(class(), &mut rest, true), n);
+    assert_eq!(b.transfer.idle(class(), &mut rest, Drain::All), n);
     b.transfer.forget(class());
     drop(b);
     end(&bin, [&mine, &theirs]);
@@ -119,7 +119,7 @@ fn what_a_thread_stored_for_itself_stays_out_of_anothers_hands_unless_that_asks_
 fn a_thread_that_grows_is_given_whole_batches_of_slabs_and_half_ones_of_a_transfer_cache() {
     crate::testing::own_process!();
     let _alone = alone();
-    drain(true);
+    drain(Drain::All);
     let arena = any().expect("there is memory");
     let mut blocks = [0; 16];
     let fill = |out: &mut [usize]| arena.fill_at(class(), Fit::ANY, Traffic::Growth, out);
@@ -130,5 +130,5 @@ fn a_thread_that_grows_is_given_whole_batches_of_slabs_and_half_ones_of_a_transf
     assert_eq!(fill(&mut again), 8);
     assert!(again[..8].iter().all(|p| blocks.contains(p)));
     arena.flush(class(), &mut again[..8]);
-    drain(true);
+    drain(Drain::All);
 }

@@ -11,7 +11,7 @@ use crate::sys::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 pub type Callback = unsafe extern "C" fn(bool, u64, u64);
 
 /// The most callbacks.
-const MOST_CALLBACKS: usize = 4;
+const CALLBACKS_MAX: usize = 4;
 
 struct Event {
     /// 0 if unused. Written last.
@@ -20,13 +20,13 @@ struct Event {
     of_frees: AtomicBool,
 }
 
-static EVENTS: [Event; MOST_CALLBACKS] = [const {
+static EVENTS: [Event; CALLBACKS_MAX] = [const {
     Event {
         callback: AtomicUsize::new(0),
         every: AtomicU64::new(0),
         of_frees: AtomicBool::new(false),
     }
-}; MOST_CALLBACKS];
+}; CALLBACKS_MAX];
 
 /// Number of used places.
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
@@ -47,7 +47,7 @@ pub fn add(callback: Callback, every: u64, of_frees: bool) -> bool {
         return true;
     }
     let Some(event) = EVENTS.get(TAKEN.fetch_add(1, Ordering::Relaxed)) else {
-        TAKEN.store(MOST_CALLBACKS, Ordering::Relaxed);
+        TAKEN.store(CALLBACKS_MAX, Ordering::Relaxed);
         return false;
     };
     event.every.store(every, Ordering::Relaxed);

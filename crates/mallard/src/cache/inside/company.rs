@@ -1,7 +1,7 @@
 //! Whether the process has a second thread, which the fork handlers must know of.
 //!
-//! The first thread needs no handlers, because it has no other to keep out. What is to be done for
-//! the second ([`initialise`]) happens once: before a thread other than the first takes a lock, or
+//! The first thread needs no handlers, because it has no other to keep out. What the second needs
+//! ([`initialise`]) happens once: before a thread other than the first takes a lock, or
 //! when the program is about to make one.
 
 use crate::sys::atomic::{AtomicPtr, AtomicUsize, Ordering};

@@ -1,14 +1,16 @@
 //! Which threads are inside the allocator, and which stay outside while a fork is under way.
 //!
 //! A thread enters before it takes a lock ([`enter`]): its cache is marked busy, or, for a thread
-//! without one, a counter goes up. A fork (`forks`) closes the gate and waits until no other
-//! thread is inside. It holds no lock, neither meanwhile nor while the fork is under way, so the
-//! forking thread's own calls work as usual. Other threads are refused and go on at once without
-//! entering: blocks come from [`fallback`](crate::space::fallback), frees are deferred
-//! (`life::deferred`), and a thread that ends leaves its cache as it is. After the fork, the parent
-//! does the deferred work. No thread waits for a fork, because the forking thread may in turn wait
-//! for that thread: the C library's `fork` takes the lock of the list of streams, and a thread that
-//! holds a stream may allocate. Only calls that the C library never makes wait ([`enter_or_wait`]).
+//! without one, a counter of all such threads and one of its own go up. A thread that is inside may
+//! enter again, also while a fork waits for it to leave. A fork (`forks`) closes the gate and waits
+//! until no other thread is inside. It holds no lock, neither meanwhile nor while the fork is
+//! under way, so the forking thread's own calls work as usual. Other threads are refused and go on
+//! without entering: blocks come from [`fallback`](crate::space::fallback), frees are deferred
+//! (`life::deferred`), and a thread that ends leaves its cache as it is. After the fork, the
+//! parent does the deferred work. No thread waits for a fork, because the forking thread may in
+//! turn wait for that thread: the C library's `fork` takes the lock of the list of streams, and a
+//! thread that holds a stream may allocate. Only calls that the C library never makes wait
+//! ([`enter_or_wait`]).
 //!
 //! A thread that forks while it is inside was interrupted by a signal, or is in a function of the
 //! program's that provides memory. It holds its locks itself, so it can neither release them nor
@@ -72,7 +74,9 @@ pub fn enter() -> Option<Inside> {
         }
         None => {
             company::expect_unless_first();
-            core::mem::forget(enter_without_cache()?);
+            let counted = enter_as(tls::depth() != 0)?;
+            core::mem::forget(counted);
+            tls::set_depth(tls::depth() + 1);
             Some(Inside(None))
         }
     }
@@ -88,12 +92,17 @@ impl Drop for Counted {
     }
 }
 
-/// Like [`enter`], for a thread that has no cache yet, or no longer.
+/// Like [`enter`], for a thread that has no cache yet, or no longer. It is not nested.
 #[inline(always)]
 pub(super) fn enter_without_cache() -> Option<Counted> {
+    enter_as(false)
+}
+
+#[inline(always)]
+fn enter_as(was_inside: bool) -> Option<Counted> {
     CROWD.enter();
     let counted = Counted(());
-    if GATE.is_closed() && is_refused(false) {
+    if GATE.is_closed() && is_refused(was_inside) {
         return None;
     }
     Some(counted)
@@ -111,6 +120,7 @@ pub fn enter_or_wait() -> Inside {
         if is_forking() {
             // The thread that forks would wait for itself.
             CROWD.enter();
+            tls::set_depth(tls::depth() + 1);
             return Inside(None);
         }
         time::nap();
@@ -122,7 +132,10 @@ impl Drop for Inside {
     fn drop(&mut self) {
         match self.0 {
             Some((cache, before)) => cache.busy.restore(before),
-            None => CROWD.leave(),
+            None => {
+                tls::set_depth(tls::depth() - 1);
+                CROWD.leave();
+            }
         }
     }
 }
@@ -198,4 +211,32 @@ fn is_refused(was_inside: bool) -> bool {
         return !(alone && MAY_ENTER.load(Ordering::Relaxed));
     }
     !was_inside
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    #[test]
+    fn a_thread_without_a_cache_enters_again_while_a_fork_waits_for_it() {
+        crate::testing::own_process!();
+        let is_closed_to_others = || enter().is_none();
+        thread::spawn(move || {
+            assert!(current::cache().is_none());
+            let outer = enter().expect("no fork is under way");
+            GATE.close();
+            let inner = enter().expect("the thread is inside already");
+            // A thread that waited here would wait for itself.
+            drop(enter_or_wait());
+            drop(inner);
+            assert!(thread::spawn(is_closed_to_others).join().unwrap());
+            drop(outer);
+            assert!(is_closed_to_others());
+            GATE.open();
+            assert!(!CROWD.is_any());
+        })
+        .join()
+        .unwrap();
+    }
 }

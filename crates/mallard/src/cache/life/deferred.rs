@@ -12,7 +12,7 @@ use crate::cache::{ThreadCache, current, inside};
 use crate::class::Class;
 use crate::space::{Segment, fallback};
 use crate::sys::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
-use crate::upkeep::{self, keeper, threads};
+use crate::upkeep::{self, background_state, threads};
 
 /// Whether threads have ended while a fork was under way.
 static ANY_LEFT: AtomicBool = AtomicBool::new(false);
@@ -128,7 +128,7 @@ fn end_all_left() {
 /// A thread has ended, and `left` remain: does what a background thread that stopped with it left.
 #[inline(always)]
 pub(super) fn keep_up(left: u32) {
-    if keeper::thread_ended(left) {
+    if background_state::thread_ended(left) {
         give_all();
     }
 }

@@ -13,13 +13,13 @@ pub mod registry;
 
 use super::counted::{self, events};
 use super::inside::{self, company};
-use super::{EVENTS, ThreadCache, current, manual};
+use super::{LOOK_EVENTS, ThreadCache, current, manual};
 use crate::arena::{self, Arena};
 use crate::space::meta;
 use crate::sys::atomic::{AtomicUsize, Ordering};
 use crate::sys::published::Current;
 use crate::sys::tls;
-use crate::upkeep::{self, keeper};
+use crate::upkeep::{self, background_state};
 use core::cell::Cell;
 use registry::{REGISTRY, dissolve, end_struck_off, enrol, recycled, strike_off};
 
@@ -84,7 +84,7 @@ fn make_or_recycle() -> Option<&'static ThreadCache> {
     };
     cache.thread.store(tls::thread(), Ordering::Relaxed);
     enrol(cache);
-    keeper::consider();
+    background_state::consider();
     Some(cache)
 }
 
@@ -104,7 +104,7 @@ fn make(arena: &'static Arena) -> Option<&'static ThreadCache> {
         room.write_bytes(0, 1);
         let at = room.as_ptr();
         (&raw mut (*at).arena).write(Current::new(arena));
-        (&raw mut (*at).countdown).write(Cell::new(EVENTS));
+        (&raw mut (*at).countdown).write(Cell::new(LOOK_EVENTS));
         (&raw mut (*at).last_look).write(Cell::new(0));
         room.as_ref()
     };

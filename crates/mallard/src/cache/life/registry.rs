@@ -61,7 +61,7 @@ impl Registry {
 
 /// How many empty caches are kept. Each keeps the arrays of its stacks, some KiB, but none for more
 /// than `SPARE_BLOCKS` blocks.
-pub const MOST_SPARE: usize = 8;
+pub const SPARES_MAX: usize = 8;
 const SPARE_BLOCKS: usize = 255;
 
 // SAFETY: any thread may refer to caches; see `Sync` of ThreadCache.
@@ -178,7 +178,7 @@ fn unmake(cache: &'static ThreadCache) {
 /// Keeps an empty cache unless there are enough; returns whether it did.
 fn keep(cache: &'static ThreadCache) -> bool {
     let mut registry = REGISTRY.lock_seldom();
-    if registry.spares >= MOST_SPARE + registry.more_spare {
+    if registry.spares >= SPARES_MAX + registry.more_spare {
         return false;
     }
     registry.spares += 1;
@@ -250,7 +250,7 @@ impl<'a> Walk<'a> {
         walker.next.set(registry.live);
         walker.others.set(registry.walkers);
         registry.walkers = Some(NonNull::from(walker));
-        registry.more_spare = usize::MAX - MOST_SPARE;
+        registry.more_spare = usize::MAX - SPARES_MAX;
         Walk(walker)
     }
 
@@ -283,7 +283,7 @@ impl Drop for Walk<'_> {
             return;
         }
         registry.more_spare = 0;
-        while registry.spares > MOST_SPARE {
+        while registry.spares > SPARES_MAX {
             let Some(cache) = registry.spare else { break };
             registry.spare = cache.next.take();
             registry.spares -= 1;

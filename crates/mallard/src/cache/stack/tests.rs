@@ -25,8 +25,8 @@ fn a_stack_without_memory_neither_gives_nor_takes() {
 
 #[test]
 fn what_is_left_moves_down_in_order_however_long_it_is() {
-    const ROOM: usize = 4 * PIECE + 3;
-    for n in [1, PIECE - 1, PIECE, 2 * PIECE + 1, ROOM] {
+    const ROOM: usize = 4 * MOVE_WORDS + 3;
+    for n in [1, MOVE_WORDS - 1, MOVE_WORDS, 2 * MOVE_WORDS + 1, ROOM] {
         let mut array = [0usize; array_bytes(ROOM) / WORD];
         let s = over(&mut array, ROOM);
         assert!((1..=ROOM).all(|i| s.push(i * 8)));
@@ -44,9 +44,9 @@ fn blocks_come_back_last_first_through_growth_marks_and_drops() {
     // SAFETY: the array is long enough for eight.
     unsafe { s.set_capacity(8) };
     assert!(s.push(40));
-    s.set_mark(3);
+    s.set_low_mark(3);
     assert_eq!((s.pop(), s.pop(), s.pop()), (Some(40), Some(32), None));
-    s.set_mark(0);
+    s.set_low_mark(0);
     let mut hints = [0; 2];
     let mut copied = |from, room| {
         // SAFETY: this thread owns the stack.
@@ -71,13 +71,13 @@ fn a_stack_moves_into_a_larger_array_as_it_is() {
     let mut large = [0usize; array_bytes(4) / WORD];
     let s = over(&mut small, 2);
     assert!(s.push(8) && s.push(16) && !s.push(24));
-    s.set_mark(1);
+    s.set_low_mark(1);
     // SAFETY: the array outlives the stack, only the stack uses it, and it is longer than the
     // old one.
     let before = unsafe { s.move_to(large.as_mut_ptr().expose_provenance()) };
     assert_eq!(before, small.as_ptr().addr());
     assert_eq!(
-        (s.len(), s.mark(), s.capacity(), s.push(24)),
+        (s.len(), s.low_mark(), s.capacity(), s.push(24)),
         (2, 1, 2, false)
     );
     // SAFETY: the new array is long enough for four.
@@ -87,7 +87,7 @@ fn a_stack_moves_into_a_larger_array_as_it_is() {
         (s.pop(), s.pop(), s.pop(), s.pop()),
         (Some(32), Some(24), Some(16), None)
     );
-    s.set_mark(0);
+    s.set_low_mark(0);
     assert_eq!((s.pop(), s.pop()), (Some(8), None));
 }
 

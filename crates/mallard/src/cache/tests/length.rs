@@ -71,7 +71,7 @@ fn a_stack_is_as_long_as_its_use_needs() {
 fn a_stack_that_runs_empty_without_end_is_filled_whole_and_may_be_longer() {
     crate::testing::own_process!();
     let _alone = alone();
-    arena::drain(true);
+    arena::drain(arena::Drain::All);
     in_a_thread(|cache| {
         // A slab of the first class has more regions than the stack ever has room for; for the
         // second class the room grows.
@@ -148,7 +148,7 @@ fn a_long_stack_that_turns_is_moved_by_quarters_and_one_that_does_not_by_halves(
             .partition(|(odd, _)| *odd == 1);
         given.iter().for_each(|&(_, p)| give(cache, class, p));
         waves(cache, class, 4000);
-        arena::drain(true);
+        arena::drain(arena::Drain::All);
         let mut blocks = Vec::new();
         // Count the blocks that come when the stack is empty, and those that go when it is full.
         let come = |blocks: &mut Vec<usize>| {

@@ -18,16 +18,16 @@ fn what_lies_unused_goes_back_by_halves_while_the_rest_is_in_use() {
         let mut len = fill_stack(cache, class);
         look(cache, class);
         assert_eq!(cache.len(class), len, "a first look only sets a mark");
-        assert_eq!(cache.stack(class).mark(), gc::mark_for(len));
+        assert_eq!(cache.stack(class).low_mark(), gc::low_mark_for(len));
         let blocks = out(class);
         let mut taken = vec![];
         while len > 4 {
             taken.push(take(cache, class));
             look(cache, class);
-            let kept = len - 1 - gc::mark_for(len);
+            let kept = len - 1 - gc::low_mark_for(len);
             assert_eq!(cache.len(class), kept, "what lay below the mark went back");
             len = kept;
-            assert_eq!(cache.stack(class).mark(), gc::mark_for(len));
+            assert_eq!(cache.stack(class).low_mark(), gc::low_mark_for(len));
         }
         assert!(out(class) < blocks, "they are the arena's again");
         taken
@@ -71,7 +71,7 @@ fn blocks_below_a_mark_that_are_wanted_stay() {
         let before = fills();
         let blocks: Vec<usize> = (0..len).map(|_| take(cache, class)).collect();
         assert_eq!(fills(), before, "all came from the stack");
-        assert_eq!((cache.len(class), cache.stack(class).mark()), (0, 0));
+        assert_eq!((cache.len(class), cache.stack(class).low_mark()), (0, 0));
         blocks
             .into_iter()
             .for_each(|block| give(cache, class, block));
@@ -89,16 +89,16 @@ fn slow_events_come_round_to_every_class() {
             cache.countdown.set(u32::MAX);
             fill_stack(cache, class);
         });
-        cache.countdown.set(EVENTS);
+        cache.countdown.set(LOOK_EVENTS);
         let marked: Vec<Class> = Class::cachable().filter(|c| cache.len(*c) > 2).collect();
         assert!(marked.len() > 12, "one or two looks would do");
-        let looks = CACHED_CLASSES.div_ceil(gc::CLASSES) as u32;
+        let looks = CACHED_CLASSES.div_ceil(gc::LOOK_CLASSES) as u32;
         let event = |_| cache.event(Class(CACHED_CLASSES as u8));
-        (0..looks * (EVENTS + 1)).for_each(event);
+        (0..looks * (LOOK_EVENTS + 1)).for_each(event);
         for class in marked {
             let stack = cache.stack(class);
             assert!(
-                stack.mark() > 0 || stack.len() == 0,
+                stack.low_mark() > 0 || stack.len() == 0,
                 "{class:?} was passed over"
             );
         }
@@ -130,7 +130,7 @@ fn long_stacks_that_nobody_uses_go_back_soon_while_slabs_are_made() {
         cache.countdown.set(u32::MAX);
         let (of_used, of_idle) = (fill_stack(cache, used), fill_stack(cache, idle));
         assert!(of_used.min(of_idle) > FIRST_BLOCKS);
-        let rounds = 2 * CACHED_CLASSES.div_ceil(gc::CLASSES);
+        let rounds = 2 * CACHED_CLASSES.div_ceil(gc::LOOK_CLASSES);
         // The first look sees that slabs were made, for the stacks themselves.
         looks_elsewhere(cache, grows, 1);
         looks_elsewhere(cache, grows, rounds);

@@ -54,7 +54,7 @@ fn no_source_gives_the_defaults_in_silence() {
     assert_eq!(outcome.options, Options::DEFAULT);
     assert!(
         messages.is_empty(),
-        "an empty string is no mistake: {messages:?}"
+        "an empty string is not a mistake: {messages:?}"
     );
 }
 
@@ -257,7 +257,7 @@ fn abort_conf_asks_to_abort_after_an_error_wherever_it_stands() {
         !read("abort_conf:true,zero:true").0.must_abort,
         "nothing is wrong"
     );
-    assert!(!read("zero:1").0.must_abort, "nobody asked");
+    assert!(!read("zero:1").0.must_abort, "no option asked for it");
     assert!(
         !read("abort_conf:true,zero:1,abort_conf:false").0.must_abort,
         "taken back"

@@ -1,10 +1,11 @@
 //! `arena.<i>.*`: one arena, or all.
 
 use crate::api;
-use crate::api::arenas::{self as api_arenas, Dss, NAME};
+use crate::api::arenas::{self as api_arenas, Dss, NAME_BYTES};
 use crate::conf;
+use crate::ctl::access::{Access, At, Mode};
 use crate::ctl::index::{ALL, DESTROYED, arenas};
-use crate::ctl::node::{Access, At, Leaf, Mode, See, Special, in_reference, name};
+use crate::ctl::node::{Leaf, See, Special, in_reference, name};
 use crate::ctl::{Answer, Error, Request};
 use core::ffi::{CStr, c_char};
 
@@ -180,7 +181,10 @@ fn serve_name(at: &At<'_>, request: &mut Request) -> Answer<()> {
         }
         // The length is hidden from the compiler, which would unroll the search.
         let bytes = core::hint::black_box(&name[..]);
-        let len = bytes.iter().position(|&b| b == 0).map_or(NAME, |n| n + 1);
+        let len = bytes
+            .iter()
+            .position(|&b| b == 0)
+            .map_or(NAME_BYTES, |n| n + 1);
         // SAFETY: the caller of a read passes a pointer to 32 bytes, or to enough for the name.
         unsafe { core::ptr::copy_nonoverlapping(name.as_ptr(), to.cast_mut().cast(), len) };
     }

@@ -6,7 +6,8 @@
 use crate::api;
 use crate::cache::ThreadCache;
 use crate::class::{Class, SLAB_CLASSES, slab_classes};
-use crate::ctl::node::{Access, At, Leaf, Mode, See, Special, in_reference, indexed, name};
+use crate::ctl::access::{Access, At, Mode};
+use crate::ctl::node::{Leaf, See, Special, in_reference, indexed, name};
 use crate::ctl::{Answer, Error, Request, index};
 use crate::heap::huge_pages;
 use crate::sys::page::PAGE;

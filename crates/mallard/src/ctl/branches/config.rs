@@ -4,7 +4,8 @@
 //! feature, whatever jemalloc's build option of that name would have changed.
 
 use crate::conf;
-use crate::ctl::node::{Access, Leaf, See, name};
+use crate::ctl::access::Access;
+use crate::ctl::node::{Leaf, See, name};
 
 const fn is(on: bool) -> Leaf {
     match on {

@@ -8,7 +8,8 @@ use crate::api::extended::{self, Flags};
 use crate::api::inspect::{self, Around};
 use crate::api::profile::{self, hooks, hooks::Event};
 use crate::api::threads;
-use crate::ctl::node::{Access, At, Leaf, Mode, See, Special, branch, in_reference, indexed, name};
+use crate::ctl::access::{Access, At, Mode};
+use crate::ctl::node::{Leaf, See, Special, branch, in_reference, indexed, name};
 use crate::ctl::{Answer, Error, Request, index};
 use core::ffi::{c_char, c_void};
 

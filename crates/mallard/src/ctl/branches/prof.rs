@@ -5,7 +5,8 @@
 
 use crate::api::profile;
 use crate::class::{Class, LARGE_CLASSES, SLAB_CLASSES, slab_classes};
-use crate::ctl::node::{Access, Leaf, Mode, See, Special, branch, in_reference, indexed, name};
+use crate::ctl::access::{Access, Mode};
+use crate::ctl::node::{Leaf, See, Special, branch, in_reference, indexed, name};
 use crate::ctl::{Answer, At, Error, Request};
 use core::ffi::{CStr, c_char};
 

@@ -163,7 +163,7 @@ fn write_ncached_max(_: &At<'_>, request: &mut Request) -> Answer<()> {
 fn prof_name(_: &At<'_>, request: &mut Request) -> Answer<()> {
     request.allow_one_of_both()?;
     if !request.is_write() {
-        return request.answer(profile::thread_name().as_ptr());
+        return request.answer(profile::thread_name_in_place());
     }
     let name = request.must_give::<*const c_char>()?;
     if name.is_null() {

@@ -74,7 +74,7 @@ pub struct Hooks {
 fn call<T>(hook: impl FnOnce() -> T) -> T {
     let _keep = KeepErrno::new();
     let cache = tls::get();
-    tls::set(tls::address_of(&tls::ASIDE));
+    tls::set(tls::address_of(&tls::IN_HOOK));
     let answer = hook();
     tls::set(cache);
     answer

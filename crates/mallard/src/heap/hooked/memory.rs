@@ -193,7 +193,7 @@ impl PageHeap {
     fn adopt(&self, given: &Given, chunks: usize, align: usize) -> Option<&'static Segment> {
         let addr = given.addr;
         if !addr.is_multiple_of(align) {
-            die!("extent hook gave {addr:#x}, which is no multiple of {align:#x}");
+            die!("extent hook gave {addr:#x}, not a multiple of {align:#x}");
         }
         if !hooked::is_vacant(addr, chunks) {
             die!("extent hook gave memory at {addr:#x} that is in use or cannot be");
@@ -434,7 +434,7 @@ impl State {
     fn take_decommitted(&mut self, n: usize, align: usize) -> Option<ExtentRange> {
         let fits = |c: &Chunk| !c.committed.get() && !c.away.get();
         let range = self.pool.hooked().find_map(|segment| {
-            let first = find_range(segment, n, align, fits)?;
+            let first = segment.find_range(n, align, fits)?;
             Some(ExtentRange {
                 segment,
                 first,
@@ -543,29 +543,6 @@ impl State {
         self.take_away(range);
         Some(range)
     }
-}
-
-/// The first of `n` adjacent chunks of one extent that all fit, at a multiple of `align` bytes.
-pub(in crate::heap) fn find_range(
-    segment: &Segment,
-    n: usize,
-    align: usize,
-    fits: impl Fn(&Chunk) -> bool,
-) -> Option<usize> {
-    let mut run = 0;
-    for i in 0..segment.max_chunks() {
-        let chunk = segment.chunk(i);
-        if chunk.begins.get() || !fits(chunk) {
-            run = 0;
-        }
-        if fits(chunk) && (run > 0 || chunk.addr().is_multiple_of(align)) {
-            run += 1;
-        }
-        if run == n {
-            return Some(i + 1 - n);
-        }
-    }
-    None
 }
 
 #[cfg(test)]

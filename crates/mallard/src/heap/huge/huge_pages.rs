@@ -6,8 +6,8 @@
 //! process have small pages, whatever the system's policy, unless one block takes more than two of
 //! them or they are filled as fast as page faults allow (`pace`). All later chunks ask for huge
 //! pages before they are first touched, except those that a process which has begun fewer than
-//! [`YOUNG`] chunks fills slowly. In the first chunks, slabs of classes that grow are populated by
-//! one call instead ([`crate::heap::Run::bare`]), as long as there is only one thread.
+//! [`YOUNG_CHUNKS`] chunks fills slowly. In the first chunks, slabs of classes that grow are
+//! populated by one call instead ([`crate::heap::Run::bare`]), as long as there is only one thread.
 
 use crate::heap::huge::borders::{self, ChunkRange};
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
@@ -20,10 +20,10 @@ use crate::sys::{mappings, mem};
 const PLAIN_CHUNKS: usize = 8;
 /// A process that has begun fewer chunks than this is young: chunks that it fills slowly have small
 /// pages.
-const YOUNG: usize = 4 * PLAIN_CHUNKS;
+const YOUNG_CHUNKS: usize = 4 * PLAIN_CHUNKS;
 /// If much of the heap is free pages between used ones, a chunk begun by a run of at most this many
 /// pages does not mean growth: it is begun because the run fits into none of the gaps.
-pub const SHORT: usize = 64;
+pub const SHORT_RUN_PAGES: usize = 64;
 /// Bytes of a huge page.
 pub const SIZE: usize = CHUNK;
 
@@ -65,7 +65,7 @@ pub fn forbid_at_first() -> bool {
 
 /// Whether the process is so small that a huge page is a good part of it.
 pub fn is_young() -> bool {
-    BEGUN.load(Ordering::Relaxed) < YOUNG
+    BEGUN.load(Ordering::Relaxed) < YOUNG_CHUNKS
 }
 
 /// Whether no chunk was committed yet, and the first one does not ask for huge pages.
@@ -204,7 +204,7 @@ pub fn have_huge(chunk: &Chunk) {
     }
 }
 
-/// Whether a chunk whose huge page breaks is to stay without one.
+/// Whether a chunk whose huge page breaks may stay without one.
 pub fn may_stay_broken() -> bool {
     policy() == Policy::Auto && mappings::may_split()
 }
@@ -245,10 +245,10 @@ pub(in crate::heap) mod tests {
     pub fn grown() -> Option<&'static PageHeap> {
         let heap = heaps::make(&heaps::making()).expect("there is memory");
         let run = heap
-            .alloc(YOUNG * CHUNK_PAGES, PAGE)
+            .alloc(YOUNG_CHUNKS * CHUNK_PAGES, PAGE)
             .expect("there is memory");
-        let has_huge = chunk_of(run.addr + (YOUNG - 1) * CHUNK).huge.get();
-        heap.free(run.addr, YOUNG * CHUNK_PAGES);
+        let has_huge = chunk_of(run.addr + (YOUNG_CHUNKS - 1) * CHUNK).huge.get();
+        heap.free(run.addr, YOUNG_CHUNKS * CHUNK_PAGES);
         heap.purge_all();
         if !has_huge {
             crate::testing::skipped("the system has no huge pages");
@@ -345,7 +345,7 @@ pub(in crate::heap) mod tests {
         let _alone = alone();
         let Some(heap) = grown() else { return };
         let others = as_at_first();
-        BEGUN.store(YOUNG - 1, Ordering::Relaxed);
+        BEGUN.store(YOUNG_CHUNKS - 1, Ordering::Relaxed);
         let begin = || heap.alloc(CHUNK_PAGES, PAGE).expect("vacant").addr;
         let mut runs = std::vec![begin(), begin()];
         let mut is_huge_after = |wait| {
@@ -356,7 +356,7 @@ pub(in crate::heap) mod tests {
         assert!(!is_huge_after(30));
         // If the machine was busy elsewhere meanwhile, that was slow as well.
         assert!((0..10).any(|_| is_huge_after(0)), "others follow");
-        BEGUN.store(YOUNG, Ordering::Relaxed);
+        BEGUN.store(YOUNG_CHUNKS, Ordering::Relaxed);
         assert!(is_huge_after(30), "it is old");
         heap.free_many(runs.into_iter().map(|at| (at, CHUNK_PAGES)));
         heap.purge_all();
@@ -395,7 +395,7 @@ pub(in crate::heap) mod tests {
         crate::testing::own_process!();
         let _alone = alone();
         let Some(heap) = grown() else { return };
-        let piece = SHORT / 4;
+        let piece = SHORT_RUN_PAGES / 4;
         let begin = |pages| heap.alloc(pages, PAGE).expect("vacant").addr;
         let runs: Vec<usize> = (0..8 * CHUNK_PAGES / piece).map(|_| begin(piece)).collect();
         assert!(runs.iter().all(|&at| chunk_of(at).huge.get()), "it grows");

@@ -1,9 +1,10 @@
 //! How fast a page heap grows.
 //!
 //! Worth, where it grows fast: `tune` 0.149 → 0.144 s, `scan` 0.139 → 0.131, `burst` and `arenas`
-//! −2 %, `idle` −13 % of processor time. Where it grows slowly, programs that are no rows: a
+//! −2 %, `idle` −13 % of processor time. Where it grows slowly, programs outside the suite: a
 //! key-value store 48.3 → 45.8 MiB, caches with replacement 22.6 → 20.6. Measure with
-//! `FAST_CHUNK_US` 0, or `SLOW` at its maximum; remove either half when its programs do not change.
+//! `FAST_CHUNK_US` 0, or `SLOW_CHUNK_US` at its maximum; remove either half when its programs do
+//! not change.
 //!
 //! The first chunks of a process have small pages, so that a small program stays small
 //! (`huge_pages`). The 512 page faults of each such chunk take half a millisecond to one, whether
@@ -17,16 +18,16 @@ use crate::space::chunk::CHUNK_PAGES;
 use crate::sys::atomic::{AtomicU32, Ordering};
 
 /// Pages of a heap that is no longer small: four chunks, less what is free in them.
-const LEAST_PAGES: usize = 4 * CHUNK_PAGES - CHUNK_PAGES / 2;
+const GROWN_PAGES_MIN: usize = 4 * CHUNK_PAGES - CHUNK_PAGES / 2;
 /// The clock is not read before a heap holds this many pages.
 pub const TIMED_PAGES: usize = CHUNK_PAGES / 2;
-/// A chunk filled in less time than this was filled fast, in microseconds.
+/// A chunk filled in fewer microseconds than this was filled fast.
 const FAST_CHUNK_US: u32 = 2_000;
 /// Looks at this many chunks together, because one block of several begins them at the same moment.
 const LOOK_CHUNKS: usize = 3;
-/// The last chunk was filled slowly if it took longer, in microseconds: faults are less than a
+/// The last chunk was filled slowly if it took more microseconds than this: faults are less than a
 /// twentieth of that.
-const SLOW: u32 = 20_000;
+const SLOW_CHUNK_US: u32 = 20_000;
 
 /// How fast the chunks of a heap are filled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,12 +67,12 @@ impl Pace {
             begun.store(time, Ordering::Relaxed);
             before
         });
-        if held >= LEAST_PAGES
+        if held >= GROWN_PAGES_MIN
             && first > 0
             && now.wrapping_sub(first) < LOOK_CHUNKS as u32 * FAST_CHUNK_US
         {
             Speed::Fast
-        } else if last > 0 && now.wrapping_sub(last) > SLOW {
+        } else if last > 0 && now.wrapping_sub(last) > SLOW_CHUNK_US {
             Speed::Slow
         } else {
             Speed::Usual
@@ -114,7 +115,7 @@ mod tests {
     #[test]
     fn a_small_heap_does_not_grow_fast() {
         let pace = Pace::new();
-        assert!((1..100).all(|now| pace.see(LEAST_PAGES - 1, now) == Usual));
+        assert!((1..100).all(|now| pace.see(GROWN_PAGES_MIN - 1, now) == Usual));
     }
 
     #[test]
@@ -122,7 +123,7 @@ mod tests {
         assert_eq!(
             said(&[90_000, 21_000, 19_000, 700, 21_000]),
             [Usual, Slow, Usual, Usual, Slow],
-            "nobody knows how long the first took"
+            "how long the first took is not known"
         );
     }
 }

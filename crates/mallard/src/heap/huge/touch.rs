@@ -1,7 +1,7 @@
 //! Whether programs write to their long runs.
 //!
-//! Worth: 4,096 blocks of up to 2 MiB of which one word is written, 1,545 → 142 MiB. No row of the
-//! suite has such blocks: the test `returned` has (`untouched`, 535 → 93 MiB with 512 blocks).
+//! Worth: 4,096 blocks of up to 2 MiB of which one word is written, 1,545 → 142 MiB. No program of
+//! the suite has such blocks: the test `returned` has (`untouched`, 535 → 93 MiB with 512 blocks).
 //! Measure with a [`Touch::is_in_vain`] that is always false; remove it when that test passes so.
 //!
 //! A huge page is resident as a whole as soon as one word of it is written. If a program asks for
@@ -20,21 +20,25 @@ use crate::sys::page::PAGE;
 
 /// A run of more pages than this is long: all slabs are shorter.
 pub const LONG_RUN_PAGES: usize = 16;
-/// Pages of a run that are sampled, after its first one.
-const LOOKED_AT: usize = 15;
-/// The run was in use if at least `IN_USE` of them were written to, and not in use if at most
-/// `NOT_IN_USE` were.
-const IN_USE: usize = 12;
-const NOT_IN_USE: usize = 3;
-/// Huge pages are in vain once the runs not in use exceed four times the runs in use by this many.
-const DOUBT: u8 = 8;
-const MOST_DOUBT: u8 = 2 * DOUBT;
-const TRUST: u8 = 4;
-/// The first `FIRST_RUNS` long runs that are freed are sampled, and then one in `EACH`.
+/// How many pages of a run are sampled, after its first one.
+const SAMPLED_PAGES: usize = 15;
+/// The run was in use if at least this many of them were written to.
+const IN_USE_PAGES_MIN: usize = 12;
+/// The run was not in use if at most this many of them were written to.
+const NOT_IN_USE_PAGES_MAX: usize = 3;
+/// Huge pages are in vain once the runs not in use exceed [`IN_USE_WEIGHT`] times the runs in use
+/// by this many.
+const DOUBT_RUNS: u8 = 8;
+/// Such an excess is counted up to here.
+const DOUBT_RUNS_MAX: u8 = 2 * DOUBT_RUNS;
+/// A run in use outweighs this many that are not.
+const IN_USE_WEIGHT: u8 = 4;
+/// This many long runs are sampled when they are freed, and then one in [`RUNS_PER_SAMPLE`].
 const FIRST_RUNS: u8 = 16;
-const EACH: u8 = 128;
+/// After the first ones, one in this many long runs is sampled.
+const RUNS_PER_SAMPLE: u8 = 128;
 /// Runs that are passed over after one that cannot be sampled.
-const SOON: u8 = 7;
+const PASSED_OVER_RUNS: u8 = 7;
 
 /// What was seen of the long runs that were freed.
 pub struct Touch {
@@ -56,7 +60,7 @@ impl Touch {
 
     /// Whether huge pages for long runs most likely do not pay.
     pub fn is_in_vain(&self) -> bool {
-        self.doubt >= DOUBT
+        self.doubt >= DOUBT_RUNS
     }
 
     /// Counts a long run that is freed; returns whether to sample this one.
@@ -69,7 +73,7 @@ impl Touch {
 
     /// Called when the run to be sampled cannot be.
     pub fn pass(&mut self) {
-        self.wait = SOON;
+        self.wait = PASSED_OVER_RUNS;
     }
 
     /// Samples a long run that is freed. The memory must be the system's own, which can be read
@@ -79,22 +83,22 @@ impl Touch {
     /// The `pages` pages at `addr` belong to the heap, and can be read.
     pub unsafe fn see(&mut self, addr: usize, pages: usize) {
         match self.seen {
-            FIRST_RUNS.. => self.wait = EACH - 1,
+            FIRST_RUNS.. => self.wait = RUNS_PER_SAMPLE - 1,
             _ => self.seen += 1,
         }
         let is_written = |&i: &usize| {
             // Alternates between even and odd pages of a run whose length is a power of two.
-            let page = addr + (i * pages / (LOOKED_AT + 1) + i % 2) * PAGE;
+            let page = addr + (i * pages / (SAMPLED_PAGES + 1) + i % 2) * PAGE;
             // SAFETY: a word of the run. Volatile, because a faulty program may still write there.
             let word = |at: usize| unsafe { ((page + at) as *const usize).read_volatile() };
             [0, PAGE / 2, PAGE - size_of::<usize>()]
                 .into_iter()
                 .any(|at| word(at) != 0)
         };
-        let written = (1..=LOOKED_AT).filter(is_written).count();
+        let written = (1..=SAMPLED_PAGES).filter(is_written).count();
         self.doubt = match written {
-            IN_USE.. => self.doubt.saturating_sub(TRUST),
-            ..=NOT_IN_USE => (self.doubt + 1).min(MOST_DOUBT),
+            IN_USE_PAGES_MIN.. => self.doubt.saturating_sub(IN_USE_WEIGHT),
+            ..=NOT_IN_USE_PAGES_MAX => (self.doubt + 1).min(DOUBT_RUNS_MAX),
             _ => self.doubt,
         };
     }
@@ -123,14 +127,14 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_nobody_wrote_to_raise_a_doubt_which_others_end() {
+    fn unwritten_runs_raise_a_doubt_and_written_runs_end_it() {
         let mut touch = Touch::new();
-        see(&mut touch, DOUBT as usize - 1, 64, 0);
+        see(&mut touch, DOUBT_RUNS as usize - 1, 64, 0);
         assert!(!touch.is_in_vain());
         see(&mut touch, 1, 64, 0);
         assert!(touch.is_in_vain());
         see(&mut touch, 4, 2, 0);
-        assert!(touch.is_in_vain(), "half of it says nothing");
+        assert!(touch.is_in_vain(), "half-written runs decide nothing");
         see(&mut touch, 1, 1, PAGE / 2);
         assert!(!touch.is_in_vain());
     }
@@ -148,9 +152,14 @@ mod tests {
     fn after_the_first_one_of_many_is_looked_at() {
         let mut touch = Touch::new();
         see(&mut touch, FIRST_RUNS as usize, 1, 0);
-        see(&mut touch, (DOUBT as usize - 1) * EACH as usize, 64, 0);
+        see(
+            &mut touch,
+            (DOUBT_RUNS as usize - 1) * RUNS_PER_SAMPLE as usize,
+            64,
+            0,
+        );
         assert!(!touch.is_in_vain());
-        see(&mut touch, EACH as usize, 64, 0);
+        see(&mut touch, RUNS_PER_SAMPLE as usize, 64, 0);
         assert!(touch.is_in_vain());
     }
 }

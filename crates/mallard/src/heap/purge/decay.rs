@@ -33,7 +33,7 @@ fn ticks(ms: u64) -> Ticks {
 }
 
 /// Weights are fixed-point numbers with this many fractional bits.
-const FRACTION: u32 = 24;
+const FRACTION_BITS: u32 = 24;
 
 /// 6x⁵ − 15x⁴ + 10x³ at x = i/200: the weight of pages that became free 200 − i epochs ago.
 static CURVE: [u32; EPOCHS + 1] = {
@@ -42,13 +42,13 @@ static CURVE: [u32; EPOCHS + 1] = {
     while i <= EPOCHS {
         let (x, n) = (i as u128, EPOCHS as u128);
         let y = 6 * x * x * x * x * x + 10 * x * x * x * n * n - 15 * x * x * x * x * n;
-        t[i] = ((y << FRACTION) / (n * n * n * n * n)) as u32;
+        t[i] = ((y << FRACTION_BITS) / (n * n * n * n * n)) as u32;
         i += 1;
     }
     t
 };
 
-/// The pages that are to be returned.
+/// The pages that should be returned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Due {
     /// How many pages may stay.
@@ -140,8 +140,8 @@ impl Decay {
         Some(limit)
     }
 
-    /// What is to be returned now of `unused` pages; `None` if nothing is, or so little that it
-    /// waits for more.
+    /// How many of `unused` pages should be returned now; `None` if none, or so few that they wait
+    /// for more.
     pub fn due(&mut self, now: u64, unused: usize) -> Option<Due> {
         let limit = self.advance(now, unused)?;
         let pages = unused.saturating_sub(limit);
@@ -179,7 +179,7 @@ impl Decay {
         let sum: u64 = (self.backlog[epochs..].iter().zip(&CURVE[1..]))
             .map(|(&n, &w)| n as u64 * w as u64)
             .sum();
-        (sum >> FRACTION) as usize
+        (sum >> FRACTION_BITS) as usize
     }
 
     /// Records that the remaining unused pages cannot be returned, so that they do not count as
@@ -228,11 +228,11 @@ mod tests {
     #[test]
     fn the_curve_rises_from_zero_to_one_and_is_symmetric() {
         assert_eq!(CURVE[0], 0);
-        assert_eq!(CURVE[EPOCHS], 1 << FRACTION);
+        assert_eq!(CURVE[EPOCHS], 1 << FRACTION_BITS);
         assert!(CURVE.windows(2).all(|w| w[0] <= w[1]));
         for i in 0..=EPOCHS {
             let sum = CURVE[i] + CURVE[EPOCHS - i];
-            assert!(sum.abs_diff(1 << FRACTION) <= 2, "at {i}: {sum}");
+            assert!(sum.abs_diff(1 << FRACTION_BITS) <= 2, "at {i}: {sum}");
         }
     }
 
@@ -400,12 +400,12 @@ mod tests {
     }
 
     #[test]
-    fn idle_is_who_frees_nothing_for_the_whole_time() {
+    fn a_heap_is_idle_if_it_frees_nothing_for_the_whole_time() {
         let mut d = Decay::new(1_000);
         assert_eq!(d.due(10, 0), None);
         assert_eq!(d.due(20, 1), None, "one that was just freed");
         assert_eq!((d.due(25, 1), d.limit()), (None, 0), "it may not stay");
-        let look = d.next_look(1).expect("somebody has to");
+        let look = d.next_look(1).expect("one page is left");
         assert!((1_015..1_030).contains(&look), "{look}");
         assert_eq!(d.due(look - 5, 1), None);
         let (limit, pages, idle) = (0, 1, true);

@@ -1,7 +1,7 @@
 //! Returns memory while a program frees nearly all that it had.
 //!
 //! Worth: of 300 MiB that one thread freed 303 to 372 MiB stayed for ever, and 32 to 53 stay now.
-//! No row of the suite comes to it; the test `returned` does (`torn-down`). Measure with a
+//! No program of the suite comes to it; the test `returned` does (`torn-down`). Measure with a
 //! [`Surplus::look`] that returns `None`; remove it when that test passes so, for instance because
 //! a process with one thread has a background thread as well.
 //!
@@ -16,7 +16,7 @@ use crate::sys::page::PAGE;
 /// Free pages that are kept.
 const KEPT_PAGES: usize = 32 * 1024 * 1024 / PAGE;
 /// Fewer free pages than this are no surplus; the heap may learn a larger number.
-const LEAST_PAGES: usize = 2 * KEPT_PAGES;
+const SURPLUS_PAGES_MIN: usize = 2 * KEPT_PAGES;
 /// Next to nothing is in use if it is less than one part in this many of what is free.
 const USED_PART: usize = 12;
 /// Consecutive looks at each of which less was in use than before.
@@ -29,7 +29,7 @@ const SOON_MS: u64 = 10_000;
 pub struct Surplus {
     used: usize,
     falls: u8,
-    /// Free pages to keep in addition to [`LEAST_PAGES`], learned.
+    /// Free pages to keep in addition to [`SURPLUS_PAGES_MIN`], learned.
     more: usize,
     /// The pages held when some were last returned, and the time; 0 once that is forgotten.
     held: usize,
@@ -64,7 +64,9 @@ impl Surplus {
         } else {
             0
         };
-        if self.falls < FALLING_LOOKS || used * USED_PART > dirty || dirty < LEAST_PAGES + self.more
+        if self.falls < FALLING_LOOKS
+            || used * USED_PART > dirty
+            || dirty < SURPLUS_PAGES_MIN + self.more
         {
             return None;
         }
@@ -78,7 +80,7 @@ impl Surplus {
 mod tests {
     use super::*;
 
-    const MUCH: usize = 10 * LEAST_PAGES;
+    const MUCH: usize = 10 * SURPLUS_PAGES_MIN;
 
     /// Frees all of a heap in that many looks; returns what it may keep at the last one.
     fn tear_down(surplus: &mut Surplus, now: u64, looks: usize) -> Option<usize> {

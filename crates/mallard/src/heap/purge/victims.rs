@@ -20,7 +20,7 @@ use crate::sys::page::PAGE;
 use core::cell::UnsafeCell;
 
 /// Ranges handled in one batch.
-pub(in crate::heap) const BATCH: usize = mem::RANGES_MAX;
+pub(in crate::heap) const BATCH_RANGES: usize = mem::RANGES_MAX;
 
 /// Which chunks with huge pages keep their free pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -95,18 +95,18 @@ impl Goal {
 
 /// Pages that are being returned, marked allocated meanwhile.
 pub(in crate::heap) struct Batch {
-    pub ranges: [Range; BATCH],
+    pub ranges: [Range; BATCH_RANGES],
     /// How many pages of each range are of the kind that is purged.
-    kinds: [usize; BATCH],
+    kinds: [usize; BATCH_RANGES],
     pub len: usize,
     /// The sum of `kinds`.
     pub pages: usize,
     /// Whether hooks provided the pages: all of them or none.
     pub hooked: bool,
     /// Chunks whose huge pages break by this.
-    pub broken: [Option<&'static Chunk>; BATCH],
-    /// Chunks that ranges are to be chosen from.
-    picked: [Option<&'static Chunk>; BATCH],
+    pub broken: [Option<&'static Chunk>; BATCH_RANGES],
+    /// Chunks to choose ranges from.
+    picked: [Option<&'static Chunk>; BATCH_RANGES],
 }
 
 /// The batches of a page heap. They are too large for the stack of the program's thread that
@@ -133,18 +133,18 @@ impl Batches {
 impl Batch {
     const fn new() -> Batch {
         Batch {
-            ranges: [Range { addr: 0, pages: 0 }; BATCH],
-            kinds: [0; BATCH],
+            ranges: [Range { addr: 0, pages: 0 }; BATCH_RANGES],
+            kinds: [0; BATCH_RANGES],
             len: 0,
             pages: 0,
             hooked: false,
-            broken: [None; BATCH],
-            picked: [None; BATCH],
+            broken: [None; BATCH_RANGES],
+            picked: [None; BATCH_RANGES],
         }
     }
 
     fn is_full(&self) -> bool {
-        self.len == BATCH
+        self.len == BATCH_RANGES
     }
 
     /// Records, once, the chunk that contains the next range; there is room for one more range.
@@ -216,7 +216,7 @@ impl State {
         let rest = spare.rest && step == Step::DirtyToClean;
         if rest {
             // A thread that began a chunk has touched it by now, if it ever will.
-            self.file_aside(true);
+            self.file_begun(true);
         }
         let is_enough = |batch: &Batch| batch.is_full() || batch.pages >= excess && !rest;
         for segment in Segment::all().rev().chain(self.pool.hooked()) {
@@ -240,7 +240,7 @@ impl State {
             let mut candidates = self.filler.sparsest_first().filter(worth_it);
             (batch.picked.iter_mut()).for_each(|slot| *slot = candidates.next());
         }
-        for i in 0..BATCH {
+        for i in 0..BATCH_RANGES {
             let Some(chunk) = batch.picked[i].filter(|_| !is_enough(batch)) else {
                 break;
             };

@@ -33,10 +33,11 @@ impl Cap {
     }
 }
 
-/// Pages used and dirty together may exceed the most that were ever in use by one part in
-/// `CEILING_SHARE`, and by `CEILING_LEAST` pages in any case.
+/// Pages used and dirty together may exceed the most that were ever in use by one part in this
+/// many.
 const CEILING_SHARE: usize = 8;
-const CEILING_LEAST: usize = 1024;
+/// They may exceed it by this many pages in any case.
+const CEILING_PAGES_MIN: usize = 1024;
 
 pub struct Watch {
     /// Number of dirty pages at which the bell rings, once.
@@ -87,7 +88,7 @@ impl Watch {
     pub fn grown(&mut self, dirty: usize, used: usize) -> Option<usize> {
         let used = used - self.under_way;
         self.peak = self.peak.max(used);
-        let ceiling = self.peak + (self.peak / CEILING_SHARE).max(CEILING_LEAST);
+        let ceiling = self.peak + (self.peak / CEILING_SHARE).max(CEILING_PAGES_MIN);
         let excess = (used + dirty).checked_sub(ceiling + 1)? + 1;
         Some(dirty - excess.min(dirty))
     }
@@ -152,7 +153,7 @@ impl Watch {
     /// wakes it; else whatever makes its plan wrong, or brings the cap near.
     pub fn sleep(&mut self, dirty: usize, used: usize, plan: Plan) {
         let news = match plan {
-            Plan::Look => (2 * dirty).max(dirty + NEWS),
+            Plan::Look => (2 * dirty).max(dirty + NEWS_PAGES),
             Plan::Nothing => dirty + 1,
             Plan::Never => usize::MAX,
         };
@@ -177,7 +178,7 @@ fn room_under(cap: usize) -> usize {
 }
 
 /// Additional dirty pages that make a plan wrong.
-const NEWS: usize = 1024;
+const NEWS_PAGES: usize = 1024;
 
 /// What the background thread expects when it goes to sleep.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,10 +1,10 @@
 //! Chunks that were begun a moment ago, each kept for the thread that began it.
 //!
-//! Worth: time of rows whose threads grow one heap. `idle` 73 → 68 ms, `replace-fleet-4` 106 →
+//! Worth: time of programs whose threads grow one heap. `idle` 73 → 68 ms, `replace-fleet-4` 106 →
 //! 103 ms; with 64 requests by others instead of 16 `idle` took 7 to 8 % off again, `tune` 2 to 6,
-//! `batch` 6. Measure with a [`State::set_aside`](crate::heap::runs::state::State::set_aside) that
-//! returns at once; remove it when these rows take no longer, as on a kernel that clears a huge
-//! page only once.
+//! `batch` 6. Measure with a [`State::keep_begun`](crate::heap::State::keep_begun)
+//! that returns at once; remove it when these programs take no longer, as on a kernel that clears a
+//! huge page only once.
 //!
 //! The first touch of a chunk with huge pages makes the system clear 2 MiB. If two threads touch it
 //! at the same time, each clears a huge page, and one of the two is thrown away. So in a process
@@ -21,10 +21,10 @@
 use crate::space::chunk::Chunk;
 
 /// Chunks kept at the same time: about as many as threads clear at the same time on small machines.
-const MOST_CHUNKS: usize = 4;
+const CHUNKS_MAX: usize = 4;
 /// Requests by other threads after which a chunk is available to all: with one request every
 /// microsecond or two, it has been cleared by then.
-const OTHERS: u8 = 64;
+const OTHERS_REQUESTS: u8 = 64;
 
 #[derive(Clone, Copy)]
 struct Entry {
@@ -35,15 +35,15 @@ struct Entry {
     left: u8,
 }
 
-pub struct Aside {
+pub struct BegunChunks {
     /// Oldest first, without gaps.
-    entries: [Option<Entry>; MOST_CHUNKS],
+    entries: [Option<Entry>; CHUNKS_MAX],
 }
 
-impl Aside {
-    pub const fn new() -> Aside {
-        Aside {
-            entries: [None; MOST_CHUNKS],
+impl BegunChunks {
+    pub const fn new() -> BegunChunks {
+        BegunChunks {
+            entries: [None; CHUNKS_MAX],
         }
     }
 
@@ -55,14 +55,14 @@ impl Aside {
     /// Keeps a chunk for the thread that began it. If there is no place, returns the oldest chunk,
     /// which the caller must file.
     pub fn keep(&mut self, chunk: &'static Chunk, thread: usize) -> Option<&'static Chunk> {
-        let is_full = self.entries[MOST_CHUNKS - 1].is_some();
+        let is_full = self.entries[CHUNKS_MAX - 1].is_some();
         let oldest = is_full.then(|| self.take_out(0)).flatten();
         let place = self.entries.iter_mut().find(|entry| entry.is_none());
         if let Some(place) = place {
             *place = Some(Entry {
                 chunk,
                 thread,
-                left: OTHERS,
+                left: OTHERS_REQUESTS,
             });
         }
         oldest

@@ -4,22 +4,22 @@
 //! add up to more than the blocks that fit into a single one. But the rest of one chunk and the
 //! head of the next, with vacant chunks between them, form one run of pages too. The search goes
 //! chunk by chunk, which costs little compared with touching such a block, through the first
-//! [`LOOKED_AT`] chunks of the heap, and takes the first run by address, for the reasons given in
-//! [`crate::heap::runs::filler`]. The page heap calls this under its lock, before it breaks up or
-//! commits a chunk.
+//! [`EXAMINED_CHUNKS`] chunks of the heap, and takes the first run by address, for the reasons
+//! given in [`crate::heap::runs::filler`]. The page heap calls this under its lock, before it
+//! breaks up or commits a chunk.
 
 use crate::heap::runs::pool::Pool;
 use crate::space::chunk::CHUNK_PAGES;
 use crate::space::{HeapId, Segment};
 use crate::sys::page::PAGE;
 
-/// The shortest run, in pages, that is searched for, and the first length that is not: longer
-/// blocks begin at a chunk, where all of their memory can be huge pages and can be moved by
-/// remapping.
-pub const LEAST_PAGES: usize = 64;
-pub const MOST_PAGES: usize = 2 * CHUNK_PAGES;
-/// Chunks that are examined, at the lowest addresses; the last group is examined whole.
-const LOOKED_AT: usize = 128;
+/// Pages of the shortest run that is searched for.
+pub const RUN_PAGES_MIN: usize = 64;
+/// Runs of this many pages and more are not searched for: blocks so long begin at a chunk, where
+/// all of their memory can be huge pages and can be moved by remapping.
+pub const RUN_PAGES_END: usize = 2 * CHUNK_PAGES;
+/// How many chunks are examined, at the lowest addresses; the last group is examined whole.
+const EXAMINED_CHUNKS: usize = 128;
 
 /// The address of the first free run of this heap that has at least `pages` pages and touches or
 /// crosses a border of a chunk.
@@ -49,7 +49,7 @@ fn first_in<const HOOKED: bool>(
 ) -> Option<usize> {
     // Free pages right before chunk `next`.
     let (mut run, mut next) = (0, 0);
-    let mut left = LOOKED_AT;
+    let mut left = EXAMINED_CHUNKS;
     for (first, chunks) in segment.neighbours_of(heap) {
         if left == 0 {
             break;

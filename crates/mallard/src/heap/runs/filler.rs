@@ -1,10 +1,10 @@
 //! Partly used chunks, filed so that runs are packed into as few chunks as possible.
 //!
-//! Among the heap's first [`NEAR`] chunks a request takes the lowest one that has room. What was
-//! freed is thus reused soon, while the processor's caches still hold it, and the end of the heap
-//! drains. Address-ordered first fit was found to fragment little for blocks (Wilson and others,
-//! *Dynamic Storage Allocation: A Survey and Critical Review*, 1995); `docs/design/page-heap.md`
-//! shows what it gains here.
+//! Among the heap's first [`NEAR_CHUNKS`] chunks a request takes the lowest one that has room. What
+//! was freed is thus reused soon, while the processor's caches still hold it, and the end of the
+//! heap drains. Address-ordered first fit was found to fragment little for blocks (Wilson and
+//! others, *Dynamic Storage Allocation: A Survey and Critical Review*, 1995);
+//! `docs/design/page-heap.md` shows what it gains here.
 //!
 //! Beyond these chunks that search would take long. Every chunk with both free and allocated pages
 //! is in exactly one list, chosen by how full it is and by its longest run of free pages. A request
@@ -18,15 +18,15 @@ use crate::space::Segment;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk, NO_LIST};
 use crate::space::segment::SLICE_CHUNKS;
 
-/// Chunks that are searched by address: those of the heap's first slice, 128 MiB.
-const NEAR: usize = SLICE_CHUNKS;
+/// How many chunks are searched by address: those of the heap's first slice, 128 MiB.
+const NEAR_CHUNKS: usize = SLICE_CHUNKS;
 
 /// Steps of fullness.
 const LEVELS: usize = 16;
 /// Steps of the longest free run: each length to 16, then four to each doubling up to 512.
 const STEPS: usize = 36;
 
-/// The fields that small heaps touch come first: see [`crate::heap::runs::state::State`].
+/// The fields that small heaps touch come first: see [`crate::heap::State`].
 #[repr(C)]
 pub struct Filler {
     near: Near,
@@ -43,17 +43,17 @@ struct Near {
     /// The filed chunks, one bit each.
     filed: u64,
     /// The longest run of free pages in each of these chunks.
-    longest: [u16; NEAR],
+    longest: [u16; NEAR_CHUNKS],
     /// Where the slice begins; 0 until a chunk was filed.
     base: usize,
 }
 
-const _: () = assert!(NEAR <= u64::BITS as usize);
+const _: () = assert!(NEAR_CHUNKS <= u64::BITS as usize);
 
 impl Near {
     const NONE: Near = Near {
         filed: 0,
-        longest: [0; NEAR],
+        longest: [0; NEAR_CHUNKS],
         base: 0,
     };
 
@@ -61,7 +61,7 @@ impl Near {
     #[inline]
     fn note(&mut self, chunk: &Chunk, is_filed: bool) -> bool {
         if self.base == 0 {
-            let before = chunk.segment().index_of(chunk) % NEAR;
+            let before = chunk.segment().index_of(chunk) % NEAR_CHUNKS;
             self.base = chunk.addr() - before * CHUNK;
         }
         let i = chunk.addr().wrapping_sub(self.base) / CHUNK;
@@ -78,7 +78,7 @@ impl Near {
         let mut left = self.filed;
         while left != 0 {
             let i = left.trailing_zeros() as usize;
-            if self.longest[i % NEAR] as usize >= pages {
+            if self.longest[i % NEAR_CHUNKS] as usize >= pages {
                 let addr = self.base + i * CHUNK;
                 return Segment::find(addr).map(|segment| segment.chunk_of(addr));
             }
@@ -277,7 +277,7 @@ mod tests {
         let both = [take(62), take(62)];
         assert_eq!(both, [sparse, dense], "full now");
         // All near chunks, and the first one beyond them.
-        while take(CHUNK_PAGES) < sparse + NEAR * CHUNK {}
+        while take(CHUNK_PAGES) < sparse + NEAR_CHUNKS * CHUNK {}
         let [sparse, fullest] = pair(400, 450);
         assert_eq!(take(50), fullest);
         assert_eq!(take(50), sparse, "it alone has the room");

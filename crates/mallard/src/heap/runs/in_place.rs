@@ -7,8 +7,8 @@
 //! copy ask for growth within [`Reach::Backed`].
 
 use crate::heap::PageHeap;
+use crate::heap::State;
 use crate::heap::huge::borders::ChunkRange;
-use crate::heap::runs::state::State;
 use crate::space::Segment;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::sys::mappings;
@@ -94,7 +94,7 @@ impl State {
             return self.is_free_in_extent(segment, more, pages);
         }
         let upto = segment.index_at(end - PAGE) + 1;
-        // The end of this heap's chunks in a row from the run's last one on.
+        // The end of this heap's adjacent chunks from the run's last one on.
         let mine = segment.range_end(segment.index_at(more - PAGE), self.pool.heap(), upto);
         let known = (segment.heap() + mine * CHUNK).min(end) - more;
         let mut free = true;
@@ -170,7 +170,7 @@ mod tests {
         heap.free(last.0 + 20 * PAGE, 31);
         heap.purge_all();
         assert!(!grow(50, Reach::Backed));
-        assert!(grow(50, Reach::Any), "who cannot copy");
+        assert!(grow(50, Reach::Any), "for a caller that cannot copy");
         end(
             heap,
             [first, (second.0 + 50 * PAGE, second.1 - 50), (last.0, 50)],

@@ -9,7 +9,6 @@
 //! committed again when they are needed. A [`Pool`] is the part of a page heap that does this,
 //! under the page heap's lock.
 
-use crate::heap::hooked::memory::find_range;
 use crate::heap::huge::borders::{self, ChunkRange};
 use crate::heap::huge::huge_pages;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
@@ -17,17 +16,18 @@ use crate::space::segment::{self, ChunkSet, End, Growing, HeapId, Segment};
 use crate::sys::mappings;
 use crate::sys::mem::{self, Step};
 
-/// The heap is mapped in steps within these bounds, in chunks: by half of its size while it is
-/// small, then by its whole size. Each step has to wait until no thread is in a page fault, which
-/// takes long with huge pages, and keeps new faults from beginning meanwhile, so steps should be
-/// few. Where the process locks its memory, only what is needed is mapped.
-const SMALL: usize = 8;
-const LEAST_STEP: usize = 2;
-const LARGEST_STEP: usize = 256;
-/// Pages mapped first, enough for a small program; and pages mapped together in a chunk that cannot
-/// be mapped whole.
+/// A heap with fewer chunks than this is mapped in steps of half of its size, a larger one in steps
+/// of its whole size. Each step has to wait until no thread is in a page fault, which takes long
+/// with huge pages, and keeps new faults from beginning meanwhile, so steps should be few. Where
+/// the process locks its memory, only what is needed is mapped.
+const SMALL_HEAP_CHUNKS: usize = 8;
+/// The bounds of a step, in chunks.
+const STEP_CHUNKS_MIN: usize = 2;
+const STEP_CHUNKS_MAX: usize = 256;
+/// Pages mapped first, enough for a small program.
 const FIRST_PAGES: usize = 64;
-const PIECE: usize = 16;
+/// Pages mapped together in a chunk that cannot be mapped whole.
+const PARTIAL_PAGES: usize = 16;
 
 pub struct Pool {
     heap: HeapId,
@@ -114,8 +114,8 @@ impl Pool {
     /// Chunks to grow by, if there is room for more than is needed.
     fn step(&self) -> usize {
         self.within_bounds(match self.chunks {
-            SMALL.. if huge_pages::may_stride() => self.chunks,
-            SMALL.. if huge_pages::is_locked() => return 1,
+            SMALL_HEAP_CHUNKS.. if huge_pages::may_stride() => self.chunks,
+            SMALL_HEAP_CHUNKS.. if huge_pages::is_locked() => return 1,
             _ => self.chunks / 2,
         })
     }
@@ -126,7 +126,7 @@ impl Pool {
     }
 
     fn within_bounds(&self, step: usize) -> usize {
-        step.clamp(LEAST_STEP, LARGEST_STEP)
+        step.clamp(STEP_CHUNKS_MIN, STEP_CHUNKS_MAX)
             .min((self.growth_limit() / CHUNK).max(1))
     }
 
@@ -262,7 +262,7 @@ impl Pool {
         self.segments().find_map(|r| {
             let vacant = r.vacant(self.heap);
             let start = if r.is_hooked() {
-                find_range(r, n, align, |c| vacant.contains(r.index_of(c)))
+                r.find_range(n, align, |c| vacant.contains(r.index_of(c)))
             } else {
                 vacant.first_fit(n, |i| aligned(r, i, align))
             }?;
@@ -409,7 +409,7 @@ impl Pool {
         let map = |pages| segment.map_rest(&growing, i, pages);
         let mut step = map(CHUNK_PAGES);
         if step == Step::Refused {
-            step = map(page.next_multiple_of(PIECE).min(CHUNK_PAGES));
+            step = map(page.next_multiple_of(PARTIAL_PAGES).min(CHUNK_PAGES));
         }
         step
     }
@@ -422,7 +422,7 @@ fn retry(least: usize, grow: impl Fn(usize, bool) -> Step) -> (Step, usize) {
     let mut pages = least * CHUNK_PAGES;
     let mut step = grow(pages, true);
     if step == Step::Refused {
-        pages -= CHUNK_PAGES - PIECE;
+        pages -= CHUNK_PAGES - PARTIAL_PAGES;
         step = grow(pages, false);
     }
     (step, pages)

@@ -5,10 +5,10 @@
 //! ([`State::rejoin`]): once its memory has been returned, or as soon as it is free if there are
 //! many borders.
 
+use crate::heap::State;
 use crate::heap::huge::borders::ChunkRange;
 use crate::heap::huge::huge_pages;
 use crate::heap::purge::advice;
-use crate::heap::runs::state::State;
 use crate::heap::{Backing, PageHeap};
 use crate::space::Segment;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES};
@@ -48,7 +48,7 @@ impl State {
             return;
         };
         let is_many = mappings::are_many();
-        // `None` for a chunk that stays as it is, else whether it is to have huge pages.
+        // `None` for a chunk that stays as it is, else whether it should have huge pages.
         let joins = |i: usize| {
             let c = all.at(i);
             let is_here = c.committed.get() && c.mapped.get() as usize == CHUNK_PAGES;

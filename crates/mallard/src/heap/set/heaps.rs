@@ -5,26 +5,26 @@
 //! its chunk, whichever thread frees it. Callers that have an address, or mean all page heaps, go
 //! through [`PAGE_HEAPS`]; callers that want memory use a [`PageHeap`].
 
-use crate::heap::{Backing, Cap, PageHeap, RESERVE, RETAIN, Reach, Totals};
+use crate::heap::{Backing, Cap, DIRTY_DECAY_MS, PageHeap, RESERVE, RETAIN, Reach, Totals};
 use crate::space::{HeapId, Segment, meta};
 use crate::sys::atomic::{AtomicU64, Ordering, settle};
 use crate::sys::lock::{Guard, Mutex, RawLock};
+use crate::sys::mem::Moved;
 use crate::sys::published::{Count, Published};
 use crate::sys::rank::Rank;
 
 /// The most page heaps: one for each arena and each NUMA node.
-pub const MOST_HEAPS: usize = 8192;
+pub const HEAPS_MAX: usize = 8192;
 
 /// The page heap that every process has.
 pub static FIRST_HEAP: PageHeap = PageHeap::new(HeapId(0), false);
 
 /// The others, in the order of their numbers.
-static OTHERS: [Published<PageHeap>; MOST_HEAPS - 1] =
-    [const { Published::none() }; MOST_HEAPS - 1];
+static OTHERS: [Published<PageHeap>; HEAPS_MAX - 1] = [const { Published::none() }; HEAPS_MAX - 1];
 /// The number of other page heaps.
 static COUNT: Count = Count::none();
 /// The initial decay times of page heaps of manually created arenas.
-static DIRTY_MS: AtomicU64 = AtomicU64::new(10_000);
+static DIRTY_MS: AtomicU64 = AtomicU64::new(DIRTY_DECAY_MS as u64);
 static MUZZY_MS: AtomicU64 = AtomicU64::new(0);
 /// Held while a page heap is made.
 static MAKING: Mutex<()> = Mutex::named(Rank::PageHeaps, ());
@@ -189,6 +189,18 @@ impl Heaps {
         owner(addr)?.grow_in_place(addr, old, new, reach)
     }
 
+    /// Moves a block of whole chunks to the beginning of a run of `wide` bytes, also whole chunks.
+    /// Returns how many bytes were moved, and what became of the rest. With [`Moved::Yes`] and
+    /// [`Moved::Torn`] all were moved, in one call, and the rest of the run reads as zeros.
+    #[cold]
+    #[inline(never)]
+    pub fn move_block(&self, from: usize, bytes: usize, to: usize, wide: usize) -> (usize, Moved) {
+        match (owner(from), owner(to)) {
+            (Some(old), Some(new)) => old.move_block(new, (from, bytes), (to, wide)),
+            _ => (0, Moved::No),
+        }
+    }
+
     /// Reads the clock, and returns what is due.
     pub fn tick(&self) {
         self.all().for_each(PageHeap::tick);
@@ -216,8 +228,11 @@ impl Heaps {
     #[cold]
     #[inline(never)]
     fn totals_from(&self, first: Totals) -> Totals {
-        let others = self.all().skip(1);
-        others.fold(first, |sum, heap| sum.plus(&heap.totals()))
+        let mut sum = first;
+        for i in 0..COUNT.get() {
+            sum = sum.plus(&get(HeapId(i as u16 + 1)).totals_seldom());
+        }
+        sum
     }
 
     /// The lock under which page heaps are made, for `fork`.

@@ -23,8 +23,8 @@ static SEVERAL: AtomicBool = AtomicBool::new(false);
 static FIRST_NODE: AtomicUsize = AtomicUsize::new(0);
 
 /// The page heaps of the other nodes; none for nodes on which no thread has begun.
-static HEAPS: [Published<PageHeap>; numa::MOST_NODES] =
-    [const { Published::none() }; numa::MOST_NODES];
+static HEAPS: [Published<PageHeap>; numa::NODES_MAX] =
+    [const { Published::none() }; numa::NODES_MAX];
 
 /// Records the node of the process's first thread.
 pub fn begin() {

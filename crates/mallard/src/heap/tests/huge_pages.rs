@@ -4,7 +4,7 @@
 use super::super::huge_pages::tests::chunk_of;
 use super::*;
 use crate::space::segment::SLICE_CHUNKS;
-use crate::testing::mapping_flags;
+use crate::testing::{mapping_flags, skipped};
 
 /// Each call has to wait for page faults of other threads, so memory that lengthens the heap
 /// inherits the advice of its end.
@@ -24,6 +24,8 @@ fn huge_pages_are_asked_for_ahead_of_the_heap() {
             end.is_multiple_of(SLICE_CHUNKS)
                 || mapping_flags(segment.heap() + end * CHUNK).contains(" hg")
         );
+    } else {
+        skipped("the heap got no huge pages at this moment");
     }
     heap.free_many(chunks.iter().map(|&at| (at, CHUNK_PAGES)));
 }
@@ -41,7 +43,7 @@ fn a_chunk_of_which_a_part_went_back_is_closed_to_huge_pages_until_it_is_vacant(
         .collect();
     let pair = held.iter().find(|at| chunk_of(**at).huge.get());
     let Some(&at) = pair else {
-        // The system has no huge pages to give.
+        skipped("the heap got no huge pages at this moment");
         return heap.free_many(held.iter().map(|&at| (at, half)));
     };
     let chunk = chunk_of(at);
@@ -103,7 +105,7 @@ fn a_vacant_chunk_that_went_back_in_parts_gets_a_huge_page_again() {
     crate::testing::own_process!();
     let _alone = alone();
     if !system_renews_huge_pages() {
-        return crate::testing::skipped("the system does not renew huge pages at this moment");
+        return skipped("the system does not renew huge pages at this moment");
     }
     let (heap, half) = (second(), CHUNK_PAGES / 2);
     let whole: Vec<usize> = (0..32)

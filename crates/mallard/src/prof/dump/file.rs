@@ -74,7 +74,7 @@ impl File<'_> {
 
     #[inline(never)]
     fn flush(&mut self) {
-        // SAFETY: the buffer belongs to this file, and so many bytes of it are written.
+        // SAFETY: the buffer belongs to this file, and this many bytes of it are written.
         let mut rest: &[u8] =
             unsafe { core::slice::from_raw_parts(self.buffer.as_ptr().cast(), self.len) };
         self.len = 0;
@@ -112,7 +112,7 @@ impl Sink for File<'_> {
             }
             let n = bytes.len().min(BUFFER_BYTES - self.len);
             let (now, later) = bytes.split_at_checked(n).unwrap_or((bytes, &[]));
-            // SAFETY: the buffer belongs to this file and has room for so many bytes.
+            // SAFETY: the buffer belongs to this file and has room for this many bytes.
             unsafe {
                 let to = self.buffer.as_ptr().cast::<u8>().add(self.len);
                 to.copy_from_nonoverlapping(now.as_ptr(), now.len());

@@ -11,17 +11,17 @@ use core::ptr::NonNull;
 /// The longest stored block.
 const BLOCK_MAX: usize = 0xffff;
 /// Bytes that the checksum takes at once.
-const STEP: usize = 8;
+const STEP_BYTES: usize = 8;
 
 /// The CRC-32 (reflected polynomial 0xEDB88320) of each byte with up to seven zeros behind it:
 /// with these, the checksum takes eight bytes at once ("slicing", Kounavis and Berry 2008). Made
 /// for each file: the library has no room for them.
-struct Tables(NonNull<[[u32; 256]; STEP]>);
+struct Tables(NonNull<[[u32; 256]; STEP_BYTES]>);
 
 impl Tables {
     #[inline(never)]
     fn new() -> Option<Tables> {
-        let tables = Tables(meta::take(size_of::<[[u32; 256]; STEP]>())?.cast());
+        let tables = Tables(meta::take(size_of::<[[u32; 256]; STEP_BYTES]>())?.cast());
         // SAFETY: the record belongs to this value and has this size; any bits are numbers.
         let all = unsafe { &mut *tables.0.as_ptr() }.as_flattened_mut();
         for i in 0..all.len() {
@@ -41,7 +41,7 @@ impl Tables {
         Some(tables)
     }
 
-    fn get(&self) -> &[[u32; 256]; STEP] {
+    fn get(&self) -> &[[u32; 256]; STEP_BYTES] {
         // SAFETY: the record belongs to this value, has this size, and was written by `new`.
         unsafe { self.0.as_ref() }
     }
@@ -49,7 +49,7 @@ impl Tables {
     /// The checksum after these bytes.
     fn after(&self, crc: u32, bytes: &[u8]) -> u32 {
         let tables = self.get();
-        let (steps, rest) = bytes.as_chunks::<STEP>();
+        let (steps, rest) = bytes.as_chunks::<STEP_BYTES>();
         let crc = steps.iter().fold(crc, |crc, step| {
             let word = u64::from_le_bytes(*step) ^ u64::from(crc);
             let bytes = word.to_be_bytes();
@@ -66,7 +66,7 @@ impl Tables {
 impl Drop for Tables {
     fn drop(&mut self) {
         // SAFETY: taken with this size.
-        unsafe { meta::give(self.0.cast(), size_of::<[[u32; 256]; STEP]>()) };
+        unsafe { meta::give(self.0.cast(), size_of::<[[u32; 256]; STEP_BYTES]>()) };
     }
 }
 

@@ -9,7 +9,7 @@ use super::file::{Sink, Text};
 use super::text::HEX_DIGITS;
 use crate::prof::gap::{is_biased, one_minus_exp};
 use crate::prof::history;
-use crate::prof::samples::{self, Row, Rows};
+use crate::prof::samples::{self, SampleGroup, SampleGroups};
 use crate::prof::sites::{self, Amount};
 use crate::sys::proc;
 use core::fmt::Write;
@@ -25,13 +25,13 @@ pub fn write(out: &mut dyn Sink, lg_sample: u32, accum: bool) {
     // Writing to a sink does not fail.
     let _ = write!(text, "heap_v2/{}\n  t*: ", 1u64 << lg_sample.min(63));
     line(&mut text, live, ever, lg_sample, accum);
-    let mut rows = samples::rows(samples::resets());
-    if let Some(rows) = &mut rows {
-        rows.sort_by_thread();
-        threads(&mut text, rows.get(), lg_sample, true);
-        rows.sort_by_site();
+    let mut groups = samples::groups(samples::resets());
+    if let Some(groups) = &mut groups {
+        groups.sort_by_thread();
+        threads(&mut text, groups.get(), lg_sample, true);
+        groups.sort_by_site();
     }
-    let rows = rows.as_ref().map_or(&[][..], Rows::get);
+    let groups = groups.as_ref().map_or(&[][..], SampleGroups::get);
     sites::each(&mut |site, figures| {
         if figures.live.is_none() && (!accum || figures.ever.is_none()) {
             return;
@@ -42,15 +42,15 @@ pub fn write(out: &mut dyn Sink, lg_sample: u32, accum: bool) {
         }
         let _ = text.write_str("\n  t*: ");
         line(&mut text, figures.live, figures.ever, lg_sample, accum);
-        let of = |row: &Row| core::ptr::from_ref(row.site).addr();
+        let of = |group: &SampleGroup| core::ptr::from_ref(group.site).addr();
         let at = core::ptr::from_ref(site).addr();
         let (first, end) = (
-            rows.partition_point(|row| of(row) < at),
-            rows.partition_point(|row| of(row) <= at),
+            groups.partition_point(|group| of(group) < at),
+            groups.partition_point(|group| of(group) <= at),
         );
         threads(
             &mut text,
-            rows.get(first..end).unwrap_or(&[]),
+            groups.get(first..end).unwrap_or(&[]),
             lg_sample,
             false,
         );
@@ -76,13 +76,13 @@ fn address(out: &mut dyn Sink, address: usize) {
 
 /// A line for each thread of these samples in use, which are sorted by it.
 #[inline(never)]
-fn threads(text: &mut Text<'_>, rows: &[Row], lg_sample: u32, named: bool) {
-    for rows in rows.chunk_by(|a, b| a.thread == b.thread) {
-        let thread = rows.first().map_or(0, |row| row.thread);
+fn threads(text: &mut Text<'_>, groups: &[SampleGroup], lg_sample: u32, named: bool) {
+    for groups in groups.chunk_by(|a, b| a.thread == b.thread) {
+        let thread = groups.first().map_or(0, |group| group.thread);
         let mut sum = Amount::NONE;
-        for row in rows {
-            let one = Amount::of(row.weight, row.usable);
-            sum = sum.plus(one.times(row.count.into()));
+        for group in groups {
+            let one = Amount::of(group.weight, group.usable);
+            sum = sum.plus(one.times(group.count.into()));
         }
         let (blocks, bytes) = biased(sum, lg_sample);
         let _ = write!(text, "  t{thread}: {blocks}: {bytes} [0: 0]");

@@ -71,7 +71,6 @@ pub fn log(
     precise: bool,
 ) -> Result<(), i32> {
     let mut text = Text(out);
-    let offset = wall_offset();
     let (mut threads, mut sites) = (Numbers::new(), Numbers::new());
     let mut done = true;
     for record in records.iter() {
@@ -84,18 +83,7 @@ pub fn log(
     }
     threads.make_unique();
     sites.make_unique();
-    // SAFETY: getpid has no preconditions.
-    let pid = unsafe { libc::getpid() };
-    let duration = time::now_ns().saturating_sub(records.began_ns);
-    number(&mut text, "{\"info\":{\"duration\":", duration);
-    text.0
-        .put(concat!(",\"version\":\"", env!("CARGO_PKG_VERSION"), "\"").as_bytes());
-    number(&mut text, ",\"lg_sample_rate\":", lg_sample.into());
-    text.0.put(match precise {
-        true => b",\"prof_time_resolution\":\"high\"",
-        false => b",\"prof_time_resolution\":\"default\"",
-    });
-    number(&mut text, ",\"pid\":", pid as u64);
+    info(&mut text, records, lg_sample, precise);
     text.0.put(b"},\"threads\":[");
     let mut comma = Comma(false);
     for &thread in threads.get() {
@@ -113,24 +101,48 @@ pub fn log(
         trace(&mut text, unsafe { (site as *const Site).as_ref() });
     }
     text.0.put(b"],\"allocations\":[");
-    comma = Comma(false);
+    allocations(&mut text, records, &threads, &sites);
+    text.0.put(b"]}");
+    Ok(())
+}
+
+/// Begins the log with `{"info":{…`.
+#[inline(always)]
+fn info(text: &mut Text<'_>, records: &Records, lg_sample: u32, precise: bool) {
+    // SAFETY: getpid has no preconditions.
+    let pid = unsafe { libc::getpid() };
+    let duration = time::now_ns().saturating_sub(records.began_ns);
+    number(text, "{\"info\":{\"duration\":", duration);
+    text.0
+        .put(concat!(",\"version\":\"", env!("CARGO_PKG_VERSION"), "\"").as_bytes());
+    number(text, ",\"lg_sample_rate\":", lg_sample.into());
+    text.0.put(match precise {
+        true => b",\"prof_time_resolution\":\"high\"",
+        false => b",\"prof_time_resolution\":\"default\"",
+    });
+    number(text, ",\"pid\":", pid as u64);
+}
+
+/// Writes the members of the list of blocks, which name threads and sites by their places.
+#[inline(always)]
+fn allocations(text: &mut Text<'_>, records: &Records, threads: &Numbers, sites: &Numbers) {
+    let offset = wall_offset();
+    let mut comma = Comma(false);
     for record in records.iter() {
         let (born, freed) = (record.born, record.freed.unwrap_or(record.born));
         let at = |moment: &Moment| moment.ns.wrapping_add(offset);
         let thread = |moment: &Moment| threads.place(moment.thread as usize) as u64;
         let site = |moment: &Moment| sites.place(number_of(moment.site)) as u64;
         text.0.put(comma.next().as_bytes());
-        number(&mut text, "{\"alloc_thread\":", thread(&born));
-        number(&mut text, ",\"free_thread\":", thread(&freed));
-        number(&mut text, ",\"alloc_trace\":", site(&born));
-        number(&mut text, ",\"free_trace\":", site(&freed));
-        number(&mut text, ",\"alloc_timestamp\":", at(&born));
-        number(&mut text, ",\"free_timestamp\":", at(&freed));
-        number(&mut text, ",\"usize\":", record.usable as u64);
+        number(text, "{\"alloc_thread\":", thread(&born));
+        number(text, ",\"free_thread\":", thread(&freed));
+        number(text, ",\"alloc_trace\":", site(&born));
+        number(text, ",\"free_trace\":", site(&freed));
+        number(text, ",\"alloc_timestamp\":", at(&born));
+        number(text, ",\"free_timestamp\":", at(&freed));
+        number(text, ",\"usize\":", record.usable as u64);
         text.0.put(b"}");
     }
-    text.0.put(b"]}");
-    Ok(())
 }
 
 /// Writes the recent samples.

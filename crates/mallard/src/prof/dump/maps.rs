@@ -55,13 +55,13 @@ pub fn each(f: &mut dyn FnMut(&Mapping<'_>)) {
 fn build_id(base: usize) -> Option<&'static [u8]> {
     const PT_NOTE: u32 = 4;
     const NT_GNU_BUILD_ID: u32 = 3;
-    /// Bytes of the header of the file and of one of a segment.
-    const HEADER: usize = 64;
-    const SEGMENT: usize = 56;
+    /// Bytes of the file's header, and of one program header.
+    const HEADER_BYTES: usize = 64;
+    const PROGRAM_HEADER_BYTES: usize = 56;
     /// Segments and bytes of notes that are looked at.
     const SEGMENTS_MAX: usize = 32;
-    const NOTES_MAX: usize = 4096;
-    let header = readable(base, HEADER)?;
+    const NOTES_BYTES_MAX: usize = 4096;
+    let header = readable(base, HEADER_BYTES)?;
     if !header.starts_with(&[0x7f, b'E', b'L', b'F', 2]) {
         return None;
     }
@@ -76,15 +76,15 @@ fn build_id(base: usize) -> Option<&'static [u8]> {
     };
     let segments = at(header, 32, 8)? as usize;
     let count = (at(header, 56, 2)? as usize).min(SEGMENTS_MAX);
-    let table = readable(base.checked_add(segments)?, count * SEGMENT)?;
-    for segment in table.chunks_exact(SEGMENT) {
+    let table = readable(base.checked_add(segments)?, count * PROGRAM_HEADER_BYTES)?;
+    for segment in table.chunks_exact(PROGRAM_HEADER_BYTES) {
         if at(segment, 0, 4)? != PT_NOTE.into() {
             continue;
         }
         // Where the file's first segment begins at address 0, as it does but for programs at fixed
         // addresses, whose notes are as far from their beginning in the file.
         let offset = at(segment, 8, 8)? as usize;
-        let len = (at(segment, 32, 8)? as usize).min(NOTES_MAX);
+        let len = (at(segment, 32, 8)? as usize).min(NOTES_BYTES_MAX);
         let Some(mut notes) = readable(base.checked_add(offset)?, len) else {
             continue;
         };

@@ -1,8 +1,9 @@
 //! Writes heap profiles to files: as jemalloc's text (`heap_v2`) or as a protocol buffer (`pprof`).
 //!
-//! One profile is written at a time. Figures are copied site by site, so that no thread waits for a
-//! file, and a profile that is being written misses some of what happens meanwhile. Nothing here
-//! allocates, and no lock but that of profiles is held while the system is called.
+//! Figures are copied site by site, so that no thread waits for a file, and a profile that is being
+//! written misses some of what happens meanwhile. Nothing here allocates, and no lock is held while
+//! the system is called. A thread is inside the allocator ([`inside`]) while it copies, and outside
+//! while a receiver takes what it has copied, or while the program's function learns of a file.
 
 mod file;
 mod gzip;
@@ -17,7 +18,7 @@ use super::capture;
 use super::gap::{is_precise, lg_sample};
 use super::sites::{self, Amount, Site};
 use super::{history, hooks};
-use crate::cache::inside;
+use crate::cache::inside::{self, Inside};
 use crate::sys::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sys::errno::KeepErrno;
 use crate::sys::lock::{Mutex, RawLock};
@@ -60,7 +61,7 @@ static PID_NAMESPACE: AtomicBool = AtomicBool::new(false);
 /// Why a profile is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reason {
-    /// So many bytes were allocated.
+    /// As many bytes were allocated as the option says.
     Interval,
     /// The program asked for it.
     Manual,
@@ -96,6 +97,7 @@ pub fn set_prefix(prefix: &[u8]) -> bool {
     if prefix.len() >= PREFIX_MAX {
         return false;
     }
+    let _inside = inside::enter_or_wait();
     let mut kept = PREFIX.lock_seldom();
     kept.text
         .iter_mut()
@@ -105,31 +107,47 @@ pub fn set_prefix(prefix: &[u8]) -> bool {
     true
 }
 
-/// The lock of profiles, for forks.
+/// The lock of the start of names, for forks.
 pub fn lock() -> &'static RawLock {
     PREFIX.raw()
 }
 
-/// Writes a profile that has become due by itself. One line says so if that fails.
+/// Writes a profile that has become due by itself. One line says so if that fails. Returns false,
+/// and does nothing, while a fork is under way: `malloc` does not wait for it.
 #[cold]
 #[inline(never)]
-pub fn write_due(reason: Reason) {
+pub fn write_due(reason: Reason) -> bool {
+    let Some(inside) = inside::enter() else {
+        return false;
+    };
     // Without a prefix, profiles are written on request only.
     if has_prefix() {
-        let _ = write(reason, None);
+        let _ = write_inside(inside, reason, None);
     }
+    true
+}
+
+/// Writes a profile as [`Reason::Manual`] does, in `malloc`: `EAGAIN` while a fork is under way.
+pub fn write_for_reader() -> Result<(), i32> {
+    write_inside(inside::enter().ok_or(libc::EAGAIN)?, Reason::Manual, None)
 }
 
 /// Whether profiles may be written without a name.
 pub fn has_prefix() -> bool {
+    let _inside = inside::enter_or_wait();
     PREFIX.lock_seldom().len > 0
 }
 
 /// Writes a profile to the file with this name, or to one whose name begins with the prefix.
 /// Returns the system's error number on failure, after a line that says what failed.
+pub fn write(reason: Reason, name: Option<&CStr>) -> Result<(), i32> {
+    write_inside(inside::enter_or_wait(), reason, name)
+}
+
+/// Leaves before it calls the program's function.
 #[cold]
 #[inline(never)]
-pub fn write(reason: Reason, name: Option<&CStr>) -> Result<(), i32> {
+fn write_inside(inside: Inside, reason: Reason, name: Option<&CStr>) -> Result<(), i32> {
     let _keep = KeepErrno::new();
     let pprof = PPROF.load(Ordering::Relaxed);
     let mut made = ShortText::new();
@@ -141,9 +159,10 @@ pub fn write(reason: Reason, name: Option<&CStr>) -> Result<(), i32> {
         }
     };
     let done = File::create(name).and_then(|mut file| {
-        pass(pprof, &mut file)?;
+        pass_inside(pprof, &mut file)?;
         file.finish()
     });
+    drop(inside);
     match done {
         Ok(()) => hooks::dumped(name),
         Err(error) => say_failed("heap profile", name, error),
@@ -155,6 +174,10 @@ pub fn write(reason: Reason, name: Option<&CStr>) -> Result<(), i32> {
 #[cold]
 #[inline(never)]
 pub fn pass(pprof: bool, out: &mut dyn Sink) -> Result<(), i32> {
+    pass_inside(pprof, &mut Outside::new(out))
+}
+
+fn pass_inside(pprof: bool, out: &mut dyn Sink) -> Result<(), i32> {
     capture::refresh();
     match pprof {
         true => pprof::write(out, lg_sample(), Shown::Live, None)?,
@@ -168,8 +191,31 @@ pub fn pass(pprof: bool, out: &mut dyn Sink) -> Result<(), i32> {
 #[cold]
 #[inline(never)]
 pub fn pass_shown(shown: Shown, since: Option<&Snapshot>, out: &mut dyn Sink) -> Result<(), i32> {
+    let out = &mut Outside::new(out);
     capture::refresh();
     pprof::write(out, lg_sample(), shown, since)
+}
+
+/// Takes bytes for a receiver that may be slow, and is outside while the receiver takes them, so
+/// that no fork waits for it.
+struct Outside<'a> {
+    inside: Option<Inside>,
+    out: &'a mut dyn Sink,
+}
+
+impl<'a> Outside<'a> {
+    fn new(out: &'a mut dyn Sink) -> Self {
+        let inside = Some(inside::enter_or_wait());
+        Outside { inside, out }
+    }
+}
+
+impl Sink for Outside<'_> {
+    fn put(&mut self, bytes: &[u8]) {
+        self.inside = None;
+        self.out.put(bytes);
+        self.inside = Some(inside::enter_or_wait());
+    }
 }
 
 /// Ends the log of samples and writes it to its file, or to one whose name begins with the prefix.
@@ -218,10 +264,8 @@ fn say_missed(name: &CStr, missed: u64) {
 
 /// Passes the recent samples to `out` as JSON, in pieces.
 pub fn recent(out: &mut dyn FnMut(&CStr)) {
-    let records = {
-        let _inside = inside::enter_or_wait();
-        history::recent()
-    };
+    let _inside = inside::enter_or_wait();
+    let records = history::recent();
     let mut pieces = Pieces {
         text: [0; PIECE_MAX],
         len: 0,
@@ -229,8 +273,6 @@ pub fn recent(out: &mut dyn FnMut(&CStr)) {
     };
     json::recent(&mut pieces, &records, lg_sample());
     pieces.flush();
-    let _inside = inside::enter_or_wait();
-    drop(records);
 }
 
 /// Bytes of a piece of text, with its end.
@@ -318,6 +360,7 @@ const LEAK_FRAMES_MAX: usize = 8;
 #[cold]
 #[inline(never)]
 pub fn report_leaks() -> bool {
+    let _inside = inside::enter_or_wait();
     let (mut sum, mut count) = (Amount::NONE, 0);
     let mut most: [Option<(&'static Site, Amount)>; LEAKS_MAX] = [None; LEAKS_MAX];
     sites::each(&mut |site, figures| {
@@ -408,6 +451,72 @@ fn say_failed(what: &str, name: &CStr, error: i32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cache::forks::is_any_inside;
+    use crate::testing::own_process;
+    use std::ffi::CString;
+    use std::time::{Duration, Instant};
+    use std::{format, fs, thread};
+
+    #[test]
+    fn a_fork_waits_for_a_thread_that_writes_a_profile() {
+        own_process!();
+        // Who opens a pipe to write waits until somebody reads it.
+        let path = std::env::temp_dir().join(format!("mallard-pipe-{}", std::process::id()));
+        let name = CString::new(path.to_str().expect("text")).expect("no zeros");
+        // SAFETY: the path is terminated.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        let until = Instant::now() + Duration::from_secs(60);
+        let writer = {
+            let name = name.clone();
+            thread::spawn(move || write(Reason::Manual, Some(&name)))
+        };
+        while !is_any_inside() {
+            assert!(Instant::now() < until, "nobody is inside");
+            thread::sleep(Duration::from_millis(1));
+        }
+        let text = fs::read(&path).expect("the pipe is there");
+        fs::remove_file(&path).expect("the pipe is there");
+        assert!(text.starts_with(b"heap_v2/"));
+        assert_eq!(writer.join().expect("it ends"), Ok(()));
+        assert!(!is_any_inside());
+    }
+
+    /// Whether a fork would have waited for the receiver of a piece.
+    struct Receiver {
+        pieces: usize,
+        is_waited_for: bool,
+    }
+
+    impl Sink for Receiver {
+        fn put(&mut self, _: &[u8]) {
+            self.pieces += 1;
+            self.is_waited_for |= is_any_inside();
+        }
+    }
+
+    #[test]
+    fn no_fork_waits_for_the_receiver_of_a_profile() {
+        own_process!();
+        let since = Snapshot::take().expect("there is memory");
+        let mut receiver = Receiver {
+            pieces: 0,
+            is_waited_for: false,
+        };
+        assert_eq!(pass(false, &mut receiver), Ok(()));
+        assert_eq!(pass(true, &mut receiver), Ok(()));
+        let done = pass_shown(Shown::Peak, Some(&since), &mut receiver);
+        assert_eq!(done, Ok(()));
+        assert!(receiver.pieces >= 3 && !receiver.is_waited_for);
+        assert!(!is_any_inside());
+    }
+
+    #[test]
+    fn a_fork_waits_for_a_thread_that_copies_samples() {
+        own_process!();
+        let mut were_inside = true;
+        recent(&mut |_| were_inside &= is_any_inside());
+        assert!(were_inside && !is_any_inside());
+    }
 
     #[test]
     fn a_message_has_the_reason_behind_the_longest_name() {

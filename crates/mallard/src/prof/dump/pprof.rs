@@ -14,7 +14,7 @@ use super::maps;
 use super::snapshot::Snapshot;
 use super::text::HEX_DIGITS;
 use crate::prof::history;
-use crate::prof::samples::{self, Row, Rows};
+use crate::prof::samples::{self, SampleGroup, SampleGroups};
 use crate::prof::sites::{self, Amount, Figures, Site};
 use crate::prof::sort::Numbers;
 use crate::space::meta;
@@ -94,7 +94,7 @@ impl Message {
     }
 
     fn get(&self) -> &[u8] {
-        // SAFETY: the record belongs to this message, and so many bytes are written.
+        // SAFETY: the record belongs to this message, and this many bytes are written.
         unsafe { core::slice::from_raw_parts(self.bytes.as_ptr().cast(), self.len) }
     }
 
@@ -245,7 +245,7 @@ impl Addresses {
     }
 
     fn slots(&mut self) -> &mut [usize] {
-        // SAFETY: the record belongs to this set, has so many words, and was zero at first.
+        // SAFETY: the record belongs to this set, has this many words, and was zero at first.
         unsafe { core::slice::from_raw_parts_mut(self.slots.as_ptr(), self.count) }
     }
 
@@ -310,7 +310,7 @@ impl Ranges {
 
     fn push(&mut self, start: u64, end: u64) {
         if self.len < Self::RANGES_MAX {
-            // SAFETY: the record belongs to this list and has room for so many.
+            // SAFETY: the record belongs to this list and has room for this many.
             unsafe { self.first.add(self.len).write((start, end)) };
             self.len += 1;
         }
@@ -318,7 +318,7 @@ impl Ranges {
 
     /// The number of the mapping of an address, from 1; 0 for none.
     fn number_of(&self, address: u64) -> u64 {
-        // SAFETY: so many are written.
+        // SAFETY: this many are written.
         let ranges = unsafe { core::slice::from_raw_parts(self.first.as_ptr(), self.len) };
         let after = ranges.partition_point(|range| range.0 <= address);
         match after.checked_sub(1).and_then(|i| ranges.get(i)) {
@@ -342,12 +342,12 @@ const FIRST_ADDRESSES: usize = 4096;
 /// The mean bytes between samples, from which readers compute how far a profile may be off: more
 /// than asked for where samples of fast threads were thinned out.
 #[inline(never)]
-fn period(rows: &Rows, lg_sample: u32) -> u64 {
+fn period(groups: &SampleGroups, lg_sample: u32) -> u64 {
     let asked = 1u64 << lg_sample.min(62);
     let (mut sum, mut all) = (0.0, 0.0);
-    for row in rows.iter() {
-        if let Some((distance, chance)) = row.weight.distance(row.requested) {
-            let bytes = chance * (row.requested as f64 + 1.0) * f64::from(row.count);
+    for group in groups.iter() {
+        if let Some((distance, chance)) = group.weight.distance(group.requested) {
+            let bytes = chance * (group.requested as f64 + 1.0) * f64::from(group.count);
             sum += distance * bytes;
             all += bytes;
         }
@@ -397,28 +397,28 @@ pub fn write(
         rest: 0,
         named: Numbers::new(),
     };
-    // Without memory for rows, what is in use is given by call stack, too; so are changes.
-    let rows = match since {
-        None => samples::rows(samples::resets()),
+    // Without memory for the groups, what is in use is given by call stack, too; so are changes.
+    let groups = match since {
+        None => samples::groups(samples::resets()),
         Some(_) => None,
     };
     let mut done = true;
-    for row in rows.iter().flat_map(Rows::iter) {
-        if history::name_of(row.thread) != [0; history::NAME_MAX] {
-            done &= writer.named.push(row.thread as usize);
+    for group in groups.iter().flat_map(SampleGroups::iter) {
+        if history::name_of(group.thread) != [0; history::NAME_MAX] {
+            done &= writer.named.push(group.thread as usize);
         }
     }
     writer.named.make_unique();
-    let period = rows
+    let period = groups
         .as_ref()
-        .map_or(1 << lg_sample.min(62), |rows| period(rows, lg_sample));
+        .map_or(1 << lg_sample.min(62), |groups| period(groups, lg_sample));
     writer.head(period, shown);
-    if rows.is_none() {
+    if groups.is_none() {
         number(&mut writer.out, field::COMMENT, BY_STACK_ALONE);
     }
     let mut number = 0;
     sites::each(&mut |site, figures| {
-        let mut values = values_of(figures, rows.is_some());
+        let mut values = values_of(figures, groups.is_some());
         if let Some(before) = since.and_then(|since| since.figures(number)) {
             let before = values_of(before, false);
             (values.iter_mut().zip(before))
@@ -427,8 +427,8 @@ pub fn write(
         number += 1;
         done &= writer.sample(site, values, None);
     });
-    for row in rows.iter().flat_map(Rows::iter) {
-        done &= writer.row(row);
+    for group in groups.iter().flat_map(SampleGroups::iter) {
+        done &= writer.group(group);
     }
     if !done {
         return Err(libc::ENOMEM);
@@ -440,7 +440,7 @@ struct Writer<'a> {
     out: Gzip<'a>,
     message: Message,
     addresses: Addresses,
-    /// The fraction of a block that the rows so far had more than was written.
+    /// The fraction of a block that the groups so far had beyond what was written.
     rest: u128,
     /// The threads that have names, sorted; the names are strings in this order.
     named: Numbers,
@@ -471,7 +471,7 @@ impl Writer<'_> {
     }
 
     /// Writes a sample, unless all its values are 0. Returns false when memory is out.
-    fn sample(&mut self, site: &Site, values: Values, row: Option<&Row>) -> bool {
+    fn sample(&mut self, site: &Site, values: Values, group: Option<&SampleGroup>) -> bool {
         if values.iter().all(|&value| value == 0) {
             return true;
         }
@@ -482,28 +482,28 @@ impl Writer<'_> {
         let message = &mut self.message;
         message.numbers(1, frames.iter().map(|&frame| frame as u64));
         message.numbers(2, values.into_iter());
-        if let Some(row) = row {
-            message.label(BYTES, row.usable as u64, BYTES);
-            message.label(THREAD, row.thread.into(), 0);
-            let place = self.named.place(row.thread as usize);
-            if self.named.get().get(place) == Some(&(row.thread as usize)) {
+        if let Some(group) = group {
+            message.label(BYTES, group.usable as u64, BYTES);
+            message.label(THREAD, group.thread.into(), 0);
+            let place = self.named.place(group.thread as usize);
+            if self.named.get().get(place) == Some(&(group.thread as usize)) {
                 message.text_label(THREAD_NAME, STRING_COUNT + place as u64);
             }
-            message.label(ARENA, row.arena.into(), 0);
+            message.label(ARENA, group.arena.into(), 0);
         }
         message.end(field::SAMPLE, &mut self.out);
         true
     }
 
     /// Writes what equal samples of one site stand for.
-    fn row(&mut self, row: &Row) -> bool {
-        // Weights are fractions: what rounding leaves goes to the next row.
-        let blocks = row.weight.times(row.count as usize) + self.rest;
+    fn group(&mut self, group: &SampleGroup) -> bool {
+        // Weights are fractions: what rounding leaves goes to the next group.
+        let blocks = group.weight.times(group.count as usize) + self.rest;
         let whole = blocks >> crate::prof::gap::FRACTION_BITS;
         self.rest = blocks & ((1 << crate::prof::gap::FRACTION_BITS) - 1);
-        let one = Amount::of(row.weight, row.usable).bytes();
-        let bytes = one * u64::from(row.count);
-        let requested = Amount::of(row.weight, row.requested).bytes() * u64::from(row.count);
+        let one = Amount::of(group.weight, group.usable).bytes();
+        let bytes = one * u64::from(group.count);
+        let requested = Amount::of(group.weight, group.requested).bytes() * u64::from(group.count);
         let values = [
             0,
             0,
@@ -513,9 +513,9 @@ impl Writer<'_> {
             bytes.saturating_sub(requested),
             0,
             0,
-            row.pinned_bytes(),
+            group.pinned_bytes(),
         ];
-        self.sample(row.site, values, Some(row))
+        self.sample(group.site, values, Some(group))
     }
 
     fn tail(mut self) -> Result<(), i32> {

@@ -1,5 +1,6 @@
 //! The figures of all sites at a moment, against which a later profile shows what has changed.
 
+use crate::cache::inside;
 use crate::prof::samples;
 use crate::prof::sites::{self, Figures};
 use crate::space::meta;
@@ -18,6 +19,7 @@ impl Snapshot {
     #[cold]
     #[inline(never)]
     pub fn take() -> Option<Snapshot> {
+        let _inside = inside::enter_or_wait();
         // Some more, for those that are made meanwhile.
         let count = sites::table().count();
         let room = count + count / 8 + 64;
@@ -30,7 +32,7 @@ impl Snapshot {
         };
         sites::each(&mut |_, figures| {
             if snapshot.len < snapshot.room {
-                // SAFETY: the record has room for so many figures.
+                // SAFETY: the record has room for this many figures.
                 unsafe { snapshot.first.add(snapshot.len).write(*figures) };
                 snapshot.len += 1;
             }
@@ -42,13 +44,14 @@ impl Snapshot {
     /// were forgotten since.
     pub fn figures(&self, number: usize) -> Option<&Figures> {
         let is_there = number < self.len && self.resets == samples::resets();
-        // SAFETY: so many are written.
+        // SAFETY: this many are written.
         is_there.then(|| unsafe { self.first.add(number).as_ref() })
     }
 }
 
 impl Drop for Snapshot {
     fn drop(&mut self) {
+        let _inside = inside::enter_or_wait();
         // SAFETY: taken with this size.
         unsafe { meta::give(self.first.cast(), self.room * size_of::<Figures>()) };
     }

@@ -222,10 +222,10 @@ pub fn put_down(lifted: Lifted, p: usize, size: Option<usize>) {
 #[cold]
 #[inline(never)]
 pub fn forget_arena(arena: u16) {
-    /// Blocks that are found in one pass.
-    const AT_ONCE: usize = 32;
+    /// The most blocks that are found in one pass.
+    const BATCH_BLOCKS: usize = 32;
     loop {
-        let (mut found, mut n) = ([0; AT_ONCE], 0);
+        let (mut found, mut n) = ([0; BATCH_BLOCKS], 0);
         samples::each(&mut |block, sample| {
             if sample.arena == arena
                 && let Some(place) = found.get_mut(n)
@@ -237,7 +237,7 @@ pub fn forget_arena(arena: u16) {
         for &block in found.iter().take(n) {
             unsampled(block);
         }
-        if n < AT_ONCE {
+        if n < BATCH_BLOCKS {
             return;
         }
     }

@@ -1,5 +1,6 @@
 //! Profiles that are written by themselves: at intervals, and when memory has grown.
 
+use crate::cache::inside;
 use crate::heap::PAGE_HEAPS;
 use crate::prof::dump::{self, Reason};
 use crate::sys::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -8,12 +9,12 @@ use crate::sys::time;
 /// Bytes of sampled blocks, as weighted, between two profiles written by themselves; 0 for none.
 static INTERVAL: AtomicU64 = AtomicU64::new(0);
 static SINCE_INTERVAL: AtomicU64 = AtomicU64::new(0);
-/// Whether a thread that holds no lock is to write a profile.
+/// Whether a thread that holds no lock should write a profile.
 static IS_DUE: AtomicBool = AtomicBool::new(false);
-/// Whether each new maximum of memory in use writes a profile, the pages in use at the last one,
-/// and its time in milliseconds.
+/// Whether each new maximum of memory in use writes a profile.
 static GROWS: AtomicBool = AtomicBool::new(false);
-static MOST_PAGES: AtomicUsize = AtomicUsize::new(0);
+/// The pages in use at the last maximum, and its time in milliseconds.
+static PEAK_PAGES: AtomicUsize = AtomicUsize::new(0);
 static GREW_MS: AtomicU64 = AtomicU64::new(0);
 
 /// Applies the options: the bytes between two profiles (base-2 logarithm, negative for none), and
@@ -27,11 +28,20 @@ pub fn configure(lg_interval: i64, grows: bool) {
 /// Writes the profiles that are due. For a thread that holds no lock.
 #[inline]
 pub fn write_if_due() {
-    if IS_DUE.load(Ordering::Relaxed) && IS_DUE.swap(false, Ordering::Relaxed) {
-        dump::write_due(Reason::Interval);
+    if IS_DUE.load(Ordering::Relaxed) {
+        write_interval();
     }
-    if GROWS.load(Ordering::Relaxed) && has_grown() {
+    // During a fork, the growth is noticed later.
+    if GROWS.load(Ordering::Relaxed) && !inside::is_closed() && has_grown() {
         dump::write_due(Reason::Growth);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn write_interval() {
+    if IS_DUE.swap(false, Ordering::Relaxed) && !dump::write_due(Reason::Interval) {
+        IS_DUE.store(true, Ordering::Relaxed);
     }
 }
 
@@ -41,17 +51,17 @@ pub fn write_if_due() {
 #[inline(never)]
 fn has_grown() -> bool {
     const GROWTH_PART: usize = 10;
-    const LEAST_MS: u64 = 1000;
+    const GROWTH_MS_MIN: u64 = 1000;
     let pages = PAGE_HEAPS.totals().used;
-    let most = MOST_PAGES.load(Ordering::Relaxed);
+    let most = PEAK_PAGES.load(Ordering::Relaxed);
     let (now, last) = (time::now_ms(), GREW_MS.load(Ordering::Relaxed));
-    let is_soon = last != 0 && now < last + LEAST_MS;
+    let is_soon = last != 0 && now < last + GROWTH_MS_MIN;
     if pages < most + most / GROWTH_PART + 1 || is_soon {
         return false;
     }
     let is_first = GREW_MS.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed);
     if is_first.is_ok() {
-        MOST_PAGES.store(pages, Ordering::Relaxed);
+        PEAK_PAGES.store(pages, Ordering::Relaxed);
     }
     is_first.is_ok()
 }

@@ -26,6 +26,7 @@ use crate::sys::atomic::{AtomicU8, Ordering};
 use crate::sys::lock::RawLock;
 use crate::sys::time;
 use crate::upkeep::export::page::Page;
+use crate::upkeep::probes;
 use core::ffi::CStr;
 
 pub use countdown::{counted, due, is_thread_on, set_thread_on, set_threads_on, threads_on};
@@ -39,10 +40,10 @@ pub use hidden::is_on;
 #[cfg(test)]
 pub use pace::configure as set_most_a_second;
 #[cfg(test)]
-pub use sample::configure as set_room;
+pub use sample::{configure as set_room, is_without_stacks};
 #[cfg(test)]
 pub use threads::numbers as thread_numbers;
-pub use threads::{has_system_names, set_thread_name, thread_name};
+pub use threads::{has_system_names, set_thread_name, thread_name, thread_name_in_place};
 
 /// What readers outside the process need to know of the records.
 const RECORD_BYTES: root::RecordBytes = root::RecordBytes {
@@ -104,55 +105,73 @@ fn some_seed() -> u64 {
     time::now_ns() ^ pid << 32 ^ (&raw const pid).addr() as u64
 }
 
-/// Whose wish it is that samples are taken: bits of these two.
+/// Whose wish it is that samples are taken: bits of these two. The lock of the places guards them.
 static WISHES: AtomicU8 = AtomicU8::new(0);
 /// The program, its options or a reader.
 const OF_USERS: u8 = 1;
 /// Tracers of the probes, which take stacks themselves.
 const OF_TRACERS: u8 = 2;
 
+/// A change of the wishes.
+#[derive(Clone, Copy)]
+enum Wish {
+    Users(bool),
+    /// The probes know whether there are tracers.
+    Tracers,
+}
+
 /// Switches sampling on or off, for all threads at once. While tracers want samples, it goes on for
 /// them.
 pub fn switch(on: bool) {
-    wish(OF_USERS, on);
+    follow(Wish::Users(on));
 }
 
-/// The same for tracers that came to the probes, or left them.
-pub fn switch_for_tracers(on: bool) {
-    wish(OF_TRACERS, on);
+/// The same for tracers, whether they came to the probes or left them.
+pub fn switch_for_tracers() {
+    follow(Wish::Tracers);
 }
 
-/// Samples if anybody wants that; without stacks if only tracers do.
+/// Samples if anybody wants that; without stacks if only tracers do. The wish is asked under the
+/// lock of the places, so that the last one to ask decides.
 #[cold]
 #[inline(never)]
-fn wish(of: u8, on: bool) {
+fn follow(wish: Wish) {
     let _inside = inside::enter_or_wait();
-    match on {
-        true => WISHES.fetch_or(of, Ordering::Relaxed),
-        false => WISHES.fetch_and(!of, Ordering::Relaxed),
-    };
-    let wishes = WISHES.load(Ordering::Relaxed);
-    sample::set_without_stacks(wishes == OF_TRACERS);
-    let on = wishes != 0;
-    if on == is_on() {
-        return;
-    }
-    if on {
+    // Not under the lock: it takes records and reads files.
+    if !matches!(wish, Wish::Users(false)) && !is_on() {
         deferred::on_sampled(end::freed_after_fork);
-        root::begin(lg_sample(), RECORD_BYTES);
+        describe();
         capture::begin();
-        countdown::begin_epoch();
-        hidden::hide();
-    } else {
-        hidden::show();
     }
-    root::set_on(on);
+    hidden::set(|| {
+        let (of, on) = match wish {
+            Wish::Users(on) => (OF_USERS, on),
+            Wish::Tracers => (OF_TRACERS, probes::follow()),
+        };
+        let others = WISHES.load(Ordering::Relaxed) & !of;
+        let wishes = if on { others | of } else { others };
+        WISHES.store(wishes, Ordering::Relaxed);
+        sample::set_without_stacks(wishes == OF_TRACERS);
+        let on = wishes != 0;
+        if on && !is_on() {
+            countdown::begin_epoch();
+        }
+        root::set_on(on);
+        on
+    });
 }
 
 /// Leads readers outside the process to the page of statistics.
 pub fn set_page(page: &'static Page) {
-    root::begin(lg_sample(), RECORD_BYTES);
+    describe();
     root::set_page(page);
+}
+
+/// Describes the profiler for readers outside the process.
+fn describe() {
+    // A reset changes the mean under this lock.
+    let _table = sites::table();
+    root::begin(lg_sample(), RECORD_BYTES);
 }
 
 /// Leads them to none.
@@ -190,8 +209,7 @@ pub fn begin_log(name: Option<&CStr>) -> bool {
     history::begin_log(time::now_ns(), name)
 }
 
-/// The profiler's locks, in the order in which forks take them: the first two before all others,
-/// the last two where their ranks say.
+/// The profiler's locks, which forks take where their ranks say.
 pub fn samples_lock() -> &'static RawLock {
     samples::lock()
 }
@@ -229,6 +247,7 @@ pub struct Totals {
 
 /// Reads them.
 pub fn totals() -> Totals {
+    let _inside = inside::enter_or_wait();
     let table = sites::table();
     let (live, ever) = table.totals();
     Totals {

@@ -11,18 +11,19 @@ use crate::prof::gap::lg_sample;
 use crate::sys::atomic::{AtomicU32, Ordering};
 use crate::sys::time;
 
-/// Milliseconds in which [`WINDOW_SAMPLES`] of a thread may be taken; 0 for as many as there are.
-static LEAST_MS: AtomicU32 = AtomicU32::new(0);
+/// The fewest milliseconds in which [`WINDOW_SAMPLES`] of a thread may be taken; 0 for no such
+/// limit.
+static WINDOW_MS_MIN: AtomicU32 = AtomicU32::new(0);
 
 /// Samples after which the time is looked at: a heap that is built in a moment has as many at the
 /// distance asked for.
 const WINDOW_SAMPLES: u32 = 512;
 /// Slow events of a thinned thread for each look at the clock.
 const CLOCK_EVENTS: u8 = 32;
-/// Distances are doubled so often at most.
-const MOST_DOUBLINGS: u8 = 8;
+/// Distances are doubled at most this many times.
+const DOUBLINGS_MAX: u8 = 8;
 /// Shorter distances than this are asked for on purpose, and are never changed (base-2 logarithm).
-const LEAST_LG_BYTES: u32 = 17;
+const LG_BYTES_MIN: u32 = 17;
 /// A thread is far below with less than this part of the samples, in at least half of the time.
 const FAR_BELOW_DIVISOR: u32 = 4;
 
@@ -32,7 +33,7 @@ pub fn configure(most: u32) {
         0 => 0,
         most => (WINDOW_SAMPLES * 1000).div_ceil(most),
     };
-    LEAST_MS.store(ms, Ordering::Relaxed);
+    WINDOW_MS_MIN.store(ms, Ordering::Relaxed);
 }
 
 /// The mean bytes between the thread's samples now (base-2 logarithm).
@@ -70,12 +71,12 @@ pub fn sample(countdown: &Countdown) {
     advance(countdown, 1);
 }
 
-/// Counts so many samples at the time that it is now. Returns whether the mean distance has
+/// Counts this many samples at the time that it is now. Returns whether the mean distance has
 /// changed.
 #[inline(never)]
 fn advance(countdown: &Countdown, samples: u16) -> bool {
-    let least = LEAST_MS.load(Ordering::Relaxed);
-    if least == 0 || lg_sample() < LEAST_LG_BYTES {
+    let least = WINDOW_MS_MIN.load(Ordering::Relaxed);
+    if least == 0 || lg_sample() < LG_BYTES_MIN {
         return false;
     }
     let now = (time::now_coarse_ns() / 1_000_000) as u32;
@@ -96,7 +97,7 @@ fn next(old: Pace, samples: u16, now: u32, least: u32) -> Pace {
     Pace {
         thinned: match is_far_below {
             true => old.thinned.saturating_sub(1),
-            false if ms < least => (old.thinned + 1).min(MOST_DOUBLINGS),
+            false if ms < least => (old.thinned + 1).min(DOUBLINGS_MAX),
             false => old.thinned,
         },
         taken: 0,
@@ -137,7 +138,7 @@ mod tests {
         let fast = run(begun, 600.0, 10, 10_000);
         let left = 600.0 / f64::from(1u32 << fast.thinned);
         assert!((1.2..5.0).contains(&left), "{left}");
-        assert_eq!(run(begun, 1e6, 10, 10_000).thinned, MOST_DOUBLINGS);
+        assert_eq!(run(begun, 1e6, 10, 10_000).thinned, DOUBLINGS_MAX);
         // It slows down, though nothing is sampled meanwhile.
         assert_eq!(run(fast, 0.01, 20_000, 1000).thinned, 0);
     }

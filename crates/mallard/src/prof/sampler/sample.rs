@@ -16,9 +16,9 @@ use crate::sys::{message, time};
 use crate::upkeep::probes;
 
 /// The most frames of a stack.
-static MOST_FRAMES: AtomicUsize = AtomicUsize::new(128);
+static FRAMES_MAX: AtomicUsize = AtomicUsize::new(128);
 /// The most bytes for the records of sites.
-static MOST_SITE_BYTES: AtomicUsize = AtomicUsize::new(64 << 20);
+static SITE_BYTES_MAX: AtomicUsize = AtomicUsize::new(64 << 20);
 /// Samples that were due and could not be taken: memory was out.
 static LOST: AtomicUsize = AtomicUsize::new(0);
 /// Samples that share a site because there was no room for their stacks.
@@ -30,13 +30,19 @@ static WITHOUT_STACKS: AtomicBool = AtomicBool::new(false);
 
 /// Applies the options: the most frames of a stack, and the most bytes for the records of sites.
 pub fn configure(most_frames: usize, most_site_bytes: usize) {
-    MOST_FRAMES.store(most_frames, Ordering::Relaxed);
-    MOST_SITE_BYTES.store(most_site_bytes, Ordering::Relaxed);
+    FRAMES_MAX.store(most_frames, Ordering::Relaxed);
+    SITE_BYTES_MAX.store(most_site_bytes, Ordering::Relaxed);
 }
 
 /// Sets whether samples have no stacks.
 pub fn set_without_stacks(without: bool) {
     WITHOUT_STACKS.store(without, Ordering::Relaxed);
+}
+
+/// Whether samples have no stacks.
+#[cfg(test)]
+pub fn is_without_stacks() -> bool {
+    WITHOUT_STACKS.load(Ordering::Relaxed)
 }
 
 /// Samples that were due and could not be taken.
@@ -55,8 +61,8 @@ pub fn forget_lost() {
     MORE.store(0, Ordering::Relaxed);
 }
 
-/// Counts such a sample; a line says so of the first. In its only caller: the library is short of
-/// room.
+/// Counts a sample that shares a site, and prints a line for the first. Inlined into its only
+/// caller, because the library is short of room.
 #[inline(always)]
 fn count_more() {
     if MORE.fetch_add(1, Ordering::Relaxed) == 0 {
@@ -66,7 +72,7 @@ fn count_more() {
 
 /// The calling thread's stack, as far as samples have it; `None` when memory is out.
 pub fn stack() -> Option<capture::Stack> {
-    capture::Stack::take(&Registers::here(), MOST_FRAMES.load(Ordering::Relaxed))
+    capture::Stack::take(&Registers::here(), FRAMES_MAX.load(Ordering::Relaxed))
 }
 
 /// Samples the block, which a request of `size` bytes got, where the mean distance between samples
@@ -84,7 +90,7 @@ pub fn take(block: usize, size: usize, thread: Numbers, lg: u32, from: &Register
 
 /// The stack of a thread that is inside; the program's own function runs outside.
 fn stack_of(inside: &mut Option<inside::Inside>, from: &Registers) -> Option<capture::Stack> {
-    let most = MOST_FRAMES.load(Ordering::Relaxed);
+    let most = FRAMES_MAX.load(Ordering::Relaxed);
     if WITHOUT_STACKS.load(Ordering::Relaxed) {
         return None;
     }
@@ -127,11 +133,32 @@ fn take_inside(
         LOST.fetch_add(1, Ordering::Relaxed);
         return;
     };
+    let sample = sample_of(segment, block, size, thread, lg, site);
+    if !mark(block, sample) {
+        LOST.fetch_add(1, Ordering::Relaxed);
+        return;
+    }
+    count(block, size, &sample);
+    if hooks::want_samples() {
+        *taken = stack.map(|stack| (stack, sample.usable));
+    }
+}
+
+/// The sample of a block that was given out now.
+#[inline(always)]
+fn sample_of(
+    segment: &Segment,
+    block: usize,
+    size: usize,
+    thread: Numbers,
+    lg: u32,
+    site: &'static sites::Site,
+) -> Sample {
     let (class, slab) = match segment.record_of(block).slab() {
         Some(slab) => (arena::class_of_slab(slab), slab),
         None => (Class::NONE, 0),
     };
-    let sample = Sample {
+    Sample {
         site,
         weight: weight_of(size, lg),
         requested: size,
@@ -146,34 +173,32 @@ fn take_inside(
         thread: thread.own,
         arena: arena::owner_of(block).unwrap_or(0),
         resets: samples::resets(),
-    };
-    if !mark(block, sample) {
-        LOST.fetch_add(1, Ordering::Relaxed);
-        return;
     }
-    if site.is_of_more() {
+}
+
+/// Enters a new sample in all figures.
+#[inline(always)]
+fn count(block: usize, size: usize, sample: &Sample) {
+    if sample.site.is_of_more() {
         count_more();
     }
     let amount = sample.amount();
-    if let Some(mut table) = table_with(&sample) {
-        table.add(site, amount, sample.requested_bytes());
+    if let Some(mut table) = table_with(sample) {
+        table.add(sample.site, amount, sample.requested_bytes());
     }
     root::set_samples(samples::count());
     probes::alloc(block, size, sample.requested_bytes());
-    by_class::count(&sample, true);
+    by_class::count(sample, true);
     if history::keeps() {
-        history::sampled(block, &sample);
+        history::sampled(block, sample);
     }
     files::count_interval(amount.bytes());
-    if hooks::want_samples() {
-        *taken = stack.map(|stack| (stack, sample.usable));
-    }
 }
 
 /// The site of a stack; `None` when memory is out.
 pub fn site_of(stack: Option<&capture::Stack>) -> Option<&'static sites::Site> {
     let frames = stack.map_or(&[][..], capture::Stack::frames);
-    sites::table().site(frames, MOST_SITE_BYTES.load(Ordering::Relaxed))
+    sites::table().site(frames, SITE_BYTES_MAX.load(Ordering::Relaxed))
 }
 
 /// The figures of the sites, locked, if this sample is in them or may go there: no reset has

@@ -7,7 +7,7 @@
 use crate::cache::{self, Numbers, inside, life};
 use crate::prof::history;
 use crate::sys::atomic::{AtomicBool, AtomicU32, Ordering};
-use core::ffi::CStr;
+use core::ffi::c_char;
 
 /// The number of threads that have one.
 static NUMBERED: AtomicU32 = AtomicU32::new(0);
@@ -53,7 +53,13 @@ pub fn set_thread_name(name: &history::Name) -> bool {
 }
 
 /// The calling thread's name.
-pub fn thread_name() -> &'static CStr {
+pub fn thread_name() -> history::Name {
+    let _inside = inside::enter_or_wait();
+    history::name_of(numbers().own)
+}
+
+/// Where it is kept.
+pub fn thread_name_in_place() -> *const c_char {
     let _inside = inside::enter_or_wait();
     history::name_in_place(numbers().own)
 }

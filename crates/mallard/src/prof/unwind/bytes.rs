@@ -178,7 +178,7 @@ impl<'a> Reader<'a> {
             if byte & 0x80 == 0 {
                 return Some(value);
             }
-            if shift > 7 * MOST_LEB {
+            if shift > 7 * LEB_BYTES_MAX {
                 return None;
             }
         }
@@ -220,7 +220,7 @@ impl<'a> Reader<'a> {
 }
 
 /// Bytes of the longest number in LEB128 that is read.
-const MOST_LEB: usize = 16;
+const LEB_BYTES_MAX: usize = 16;
 
 /// Bytes that an address in the encoding takes, if that is always the same.
 pub fn size_of_address(encoding: u8) -> Option<usize> {

@@ -7,7 +7,7 @@ pub enum End {
     Complete,
     /// At memory that cannot be read.
     Unreadable,
-    /// With a step that leads down or too far, or to what is no code.
+    /// With a step that leads down or too far, or to what is not code.
     Astray,
     /// At a table that makes no sense.
     BrokenTable,

@@ -11,8 +11,8 @@ pub use crate::sys::probe::is_readable;
 /// No multiple of a page.
 pub const NO_PAGE: usize = 1;
 
-/// Bytes between pages of one stack, which large variables of a function take.
-const FARTHEST: usize = 16 * PAGE;
+/// The most bytes between two pages of one stack: large variables of a function lie there.
+const GAP_BYTES_MAX: usize = 16 * PAGE;
 
 /// Whether the pages from `first` to before `end` can be read.
 fn are_readable(first: usize, end: usize) -> bool {
@@ -94,7 +94,7 @@ impl Memory {
             return false;
         }
         let page = at & !(PAGE - 1);
-        let is_near = |gap: usize| gap <= FARTHEST;
+        let is_near = |gap: usize| gap <= GAP_BYTES_MAX;
         let (first, end) = (self.first, self.end());
         let (first, end) = if page >= end && is_near(page - end) && are_readable(end, page) {
             (first, page + PAGE)

@@ -1,7 +1,7 @@
 //! Walks the calling thread's stack, from within `malloc` or a signal handler.
 //!
 //! ```text
-//!  rip ─ module (`modules`) ─ cached row (`cache`), or a row of the module's table (`table`)
+//!  rip ─ module (`modules`) ─ cached rules (`cache`), or rules of the module's table (`table`)
 //!      ─ the caller's rip, rsp and rbp, read from the stack (`step`, `memory`) ─ again
 //! ```
 //!

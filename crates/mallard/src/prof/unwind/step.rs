@@ -1,42 +1,42 @@
 //! From a frame to its caller.
 //!
 //! ```text
-//!  row in the cache         nearly always: one word says all
-//!  table of the module      a row is made of it, and cached
-//!   … that no row can say   evaluated each time: frames of signals, aligned stacks, linkage tables
+//!  rules in the cache       nearly always: one word says all
+//!  table of the module      its rules are packed, and cached
+//!   … that do not fit       evaluated each time: frames of signals, aligned stacks, linkage tables
 //!  no table                 by the frame pointer, every word probed
-//!  no frame pointer either  code made at run time: by the next address behind a call of its like
+//!  no frame pointer either  code made at run time: by the next address behind a similar call
 //! ```
 //!
 //! Nothing that is read is trusted: a step that does not lead to a higher place of the stack, or to
 //! memory that cannot be read, ends the walk.
 
-use super::cache::RowCache;
+use super::cache::RuleCache;
 use super::frames::{End, Frames};
 use super::memory::{Memory, bytes_now, is_readable};
 use super::modules::{Module, Modules};
 use super::registers::{RBP, RBX, RETURN, RSP, Registers};
+use super::table::packed::{ASKED, FRAME_BYTES_MAX, Kind, PackedRules};
 use super::table::program::{self, Cfa, Rules, Where};
-use super::table::row::{ASKED, Kind, LARGEST_FRAME, Row};
 use super::table::{Entry, Missing, Table, expression};
 use super::tag::tag_of;
 
 /// The most frames of one walk, which bounds its time.
-pub const MOST_FRAMES: usize = 1 << 16;
+pub const WALK_FRAMES_MAX: usize = 1 << 16;
 /// The most frames of signals, each of which may lead anywhere.
-const MOST_SIGNALS: u32 = 16;
+const SIGNAL_FRAMES_MAX: u32 = 16;
 const WORD: usize = size_of::<usize>();
-/// Words of the stack that are looked at for a return address.
-const MOST_SEARCHED: usize = 512;
-/// Code that is made at run time has its callers within so many bytes: as large as HotSpot's and
-/// V8's reservations for code are at most.
-const REACH_OF_CODE: usize = 1 << 28;
+/// How many words of the stack are searched for a return address.
+const SEARCHED_WORDS: usize = 512;
+/// Code that is made at run time has its callers within this many bytes: the most that HotSpot and
+/// V8 reserve for code.
+const CODE_REACH_BYTES: usize = 1 << 28;
 /// Addresses of programs end here.
 const END_OF_CODE: usize = 1 << 47;
 /// What a signal handler returns to: `mov $15, %rax; syscall`, without its last byte.
 const RETURN_FROM_SIGNAL: [u8; 8] = [0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f];
 
-/// The module that a walk is in, and what its rows are filed under.
+/// The module that a walk is in, and what its rules are filed under.
 struct Entered {
     module: Module,
     tag: u64,
@@ -62,7 +62,7 @@ pub struct Walker<'a> {
     entered: Entered,
     /// The one before: callers often lead back to it.
     before: Entered,
-    cache: Option<&'a RowCache>,
+    cache: Option<&'a RuleCache>,
     modules: &'a Modules,
 }
 
@@ -71,7 +71,7 @@ impl<'a> Walker<'a> {
     pub fn new(
         registers: Registers,
         is_exact: bool,
-        cache: Option<&'a RowCache>,
+        cache: Option<&'a RuleCache>,
         modules: &'a Modules,
         stack: Memory,
     ) -> Walker<'a> {
@@ -91,7 +91,7 @@ impl<'a> Walker<'a> {
     /// Walks to the end; the frames that it meets go to `out`.
     #[inline(always)]
     pub fn run(&mut self, out: &mut Frames<'_>) -> End {
-        for _ in 0..MOST_FRAMES {
+        for _ in 0..WALK_FRAMES_MAX {
             // One less is within an instruction that has not run, as it is within a call.
             out.push(self.registers.rip.wrapping_add(self.is_exact.into()));
             if let Err(end) = self.step() {
@@ -109,12 +109,12 @@ impl<'a> Walker<'a> {
             self.enter_module(at)?;
         }
         let cached = self.cache.and_then(|cache| cache.get(at, self.entered.tag));
-        let row = match cached {
-            Some(bits) => Some(Row::from_bits(bits)),
-            None => self.row_from_table(at)?,
+        let packed = match cached {
+            Some(bits) => Some(PackedRules::from_bits(bits)),
+            None => self.packed_from_table(at)?,
         };
-        match row {
-            Some(row) => self.by_row(row),
+        match packed {
+            Some(packed) => self.by_packed(packed),
             None => self.by_rules(at),
         }
     }
@@ -131,21 +131,21 @@ impl<'a> Walker<'a> {
     }
 
     #[inline(always)]
-    fn by_row(&mut self, row: Row) -> Result<(), End> {
-        let base = match row.kind() {
+    fn by_packed(&mut self, packed: PackedRules) -> Result<(), End> {
+        let base = match packed.kind() {
             Kind::FromRsp => self.registers.rsp,
             Kind::FromRbp => self.registers.rbp,
             Kind::Outermost => return Err(End::Complete),
             Kind::Uncovered | Kind::Checked => return self.by_frame_pointer(),
         };
-        let cfa = base.wrapping_add(row.distance());
+        let cfa = base.wrapping_add(packed.distance());
         self.check_rise(cfa)?;
         let rip = self
             .stack
             .word(cfa.wrapping_sub(WORD))
             .ok_or(End::Unreadable)?;
         let (mut rbp, mut rbx) = (self.registers.rbp, self.registers.rbx);
-        let (rbp_below, rbx_below) = (row.rbp_below(), row.rbx_below());
+        let (rbp_below, rbx_below) = (packed.rbp_below(), packed.rbx_below());
         if rbp_below != 0 {
             let at = cfa.wrapping_sub(rbp_below);
             rbp = self.stack.word(at).ok_or(End::Unreadable)?;
@@ -163,7 +163,7 @@ impl<'a> Walker<'a> {
     fn check_rise(&self, cfa: usize) -> Result<(), End> {
         let rise = cfa.wrapping_sub(self.registers.rsp);
         let least = !self.is_exact as usize;
-        let is_fine = rise.wrapping_sub(least) < LARGEST_FRAME && cfa.is_multiple_of(WORD);
+        let is_fine = rise.wrapping_sub(least) < FRAME_BYTES_MAX && cfa.is_multiple_of(WORD);
         if is_fine { Ok(()) } else { Err(End::Astray) }
     }
 
@@ -183,43 +183,43 @@ impl<'a> Walker<'a> {
         Ok(())
     }
 
-    /// Makes the row of an address from the module's table, and caches it; `None` if no row can
-    /// say what the table says.
+    /// Packs the rules of an address from the module's table, and caches them; `None` if they
+    /// cannot be packed.
     #[cold]
     #[inline(never)]
-    fn row_from_table(&mut self, at: usize) -> Result<Option<Row>, End> {
-        let row = match &self.entered.module.table() {
-            None => Row::UNCOVERED,
-            Some(table) => match self.row_of(table, at)? {
-                Some(row) => row,
+    fn packed_from_table(&mut self, at: usize) -> Result<Option<PackedRules>, End> {
+        let packed = match &self.entered.module.table() {
+            None => PackedRules::UNCOVERED,
+            Some(table) => match self.packed_of(table, at)? {
+                Some(packed) => packed,
                 None => return Ok(None),
             },
         };
         if let Some(cache) = self.cache.filter(|_| self.entered.module.unwind != 0) {
-            cache.put(at, self.entered.tag, row.bits());
+            cache.put(at, self.entered.tag, packed.bits());
         }
-        Ok(Some(row))
+        Ok(Some(packed))
     }
 
     // Not part of its caller: what this keeps on the stack is not there while the table is found.
     #[inline(never)]
-    fn row_of(&self, table: &Table<'_>, at: usize) -> Result<Option<Row>, End> {
+    fn packed_of(&self, table: &Table<'_>, at: usize) -> Result<Option<PackedRules>, End> {
         let mut entry = Entry::NONE;
         match table.find(at, &mut entry) {
             Ok(()) => {
                 let mut rules = Rules::NONE;
                 program::run(table.entries, &entry, at, ASKED, &mut rules)
                     .ok_or(End::BrokenTable)?;
-                Ok(Row::new(&rules).filter(|_| !entry.is_signal))
+                Ok(PackedRules::new(&rules).filter(|_| !entry.is_signal))
             }
             // Behind a call there is more of its function. A return address that is where a
-            // function starts was made up: the first frame of a fiber has such a one.
+            // function starts was made up: the first frame of a fiber has one.
             Err(Missing::Uncovered) => {
                 let is_start = table.find(self.registers.rip, &mut entry).is_ok()
                     && entry.start == self.registers.rip;
                 Ok(Some(match is_start && !self.is_exact {
-                    true => Row::OUTERMOST,
-                    false => Row::UNCOVERED,
+                    true => PackedRules::OUTERMOST,
+                    false => PackedRules::UNCOVERED,
                 }))
             }
             Err(Missing::Broken) => Err(End::BrokenTable),
@@ -237,7 +237,7 @@ impl<'a> Walker<'a> {
         Some((table, entry.is_signal))
     }
 
-    /// By rules that no row can say.
+    /// By rules that cannot be packed.
     #[cold]
     #[inline(never)]
     fn by_rules(&mut self, at: usize) -> Result<(), End> {
@@ -279,7 +279,7 @@ impl<'a> Walker<'a> {
 
     fn count_signal(&mut self) -> Result<(), End> {
         self.signals += 1;
-        match self.signals > MOST_SIGNALS {
+        match self.signals > SIGNAL_FRAMES_MAX {
             true => Err(End::TooMany),
             false => Ok(()),
         }
@@ -355,10 +355,10 @@ impl<'a> Walker<'a> {
     fn by_search(&mut self) -> Option<()> {
         let Registers { rip, rsp, rbp, .. } = self.registers;
         let mut below = rbp;
-        for i in 0..MOST_SEARCHED {
+        for i in 0..SEARCHED_WORDS {
             let at = rsp.checked_add(i * WORD)?;
             let word = self.strayed.word(at)?;
-            let is_near = word.abs_diff(rip) < REACH_OF_CODE;
+            let is_near = word.abs_diff(rip) < CODE_REACH_BYTES;
             if is_near && Self::is_behind_call(word) && self.modules.find(word).is_none() {
                 let rbx = self.registers.rbx;
                 return self.go_to_caller(word, at + WORD, below, rbx).ok();

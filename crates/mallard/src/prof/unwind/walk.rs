@@ -1,6 +1,6 @@
 //! How a walk begins.
 
-use super::cache::RowCache;
+use super::cache::RuleCache;
 use super::frames::{Frames, Walk};
 use super::memory::Memory;
 use super::modules::Modules;
@@ -10,7 +10,7 @@ use crate::sys::published::Published;
 
 /// The process's cache and modules.
 struct Unwinder {
-    cache: Published<RowCache>,
+    cache: Published<RuleCache>,
     modules: Modules,
 }
 
@@ -19,8 +19,8 @@ static UNWINDER: Unwinder = Unwinder {
     modules: Modules::new(),
 };
 
-/// Hands over the cache for the rows of all threads.
-pub fn set_cache(cache: &'static RowCache) {
+/// Hands over the rule cache of all threads.
+pub fn set_cache(cache: &'static RuleCache) {
     UNWINDER.cache.set(cache);
 }
 
@@ -58,7 +58,7 @@ pub fn walk_by(
     registers: Registers,
     out: &mut [usize],
     skips_first: bool,
-    cache: Option<&RowCache>,
+    cache: Option<&RuleCache>,
     modules: &Modules,
 ) -> Walk {
     let mut walker = Walker::new(registers, true, cache, modules, Memory::unknown());

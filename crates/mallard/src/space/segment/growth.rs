@@ -6,40 +6,23 @@
 //! addresses, the segment continues at the next slice; if those are taken too, it ends. With the
 //! option `reserve` a segment is a real reservation, and a step changes its protection.
 //!
-//! All of this happens under one lock, which belongs to this layer ([`growing`]).
+//! All of this happens under one lock, which belongs to this layer ([`super::growing`]).
 
 use super::chunk::{CHUNK, Chunk};
 use super::layout::{GroupTable, Layout};
+use super::lock::Growing;
 use super::slices::{Mapped, Slice, Slices};
 use super::{COUNT, FAST, HeapId, PAGES_PER_CHUNK, SEGMENTS, SLICE_CHUNKS, Segment};
 use super::{hooked, place};
 use crate::space::meta::{self, HugePages};
 use crate::sys::atomic::{AtomicUsize, Ordering};
-use crate::sys::lock::{Guard, Mutex, RawLock};
 use crate::sys::mem::{self, Step, round_up};
 use crate::sys::page::{PAGE, PAGE_SHIFT};
-use crate::sys::rank::Rank;
 use core::ptr::NonNull;
-
-/// Held while a segment is made or grows.
-static GROWING: Mutex<()> = Mutex::named(Rank::Segments, ());
-
-/// The right to make segments and to grow them.
-pub type Growing = Guard<'static, ()>;
-
-/// Waits for the right to make segments and to grow them.
-pub fn growing() -> Growing {
-    GROWING.lock()
-}
-
-/// The lock of this layer, for `fork`.
-pub fn lock() -> &'static RawLock {
-    GROWING.raw()
-}
 
 /// Chunks that the maps of a segment of the preferred size occupy, and one more for alignment.
 const PREFERRED_MAPS: usize =
-    place::PREFERRED / CHUNK * (GroupTable::bytes(8) / 8 + PAGES_PER_CHUNK + 1) / CHUNK + 2;
+    place::PREFERRED_BYTES / CHUNK * (GroupTable::bytes(8) / 8 + PAGES_PER_CHUNK + 1) / CHUNK + 2;
 /// Chunks that a segment's maps cover at first, and from the second step on.
 const FIRST_MAPPED: usize = 8;
 const THEN_MAPPED: usize = 128;
@@ -123,8 +106,8 @@ impl Segment {
     ) -> Option<&'static Chunk> {
         /// The system page size that the plan is made for.
         const OS_PAGE: usize = 4096;
-        const PLAN: Layout = Layout::with(place::PREFERRED / CHUNK - PREFERRED_MAPS, OS_PAGE);
-        const { assert!(PLAN.heap + (PLAN.chunks + 1) * CHUNK <= place::PREFERRED) };
+        const PLAN: Layout = Layout::with(place::PREFERRED_BYTES / CHUNK - PREFERRED_MAPS, OS_PAGE);
+        const { assert!(PLAN.heap + (PLAN.chunks + 1) * CHUNK <= place::PREFERRED_BYTES) };
         if mem::os_page() != OS_PAGE || COUNT.load(Ordering::Relaxed) > 0 {
             return None;
         }

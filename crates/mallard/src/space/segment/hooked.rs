@@ -15,15 +15,16 @@ use crate::sys::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use crate::sys::published::Published;
 use core::ptr::NonNull;
 
-/// Bytes of addresses that one leaf of the directory covers, and that all leaves cover.
-const LEAF_SPAN: usize = 1 << 32;
-const SPAN: usize = 1 << 48;
-const LEAF_SLOTS: usize = LEAF_SPAN / CHUNK;
+/// Bytes of addresses that one leaf of the directory covers.
+const LEAF_SPAN_BYTES: usize = 1 << 32;
+/// Bytes of addresses that all leaves cover.
+const SPAN_BYTES: usize = 1 << 48;
+const LEAF_SLOTS: usize = LEAF_SPAN_BYTES / CHUNK;
 
 /// The segments of the chunks in one part of the address space.
 struct Leaf([AtomicPtr<Segment>; LEAF_SLOTS]);
 
-struct Leaves([Published<Leaf>; SPAN / LEAF_SPAN]);
+struct Leaves([Published<Leaf>; SPAN_BYTES / LEAF_SPAN_BYTES]);
 
 /// Allocated with the first chunk that enters the directory: few programs have any.
 static LEAVES: Published<Leaves> = Published::none();
@@ -41,8 +42,8 @@ pub fn find(p: usize) -> Option<&'static Segment> {
 }
 
 fn slot(p: usize) -> Option<&'static AtomicPtr<Segment>> {
-    let leaf = LEAVES.get()?.0.get(p / LEAF_SPAN)?.get()?;
-    Some(&leaf.0[p % LEAF_SPAN / CHUNK])
+    let leaf = LEAVES.get()?.0.get(p / LEAF_SPAN_BYTES)?.get()?;
+    Some(&leaf.0[p % LEAF_SPAN_BYTES / CHUNK])
 }
 
 /// Makes sure that the directory has a slot for each of `chunks` chunks from `addr` on.
@@ -51,7 +52,7 @@ fn slot(p: usize) -> Option<&'static AtomicPtr<Segment>> {
 pub(super) fn make_slots(addr: usize, chunks: usize) -> Option<()> {
     let leaves = made(&LEAVES)?;
     for i in 0..chunks {
-        made(leaves.0.get((addr + i * CHUNK) / LEAF_SPAN)?)?;
+        made(leaves.0.get((addr + i * CHUNK) / LEAF_SPAN_BYTES)?)?;
     }
     Some(())
 }
@@ -78,7 +79,7 @@ pub fn is_vacant(addr: usize, chunks: usize) -> bool {
     let Some(end) = chunks.checked_mul(CHUNK).and_then(|n| addr.checked_add(n)) else {
         return false;
     };
-    if end > SPAN || !addr.is_multiple_of(CHUNK) {
+    if end > SPAN_BYTES || !addr.is_multiple_of(CHUNK) {
         return false;
     }
     let ours = |r: &Segment| addr < r.known_end() && r.begin() < end;
@@ -108,6 +109,29 @@ impl Maps {
 }
 
 impl Segment {
+    /// The first of `n` adjacent chunks of one extent that all fit, at a multiple of `align` bytes.
+    pub fn find_range(
+        &self,
+        n: usize,
+        align: usize,
+        fits: impl Fn(&Chunk) -> bool,
+    ) -> Option<usize> {
+        let mut run = 0;
+        for i in 0..self.max_chunks() {
+            let chunk = self.chunk(i);
+            if chunk.begins.get() || !fits(chunk) {
+                run = 0;
+            }
+            if fits(chunk) && (run > 0 || chunk.addr().is_multiple_of(align)) {
+                run += 1;
+            }
+            if run == n {
+                return Some(i + 1 - n);
+            }
+        }
+        None
+    }
+
     /// Adopts `chunks` chunks at `addr`, which must be vacant ([`is_vacant`]). All belong to the
     /// page heap, and none is in its sets. Returns `None` when there is no metadata for them.
     pub fn adopt(heap: HeapId, addr: usize, chunks: usize) -> Option<&'static Segment> {
@@ -298,7 +322,7 @@ mod tests {
             .load(Ordering::Relaxed);
         let ours = ours.next_multiple_of(CHUNK);
         assert!(!is_vacant(ours, 1) && !is_vacant(ours - CHUNK, 3));
-        assert!(!is_vacant(SPAN - CHUNK, 2) && !is_vacant(CHUNK, usize::MAX));
+        assert!(!is_vacant(SPAN_BYTES - CHUNK, 2) && !is_vacant(CHUNK, usize::MAX));
         assert!(!is_vacant(chunks_of_addresses(2) + PAGE, 1), "no chunk");
     }
 }

@@ -12,20 +12,20 @@ use crate::sys::page::PAGE_SHIFT;
 use core::mem::offset_of;
 
 /// Chunks whose records lie together.
-pub(super) const GROUP: usize = 8;
+pub(super) const GROUP_CHUNKS: usize = 8;
 
 /// All records of a group of chunks: their chunk records, and their part of the record map. The
 /// last group of a segment may be shorter, since the words of its pages come last.
 #[repr(C)]
 pub(super) struct GroupTable {
-    pub(super) chunks: [Chunk; GROUP],
-    pub(super) pages: [AtomicU64; GROUP * PAGES_PER_CHUNK],
+    pub(super) chunks: [Chunk; GROUP_CHUNKS],
+    pub(super) pages: [AtomicU64; GROUP_CHUNKS * PAGES_PER_CHUNK],
 }
 
 impl GroupTable {
     /// Bytes of the tables of this many chunks.
     pub(super) const fn bytes(chunks: usize) -> usize {
-        let (whole, rest) = (chunks / GROUP, chunks % GROUP);
+        let (whole, rest) = (chunks / GROUP_CHUNKS, chunks % GROUP_CHUNKS);
         let part = offset_of!(GroupTable, pages) + rest * PAGES_PER_CHUNK * size_of::<AtomicU64>();
         whole * size_of::<GroupTable>() + if rest > 0 { part } else { 0 }
     }
@@ -45,7 +45,7 @@ impl Layout {
     /// at a chunk boundary wherever the segment lies, and the maps end right before it.
     pub(super) fn of(len: usize) -> Option<Layout> {
         let page = mem::os_page();
-        let per_chunk = CHUNK + PAGES_PER_CHUNK + GroupTable::bytes(GROUP) / GROUP;
+        let per_chunk = CHUNK + PAGES_PER_CHUNK + GroupTable::bytes(GROUP_CHUNKS) / GROUP_CHUNKS;
         let mut chunks = len.checked_sub(CHUNK)? / per_chunk;
         while chunks > 0 {
             let layout = Self::with(chunks, page);

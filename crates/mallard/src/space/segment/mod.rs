@@ -40,6 +40,7 @@ mod fast;
 mod growth;
 pub mod hooked;
 mod layout;
+mod lock;
 mod place;
 mod record;
 mod slices;
@@ -49,18 +50,17 @@ use super::meta::Kept;
 use crate::class::{Class, Place};
 use crate::sys::atomic::{AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering, load_byte};
 use crate::sys::page::{PAGE, PAGE_SHIFT};
-use chunk::{CHUNK, Chunk};
+use chunk::{CHUNK, CHUNK_PAGES as PAGES_PER_CHUNK, Chunk};
 use core::ptr::NonNull;
 use core::slice;
 use fast::Fast;
-pub use growth::{Growing, growing, lock};
-use layout::{GROUP, GroupTable};
+use layout::{GROUP_CHUNKS, GroupTable};
+pub use lock::{Growing, growing, lock};
 pub use record::{Beginning, PageRecord};
 pub use slices::{ChunkSet, Claimed};
 use slices::{Slice, Slices};
 
 const MAX_SEGMENTS: usize = 512;
-const PAGES_PER_CHUNK: usize = CHUNK / PAGE;
 /// Chunks that a page heap claims together: as many as a word has bits.
 pub const SLICE_CHUNKS: usize = 64;
 
@@ -197,11 +197,11 @@ impl Segment {
     fn record_at(&self, p: usize) -> &'static AtomicU64 {
         debug_assert!(self.contains(p));
         let page = (p - self.heap()) / PAGE;
-        let table = self.group_at(page / (GROUP * PAGES_PER_CHUNK));
+        let table = self.group_at(page / (GROUP_CHUNKS * PAGES_PER_CHUNK));
         // SAFETY: the tables of all chunks below the committed end are committed for ever, and the
         // page words of chunks in gaps are zero. No reference is made to the chunk's own record,
         // which does not exist in a gap.
-        unsafe { &(*table).pages[page % (GROUP * PAGES_PER_CHUNK)] }
+        unsafe { &(*table).pages[page % (GROUP_CHUNKS * PAGES_PER_CHUNK)] }
     }
 
     /// The address of the `i`-th group's table.
@@ -213,9 +213,9 @@ impl Segment {
     /// The address of the `i`-th chunk's record.
     #[inline]
     fn record_of_chunk(&self, i: usize) -> *mut Chunk {
-        let table = self.group_at(i / GROUP);
+        let table = self.group_at(i / GROUP_CHUNKS);
         // SAFETY: the address lies inside the table, and nothing is read.
-        unsafe { &raw mut (*table).chunks[i % GROUP] }
+        unsafe { &raw mut (*table).chunks[i % GROUP_CHUNKS] }
     }
 
     /// The class under which a cache may file the block at `p`.
@@ -352,11 +352,11 @@ impl Segment {
         &'static self,
         heap: HeapId,
     ) -> impl Iterator<Item = (usize, &'static [Chunk])> {
-        const { assert!(SLICE_CHUNKS.is_multiple_of(GROUP)) };
+        const { assert!(SLICE_CHUNKS.is_multiple_of(GROUP_CHUNKS)) };
         self.slices_of(heap).flat_map(move |slice| {
             let chunks = slice.chunks();
-            chunks.clone().step_by(GROUP).map(move |first| {
-                let n = (chunks.end - first).min(GROUP);
+            chunks.clone().step_by(GROUP_CHUNKS).map(move |first| {
+                let n = (chunks.end - first).min(GROUP_CHUNKS);
                 // SAFETY: as in `chunk`, for each of them; a group's records are adjacent.
                 let records =
                     unsafe { slice::from_raw_parts(self.record_of_chunk(first).cast_const(), n) };
@@ -424,7 +424,7 @@ impl Segment {
 /// Bytes of the maps: committed ones, and those that describe committed chunks, so that memory is
 /// behind them.
 pub fn maps() -> (usize, usize) {
-    const CHUNK_MAPS: usize = GroupTable::bytes(GROUP) / GROUP + PAGES_PER_CHUNK;
+    const CHUNK_MAPS: usize = GroupTable::bytes(GROUP_CHUNKS) / GROUP_CHUNKS + PAGES_PER_CHUNK;
     let (mut committed, mut touched) = (0, 0);
     for segment in Segment::all() {
         let slices = segment.slices().bytes();

@@ -9,7 +9,7 @@
 //! other mappings. Both meet only when everything between them is used.
 
 use super::layout::Layout;
-use super::{CHUNK, Segment};
+use super::{CHUNK, Segment, lock};
 use crate::space::meta;
 use crate::sys::atomic::Ordering;
 use crate::sys::mem;
@@ -17,17 +17,17 @@ use crate::sys::spread::SPREAD_FACTOR;
 
 /// Places to try before the kernel chooses one.
 pub(super) const ATTEMPTS: usize = 4;
-/// The planned size of a segment, if there are that many addresses.
-pub(super) const PREFERRED: usize = 1 << 40;
+/// Bytes of addresses planned for a segment, if there are that many.
+pub(super) const PREFERRED_BYTES: usize = 1 << 40;
 /// Bytes to reserve if no place is found.
-const SMALL: usize = 64 << 20;
+const FALLBACK_BYTES: usize = 64 << 20;
 
 /// Finds a place for a segment of at least `least` bytes: its start, its length, and how much of it
 /// is reserved. `reserve` is the number of bytes to reserve, or 0.
 pub(super) fn find(reserve: usize, least: usize, attempt: usize) -> Option<(usize, usize, usize)> {
     if reserve == 0 && attempt < ATTEMPTS {
         let top = top(attempt);
-        let len = PREFERRED.min(top / 4).max(least);
+        let len = PREFERRED_BYTES.min(top / 4).max(least);
         let turn = Segment::all().len() * ATTEMPTS + attempt;
         let below = top.checked_sub(len.checked_mul(2 * attempt)?)?;
         let at = choose(below, len, turn)?;
@@ -39,22 +39,22 @@ pub(super) fn find(reserve: usize, least: usize, attempt: usize) -> Option<(usiz
     let size = if reserve > 0 {
         reserve.max(4 * CHUNK)
     } else {
-        SMALL
+        FALLBACK_BYTES
     };
     reserved(size, least)
 }
 
-/// The place of the first segment, which has [`PREFERRED`] bytes.
+/// The place of the first segment, which has [`PREFERRED_BYTES`] bytes.
 pub(super) fn first() -> Option<usize> {
-    choose(top(0), PREFERRED, 0)
+    choose(top(0), PREFERRED_BYTES, 0)
 }
 
 /// The address below which a place is chosen: where the system maps now or, if that is so low that
 /// it must be mapping from the bottom up, as under valgrind, an address far above.
 fn top(attempt: usize) -> usize {
     let mapped = meta::place();
-    if attempt == 0 && mapped < PREFERRED {
-        8 * PREFERRED
+    if attempt == 0 && mapped < PREFERRED_BYTES {
+        8 * PREFERRED_BYTES
     } else {
         mapped
     }
@@ -70,7 +70,7 @@ fn choose(top: usize, len: usize, turn: usize) -> Option<usize> {
 }
 
 fn choose_by(stack: usize, top: usize, len: usize, turn: usize) -> Option<usize> {
-    let span = (top / 4).min(PREFERRED) & !(CHUNK - 1);
+    let span = (top / 4).min(PREFERRED_BYTES) & !(CHUNK - 1);
     let mixed = ((stack >> 4) ^ (turn << 40)).wrapping_mul(SPREAD_FACTOR as usize);
     // The upper bits, as a fraction of the span.
     let at = (((mixed >> 32) * (span / CHUNK)) >> 32) * CHUNK;
@@ -89,7 +89,7 @@ fn is_empty(at: usize, len: usize) -> bool {
 #[cold]
 #[inline(never)]
 pub(super) fn keep_off(addr: usize) {
-    let _growing = super::growing();
+    let _growing = lock::growing();
     for segment in Segment::all().filter(|r| (r.heap()..r.end()).contains(&addr)) {
         let chunks = (addr - segment.heap()) / CHUNK;
         segment.max_chunks.store(chunks, Ordering::Relaxed);
@@ -150,10 +150,10 @@ mod tests {
             top in prop_oneof![0x7eff_0000_0000usize..0x7fff_f000_0000, 0x2aaa_aaaa_a000usize..0x2baa_aaaa_a000],
             turn in 0usize..2000,
         ) {
-            let at = choose_by(stack, top, PREFERRED, turn).expect("there is room");
+            let at = choose_by(stack, top, PREFERRED_BYTES, turn).expect("there is room");
             prop_assert!(at.is_multiple_of(CHUNK));
-            prop_assert!(at + PREFERRED + PREFERRED / 16 <= top);
-            prop_assert!(at + 2 * PREFERRED + PREFERRED / 8 >= top);
+            prop_assert!(at + PREFERRED_BYTES + PREFERRED_BYTES / 16 <= top);
+            prop_assert!(at + 2 * PREFERRED_BYTES + PREFERRED_BYTES / 8 >= top);
             prop_assert!(!(0x5500_0000_0000..0x5700_0000_0000).contains(&at));
         }
 
@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn places_differ_by_where_the_stack_is_and_by_turn() {
         let top = 0x7fff_f000_0000;
-        let at = |stack, turn| choose_by(stack, top, PREFERRED, turn);
+        let at = |stack, turn| choose_by(stack, top, PREFERRED_BYTES, turn);
         let by_stack: std::collections::BTreeSet<_> = (0..1000)
             .map(|i| at(0x7ffc_0000_0000 + i * 4096, 0))
             .collect();
@@ -180,9 +180,9 @@ mod tests {
             (0..1000).map(|i| at(0x7ffc_0000_0000, i)).collect();
         assert!(by_stack.len() > 990 && by_turn.len() > 990);
         assert_eq!(
-            choose_by(1 << 40, 0, PREFERRED, 0),
+            choose_by(1 << 40, 0, PREFERRED_BYTES, 0),
             None,
-            "nobody knows where"
+            "there is no room below"
         );
     }
 }

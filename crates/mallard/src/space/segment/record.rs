@@ -35,7 +35,7 @@ const LINE_SHIFT: u32 = 56;
 /// The sampled blocks that begin in a page of a slab.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Beginning {
-    /// One, so many bytes into the page.
+    /// One, this many bytes into the page.
     At(usize),
     /// This number, somewhere.
     Count(usize),

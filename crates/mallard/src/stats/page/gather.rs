@@ -14,7 +14,7 @@ use crate::upkeep::export::page::{
     ABOUT, ARENAS, About, CLASSES, FIGURES, LOCKS, Lock, OfArena, OfClass, OfLock, Section, TOTALS,
     Total,
 };
-use crate::upkeep::{keeper, threads};
+use crate::upkeep::{background_state, threads};
 
 /// Fills in all figures but those of the publication itself.
 pub fn gather(figures: &mut [u64; FIGURES]) {
@@ -114,7 +114,7 @@ impl Gather<'_> {
         }
         arena.locks().for_each(|lock| self.lock(Lock::Bins, lock));
         if row < ARENAS.rows {
-            let heap = arena.heap().totals();
+            let heap = arena.heap().totals_seldom();
             let row = at(ARENAS, row, 0);
             self.0[row + OfArena::Number as usize] = u64::from(arena.index()) + 1;
             self.0[row + OfArena::Threads as usize] = arena.threads().into();
@@ -191,8 +191,8 @@ impl Gather<'_> {
         self.total(Total::Threads, threads::count().into());
         self.total(Total::DirtyDecay, dirty_ms as u64);
         self.total(Total::MuzzyDecay, muzzy_ms as u64);
-        self.total(Total::Background, keeper::is_there().into());
-        self.total(Total::BackgroundRounds, keeper::runs().0);
+        self.total(Total::Background, background_state::is_there().into());
+        self.total(Total::BackgroundRounds, background_state::runs().0);
         self.total(Total::ZeroReallocs, stats::zero_reallocs());
         self.total(Total::HugePages, huge_pages::asked_for() as u64);
         let profiler = prof::totals();

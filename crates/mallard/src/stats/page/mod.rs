@@ -105,7 +105,10 @@ impl State {
         if !export::is_shared() {
             return self.make_in_memory();
         }
-        self.shared = Shared::make(c"mallard-stats", size_of::<Page>().next_multiple_of(PAGES));
+        self.shared = Shared::make(
+            c"mallard-stats",
+            size_of::<Page>().next_multiple_of(PAGE_BYTES),
+        );
         match self.shared {
             // SAFETY: the mapping is zeros, this long, and stays until a fork's child leaves it.
             Some(shared) => self.begin(unsafe { &*(shared.at() as *const Page) }, process()),
@@ -128,8 +131,8 @@ impl State {
     }
 }
 
-/// The length of a mapping is a multiple of this.
-const PAGES: usize = 4096;
+/// The length of a mapping is a multiple of this many bytes.
+const PAGE_BYTES: usize = 4096;
 
 fn process() -> u32 {
     // SAFETY: getpid has no preconditions.

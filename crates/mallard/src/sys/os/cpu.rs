@@ -64,7 +64,7 @@ fn asked() -> Option<usize> {
 /// One more than the highest number of an online CPU.
 pub fn numbers() -> usize {
     let mut text = [0; 256];
-    last_number(read(c"/sys/devices/system/cpu/online", &mut text))
+    last_number(proc::start_of(c"/sys/devices/system/cpu/online", &mut text))
         .map_or_else(allowed, |last| last + 1)
 }
 
@@ -137,7 +137,7 @@ pub fn first_of_core(cpu: usize) -> usize {
         len += part.len();
     }
     let mut text = [0; 256];
-    let told = CStr::from_bytes_until_nul(&path).map(|path| read(path, &mut text));
+    let told = CStr::from_bytes_until_nul(&path).map(|path| proc::start_of(path, &mut text));
     told.ok().and_then(first_number).unwrap_or(cpu)
 }
 
@@ -167,24 +167,6 @@ fn last_number(list: &[u8]) -> Option<usize> {
 
 fn number(text: &[u8]) -> Option<usize> {
     proc::number(text, 10)
-}
-
-/// The start of a file; empty if it cannot be read.
-fn read<'a>(path: &CStr, room: &'a mut [u8]) -> &'a [u8] {
-    let _keep = KeepErrno::new();
-    // SAFETY: the path is a C string, and the kernel writes at most the room's length. These are
-    // plain system calls because the C library's are cancellation points.
-    let got = unsafe {
-        let flags = libc::O_RDONLY | libc::O_CLOEXEC;
-        let file = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0);
-        if file < 0 {
-            return &[];
-        }
-        let got = libc::syscall(libc::SYS_read, file, room.as_mut_ptr(), room.len());
-        libc::syscall(libc::SYS_close, file);
-        got
-    };
-    room.get(..got.max(0) as usize).unwrap_or(&[])
 }
 
 #[cfg(test)]

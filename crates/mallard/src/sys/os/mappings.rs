@@ -11,7 +11,7 @@ use crate::sys::atomic::{AtomicBool, AtomicUsize, Ordering};
 /// The system's default limit.
 const SYSTEM_MAPPINGS: usize = 65_530;
 /// The most borders: an eighth of the mappings that the system allows by default.
-const MOST_BORDERS: usize = SYSTEM_MAPPINGS / 8;
+const BORDERS_MAX: usize = SYSTEM_MAPPINGS / 8;
 /// Up to this number, memory that was moved and freed is kept for its next use, and memory is moved
 /// to save page faults. Beyond it, freed memory rejoins its neighbours at once.
 const FEW_BORDERS: usize = 112;
@@ -21,7 +21,7 @@ struct Count {
     borders: AtomicUsize,
     /// Borders of records, which lie between guard pages and stay for ever.
     guards: AtomicUsize,
-    /// How many borders the system was found to allow; 0 if [`MOST_BORDERS`] applies.
+    /// How many borders the system was found to allow; 0 if [`BORDERS_MAX`] applies.
     allowed: AtomicUsize,
 }
 
@@ -43,7 +43,7 @@ impl Count {
 
     fn limit(&self) -> usize {
         match self.allowed.load(Ordering::Relaxed) {
-            0 => MOST_BORDERS,
+            0 => BORDERS_MAX,
             allowed => allowed,
         }
     }

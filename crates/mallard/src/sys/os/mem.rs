@@ -5,6 +5,7 @@
 
 use crate::sys::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sys::errno::{self, KeepErrno};
+use crate::sys::page::PAGE;
 
 /// The system's page size: 4, 16 or 64 KiB. Read once, from the auxiliary vector, so this costs no
 /// system call.
@@ -16,10 +17,10 @@ pub fn os_page() -> usize {
     }
     // SAFETY: getauxval has no preconditions.
     let told = unsafe { libc::getauxval(libc::AT_PAGESZ) } as usize;
-    let size = if told.is_power_of_two() && told >= 4096 {
+    let size = if told.is_power_of_two() && told >= PAGE {
         told
     } else {
-        4096
+        PAGE
     };
     SIZE.store(size, Ordering::Relaxed);
     size

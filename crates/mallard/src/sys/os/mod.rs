@@ -5,8 +5,8 @@
 //! and `descriptor` descriptors that the program does not know. `futex` waits for a word of memory
 //! to change, `time` reads the clocks, `numa` and `cpu` find the NUMA node and the CPU, `tls` finds
 //! the calling thread's cache, `errno` preserves the caller's `errno`, `probe` finds out whether
-//! memory can be read, `proc` reads files of `/proc`, and `pin` keeps our object from being
-//! unloaded.
+//! memory can be read, `proc` reads files of `/proc` and `/sys`, and `pin` keeps our object from
+//! being unloaded.
 
 #[cfg(not(loom))]
 pub mod cpu;

@@ -9,7 +9,7 @@
 use crate::sys::errno::KeepErrno;
 
 /// Nodes with numbers below this are distinguished.
-pub const MOST_NODES: usize = 64;
+pub const NODES_MAX: usize = 64;
 
 core::arch::global_asm!(".weak getcpu");
 
@@ -37,7 +37,7 @@ fn asked() -> Option<usize> {
     let _keep = KeepErrno::new();
     let (mut cpu, mut node) = (0, 0);
     let told = getcpu(&mut cpu, &mut node) == 0;
-    (told && (node as usize) < MOST_NODES).then_some(node as usize)
+    (told && (node as usize) < NODES_MAX).then_some(node as usize)
 }
 
 /// A machine with two nodes for the unit tests: each thread sets the node that it runs on, 0 by

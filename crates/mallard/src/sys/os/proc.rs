@@ -1,4 +1,4 @@
-//! Reads files of `/proc`, which have no size and may be long, in pieces.
+//! Reads files of `/proc` and `/sys`, which have no size and may be long, in pieces.
 
 use crate::sys::errno::{self, KeepErrno};
 use core::ffi::CStr;
@@ -6,6 +6,25 @@ use core::ffi::CStr;
 /// Passes a file's contents on, in pieces of any length up to the buffer's; returns whether all of
 /// it was read.
 pub fn read(path: &CStr, buffer: &mut [u8], mut each: impl FnMut(&[u8])) -> bool {
+    read_while(path, buffer, |piece| {
+        each(piece);
+        true
+    })
+}
+
+/// The start of a file, in a buffer; empty if it cannot be read.
+#[inline(never)]
+pub fn start_of<'a>(path: &CStr, buffer: &'a mut [u8]) -> &'a [u8] {
+    let mut len = 0;
+    read_while(path, buffer, |piece| {
+        len = piece.len();
+        false
+    });
+    buffer.get(..len).unwrap_or(&[])
+}
+
+/// Like [`read`], but ends where `each` returns false.
+fn read_while(path: &CStr, buffer: &mut [u8], mut each: impl FnMut(&[u8]) -> bool) -> bool {
     let _keep = KeepErrno::new();
     let flags = libc::O_RDONLY | libc::O_CLOEXEC;
     // SAFETY: the path is a C string. These are plain system calls because the C library's are
@@ -19,7 +38,11 @@ pub fn read(path: &CStr, buffer: &mut [u8], mut each: impl FnMut(&[u8])) -> bool
         let got = unsafe { libc::syscall(libc::SYS_read, file, buffer.as_mut_ptr(), buffer.len()) };
         match usize::try_from(got) {
             Ok(0) => break true,
-            Ok(got) => each(&buffer[..got.min(buffer.len())]),
+            Ok(got) => {
+                if !each(&buffer[..got.min(buffer.len())]) {
+                    break false;
+                }
+            }
             Err(_) if errno::get() == libc::EINTR => {}
             Err(_) => break false,
         }
@@ -169,6 +192,8 @@ mod tests {
         assert!(!read(c"/proc/no/such/file", &mut [0; 5], |_| panic!(
             "nothing"
         )));
+        assert_eq!(start_of(c"/proc/self/cmdline", &mut [0; 5]), &text[..5]);
+        assert_eq!(start_of(c"/proc/no/such/file", &mut [0; 5]), b"");
         assert_eq!(errno::get(), 7);
     }
 }

@@ -1,32 +1,32 @@
-//! One pointer per thread, read with two instructions.
+//! One pointer and one number per thread, each read with two instructions.
 //!
 //! Thread-local storage in the initial-exec model: the pointer's offset from the thread pointer is
 //! a constant that the loader writes once, so reading it is a load of the offset and a load through
 //! the segment register, with no call to `__tls_get_addr` (which may itself allocate). Stable Rust
 //! has no `#[thread_local]`, hence the assembly. In every thread, before any of our code runs in
 //! it, the pointer is the address of [`EMPTY`], so that readers need no null test. We take only
-//! eight bytes of static TLS, so `dlopen` can load the library.
+//! sixteen bytes of static TLS, so `dlopen` can load the library.
 
 use core::cell::UnsafeCell;
 
 /// Bytes of the block that every thread's pointer starts at: all zero, never written.
-pub const EMPTY_SIZE: usize = 4096;
+pub const EMPTY_BYTES: usize = 4096;
 
 /// A block of zeros that is only read, as whatever type the reader chooses.
 #[repr(C, align(64))]
-pub struct Zeros(UnsafeCell<[u8; EMPTY_SIZE]>);
+pub struct Zeros(UnsafeCell<[u8; EMPTY_BYTES]>);
 
 // SAFETY: nothing ever writes the block (the cache's protocol: a stack whose marks are all equal is
 // never pushed to or popped from), so threads may share it.
 unsafe impl Sync for Zeros {}
 
 /// Where the pointer of a thread without a cache points.
-pub static EMPTY: Zeros = Zeros(UnsafeCell::new([0; EMPTY_SIZE]));
+pub static EMPTY: Zeros = Zeros(UnsafeCell::new([0; EMPTY_BYTES]));
 /// Where the pointer of a thread whose cache is gone for good points.
-pub static ENDED: Zeros = Zeros(UnsafeCell::new([0; EMPTY_SIZE]));
+pub static ENDED: Zeros = Zeros(UnsafeCell::new([0; EMPTY_BYTES]));
 /// Where the pointer points while the thread is inside an extent hook of the program: allocations
 /// of the hook bypass the thread's cache.
-pub static ASIDE: Zeros = Zeros(UnsafeCell::new([0; EMPTY_SIZE]));
+pub static IN_HOOK: Zeros = Zeros(UnsafeCell::new([0; EMPTY_BYTES]));
 
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!("Mallard's thread-local access is written for x86-64 only so far");
@@ -37,9 +37,10 @@ core::arch::global_asm!(
     ".globl mallard_thread_slot",
     ".hidden mallard_thread_slot",
     ".type mallard_thread_slot, @object",
-    ".size mallard_thread_slot, 8",
+    ".size mallard_thread_slot, 16",
     "mallard_thread_slot:",
     ".quad {empty}",
+    ".quad 0",
     ".popsection",
     empty = sym EMPTY,
 );
@@ -68,6 +69,37 @@ pub fn set(value: usize) {
         core::arch::asm!(
             "mov {t}, qword ptr [rip + mallard_thread_slot@GOTTPOFF]",
             "mov qword ptr fs:[{t}], {v}",
+            v = in(reg) value,
+            t = out(reg) _,
+            options(nostack, preserves_flags),
+        );
+    }
+}
+
+/// How often the calling thread is inside the allocator without a cache to mark: at first 0.
+#[inline]
+pub fn depth() -> usize {
+    let value;
+    // SAFETY: reads this thread's own slot.
+    unsafe {
+        core::arch::asm!(
+            "mov {v}, qword ptr [rip + mallard_thread_slot@GOTTPOFF]",
+            "mov {v}, qword ptr fs:[{v} + 8]",
+            v = out(reg) value,
+            options(readonly, nostack, preserves_flags),
+        );
+    }
+    value
+}
+
+/// Sets that.
+#[inline]
+pub fn set_depth(value: usize) {
+    // SAFETY: writes this thread's own slot; no reference to it exists.
+    unsafe {
+        core::arch::asm!(
+            "mov {t}, qword ptr [rip + mallard_thread_slot@GOTTPOFF]",
+            "mov qword ptr fs:[{t} + 8], {v}",
             v = in(reg) value,
             t = out(reg) _,
             options(nostack, preserves_flags),

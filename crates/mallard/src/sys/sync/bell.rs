@@ -133,7 +133,7 @@ mod tests {
     /// Work that two threads bring and the sleeper takes away.
     struct Work {
         there: u32,
-        /// Whether the next piece is to ring the sleeper's bell.
+        /// Whether the next piece should ring the sleeper's bell.
         tell: bool,
     }
 

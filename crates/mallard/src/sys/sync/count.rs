@@ -127,30 +127,30 @@ mod tests {
 
     /// A single test, since the counts are global; no other test takes a lock of this kind.
     #[test]
-    fn a_lock_tells_who_took_it_who_met_and_who_slept() {
+    fn a_lock_counts_acquisitions_contention_and_waits() {
         const KIND: Rank = Rank::Other;
         let lock = Mutex::named(KIND, ());
         let before = ["acquired", "contended", "waited"].map(|event| count("other", event));
-        let told = || {
+        let counts = || {
             let now = ["acquired", "contended", "waited"].map(|event| count("other", event));
             [0, 1, 2].map(|i| now[i] - before[i])
         };
         drop(lock.lock());
         drop(lock.try_lock());
-        assert_eq!(told(), [2, 0, 0]);
+        assert_eq!(counts(), [2, 0, 0]);
 
         let held = lock.lock();
         assert!(lock.try_lock().is_none());
-        assert_eq!(told(), [3, 0, 0], "a try in vain is no acquisition");
+        assert_eq!(counts(), [3, 0, 0], "a failed try is not an acquisition");
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| drop(lock.lock()));
-            while told()[2] == 0 {
+            while counts()[2] == 0 {
                 std::thread::yield_now();
             }
             drop(held);
             waiter.join().expect("the waiter gets the lock");
         });
-        let [acquired, contended, waited] = told();
+        let [acquired, contended, waited] = counts();
         assert_eq!((acquired, contended), (4, 1));
         assert!(waited >= 1);
     }

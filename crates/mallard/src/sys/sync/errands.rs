@@ -35,7 +35,7 @@ pub fn are_any() -> bool {
     WANTED.load(Ordering::Relaxed) != 0
 }
 
-/// Whether this is to be done.
+/// Whether this errand should be done.
 pub fn is_wanted(errand: Errand) -> bool {
     WANTED.load(Ordering::Relaxed) & errand as u8 != 0
 }

@@ -1,16 +1,20 @@
 //! A lock that may be held while a hook of the program runs.
 //!
 //! One thread holds it. A thread inside a hook neither gets it nor waits, because its own caller
-//! may hold it: such a thread has [`tls::ASIDE`] in place of its cache. A fork does not wait for it
-//! either: in the child no other thread holds it.
+//! may hold it: such a thread has [`tls::IN_HOOK`] in place of its cache. A fork does not wait for
+//! it either: in the child no other thread holds it.
+//!
+//! A thread that waits for it holds no lock of the rank of `purging`, whose place the flag of a
+//! page heap takes, or of a later one.
 
 use crate::sys::atomic::{AtomicUsize, Ordering};
+use crate::sys::rank::{self, Rank};
 use crate::sys::{time, tls};
 
 /// Whether the calling thread is inside a hook. Such a thread must neither return memory by way of
 /// a hook, nor wait for a thread that does.
 pub fn is_inside() -> bool {
-    tls::get() == tls::address_of(&tls::ASIDE)
+    tls::get() == tls::address_of(&tls::IN_HOOK)
 }
 
 /// The lock. Contains the holding thread, or 0.
@@ -28,6 +32,9 @@ impl Flag {
     pub fn raise(&self, wait: bool) -> Option<Raised<'_>> {
         if is_inside() {
             return None;
+        }
+        if wait {
+            rank::expect(Rank::Purging);
         }
         let raised = || {
             self.0
@@ -60,5 +67,34 @@ impl Default for Flag {
 impl Drop for Raised<'_> {
     fn drop(&mut self) {
         self.0.store(0, Ordering::Release);
+    }
+}
+
+#[cfg(all(test, debug_assertions))]
+mod tests {
+    use super::*;
+    use crate::sys::lock::Mutex;
+
+    /// Whether a thread with a lock of this rank may wait for a flag.
+    fn may_wait(rank: Rank) -> bool {
+        // SAFETY: the child calls what a child of a process with threads may.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let lock = Mutex::named(rank, ());
+            let _held = lock.lock();
+            drop(Flag::new().raise(true));
+            std::process::exit(0);
+        }
+        let mut status = 0;
+        // SAFETY: the status is written, and the child is this process's.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        status == 0
+    }
+
+    #[test]
+    fn who_waits_for_a_flag_holds_no_lock_that_comes_later() {
+        assert!(may_wait(Rank::PageHeaps));
+        assert!(!may_wait(Rank::Purging));
+        assert!(!may_wait(Rank::Meta));
     }
 }

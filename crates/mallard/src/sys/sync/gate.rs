@@ -1,11 +1,11 @@
 //! Keeps forks apart from calls of the allocator, without either waiting for the other to end.
 //!
-//! A thread raises its [`Mark`] before it takes the first lock of a call, and then checks whether
-//! the [`Gate`] is closed. If it is, the thread lowers its mark and does without. A forking thread
-//! closes the gate and then waits until all marks are down: from then on no lock is taken, and the
-//! data that locks guard is consistent. Both sides first write their own word and then read the
-//! other's, and read-modify-writes of the mark order both reads: either the forking thread sees the
-//! mark, or the other thread sees that the gate is closed.
+//! A thread raises its busy mark ([`BusyMark`]) before it takes the first lock of a call, and then
+//! checks whether the [`Gate`] is closed. If it is, the thread lowers its mark and does without. A
+//! forking thread closes the gate and then waits until all marks are down: from then on no lock is
+//! taken, and the data that locks guard is consistent. Both sides first write their own word and
+//! then read the other's, and read-modify-writes of the mark order both reads: either the forking
+//! thread sees the mark, or the other thread sees that the gate is closed.
 //!
 //! A [`Glance`] works likewise between a mark's thread and one that reads what the mark guards. It
 //! is short, so the mark's thread waits for its end instead.
@@ -16,7 +16,7 @@ use crate::sys::atomic::{AtomicU32, Ordering, const_unless_loom};
 pub struct Gate(AtomicU32);
 
 /// Whether a thread is inside; only that thread writes it.
-pub struct Mark(AtomicU32);
+pub struct BusyMark(AtomicU32);
 
 /// How many threads without a mark of their own are inside.
 pub struct Crowd(AtomicU32);
@@ -55,20 +55,20 @@ impl Gate {
     }
 }
 
-impl Mark {
+impl BusyMark {
     const_unless_loom! {
         pub fn new() -> Self {
-            Mark(AtomicU32::new(0))
+            BusyMark(AtomicU32::new(0))
         }
     }
 
-    /// Raises the mark; returns its previous value, for [`Mark::restore`].
+    /// Raises the mark; returns its previous value, for [`BusyMark::restore`].
     #[inline(always)]
     pub fn raise(&self) -> u32 {
         self.0.swap(1, Ordering::AcqRel)
     }
 
-    /// Restores the value that [`Mark::raise`] returned.
+    /// Restores the value that [`BusyMark::raise`] returned.
     #[inline(always)]
     pub fn restore(&self, before: u32) {
         self.0.store(before, Ordering::Release);
@@ -92,7 +92,7 @@ impl Glance {
 
     /// Begins a glance, which [`Glance::end`] ends; false if the mark is up or another thread
     /// glances. A glance must be short and take no lock.
-    pub fn begin(&self, mark: &Mark) -> bool {
+    pub fn begin(&self, mark: &BusyMark) -> bool {
         let free = (self.0).compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed);
         if free.is_err() {
             return false;
@@ -157,9 +157,15 @@ impl Crowd {
         self.0.fetch_sub(1, Ordering::Release);
     }
 
-    /// Whether any thread is inside; a read-modify-write like [`Mark::is_up`].
+    /// Whether any thread is inside.
+    #[cfg(test)]
     pub fn is_any(&self) -> bool {
-        self.0.fetch_add(0, Ordering::AcqRel) != 0
+        self.count() != 0
+    }
+
+    /// How often threads are inside; a read-modify-write like [`BusyMark::is_up`].
+    pub fn count(&self) -> u32 {
+        self.0.fetch_add(0, Ordering::AcqRel)
     }
 
     /// For the child of a fork, where the threads that were inside do not exist.
@@ -174,7 +180,7 @@ impl Default for Gate {
     }
 }
 
-impl Default for Mark {
+impl Default for BusyMark {
     fn default() -> Self {
         Self::new()
     }
@@ -204,7 +210,7 @@ mod tests {
     /// the test.
     struct House {
         gate: Gate,
-        mark: Mark,
+        mark: BusyMark,
         crowd: Crowd,
         state: Watched<u32>,
         put_by: AtomicU32,
@@ -215,7 +221,7 @@ mod tests {
         fn new() -> Arc<Self> {
             Arc::new(House {
                 gate: Gate::new(),
-                mark: Mark::new(),
+                mark: BusyMark::new(),
                 crowd: Crowd::new(),
                 state: Watched::new(0),
                 put_by: AtomicU32::new(0),

@@ -15,7 +15,7 @@ use crate::sys::atomic::{AtomicU8, AtomicU64, Ordering, const_unless_loom, fence
 
 /// There is none.
 const NONE: u8 = 0;
-/// The same, but one is to be made.
+/// There is none yet, but one should be made.
 const WANTED: u8 = 1;
 /// A thread is making it.
 const MAKING: u8 = 2;
@@ -50,7 +50,7 @@ impl Helper {
         self.state() == NONE
     }
 
-    /// Whether one is to be made.
+    /// Whether one should be made.
     #[inline]
     pub fn is_wanted(&self) -> bool {
         self.state() == WANTED
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn it_is_made_by_one_and_stopped_by_one() {
         let helper = Helper::new();
-        assert!(!helper.claim(), "nobody wants it");
+        assert!(!helper.claim(), "it is not wanted");
         helper.want();
         assert!(helper.is_wanted() && helper.claim() && !helper.claim());
         helper.refused();

@@ -1,4 +1,4 @@
-//! The one kind of lock: four bytes, waiting in the kernel.
+//! The one kind of lock: a word of four bytes with its statistics, waiting in the kernel.
 //!
 //! An uncontended acquisition is one compare-and-swap and a count (`meter`), a release one
 //! exchange. A thread that finds the lock taken looks again a few times (a holder that runs on
@@ -37,18 +37,18 @@ const DEFAULT_LOOKS: u64 = 60;
 
 /// The option for how often a thread looks before it sleeps.
 #[cfg(not(loom))]
-static MOST_LOOKS: AtomicU64 = AtomicU64::new(DEFAULT_LOOKS);
+static LOOKS_MAX: AtomicU64 = AtomicU64::new(DEFAULT_LOOKS);
 
 /// Sets how often a thread looks at a lock that is taken before it sleeps; without limit if
 /// negative.
 #[cfg(not(loom))]
 pub fn set_looks(looks: i64) {
-    settle!(MOST_LOOKS, u64::try_from(looks).unwrap_or(u64::MAX));
+    settle!(LOOKS_MAX, u64::try_from(looks).unwrap_or(u64::MAX));
 }
 
 #[cfg(not(loom))]
 fn most_looks() -> u64 {
-    MOST_LOOKS.load(Ordering::Relaxed)
+    LOOKS_MAX.load(Ordering::Relaxed)
 }
 
 #[cfg(loom)]
@@ -172,6 +172,12 @@ impl RawLock {
         if !self.is_mine() {
             self.word.store(FREE, Ordering::Relaxed);
         }
+    }
+
+    /// What the lock guards.
+    #[cfg(all(test, debug_assertions, not(loom)))]
+    pub fn rank(&self) -> Rank {
+        self.rank.get()
     }
 
     /// The lock's statistics so far.
@@ -352,7 +358,11 @@ mod tests {
         m.raw().clear_reading();
         assert_eq!(m.raw().reading(), Reading::default());
         drop(m.lock());
-        assert_eq!(m.raw().reading().switches, 1, "who had it is forgotten too");
+        assert_eq!(
+            m.raw().reading().switches,
+            1,
+            "the last holder is forgotten too"
+        );
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! A reference that is set once and then read without a lock.
 //!
 //! What it leads to is complete when it is set, and lives for ever: a reader that finds it sees all
-//! of it. A [`Count`] says how far a row of such references, or of other things, is set.
+//! of it. A [`Count`] says how many entries of an array of such references, or of other things, are
+//! set.
 
 use crate::sys::atomic::{AtomicPtr, AtomicUsize, Ordering, const_unless_loom};
 use core::ptr;
@@ -95,7 +96,7 @@ impl<T: Sync + 'static> Current<T> {
     }
 }
 
-/// How many things of a row are complete, from the first. It only grows.
+/// How many entries of an array are complete, from the first. It only grows.
 #[repr(transparent)]
 pub struct Count(AtomicUsize);
 

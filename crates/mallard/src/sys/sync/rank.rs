@@ -9,10 +9,10 @@
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(usize)]
 pub enum Rank {
-    Dump,
     Page,
     Statistics,
     Start,
+    Dump,
     Subrelease,
     PageHeaps,
     Purging,
@@ -25,16 +25,21 @@ pub enum Rank {
     History,
     Sites,
     Meta,
+    Places,
     /// Locks of tests and of nothing else: not checked.
     Other,
 }
 
 /// In the order of [`Rank`]: its name, what its locks guard, and how many locks there are.
 pub const RANKS: [(&str, &str, &str); Rank::Other as usize + 1] = [
-    ("dump", "the writing of a heap profile", "one"),
     ("page", "the page of statistics for other processes", "one"),
     ("statistics", "the snapshot of the statistics", "one"),
-    ("start", "the first call of the process", "one"),
+    (
+        "start",
+        "the first call of the process, and that of the heap profiler",
+        "one",
+    ),
+    ("dump", "the start of the names of heap profiles", "one"),
     ("subrelease", "the pass over sparse slabs", "one"),
     ("page_heaps", "the making of a page heap", "one"),
     (
@@ -63,6 +68,11 @@ pub const RANKS: [(&str, &str, &str); Rank::Other as usize + 1] = [
     ),
     ("sites", "the call stacks of the heap profiler", "one"),
     ("meta", "the allocator's own records", "one"),
+    (
+        "places",
+        "the tables of requests, which the heap profiler hides",
+        "one",
+    ),
     ("other", "", ""),
 ];
 
@@ -88,12 +98,18 @@ impl Ranked {
     pub fn freed(&self) {}
 }
 
+/// The calling thread is about to wait for something that is no lock, where one of this rank would
+/// be taken.
+#[cfg(not(all(any(debug_assertions, feature = "counters"), not(loom))))]
+#[inline(always)]
+pub fn expect(_: Rank) {}
+
 /// For the child of a fork: forgets what other threads held.
 #[cfg(not(all(any(debug_assertions, feature = "counters"), not(loom))))]
 pub fn after_fork() {}
 
 #[cfg(all(any(debug_assertions, feature = "counters"), not(loom)))]
-pub use check::after_fork;
+pub use check::{after_fork, expect};
 
 #[cfg(all(any(debug_assertions, feature = "counters"), not(loom)))]
 mod check {
@@ -140,6 +156,29 @@ mod check {
         mine.or_else(|| wanted.then(|| places().find(claim))?)
     }
 
+    impl Place {
+        /// Ends the process if the thread holds a lock whose rank is `least` or later.
+        fn check(&self, rank: Rank, least: usize) {
+            let later = self.held.load(Ordering::Relaxed) >> least;
+            if later != 0 {
+                // Said without the check, which would fail again.
+                self.held.store(0, Ordering::Relaxed);
+                let name = |rank: usize| RANKS[rank].0;
+                let before = least + later.trailing_zeros() as usize;
+                let (now, before) = (name(rank as usize), name(before));
+                die!("a lock of rank {now} was taken while one of rank {before} is held");
+            }
+        }
+    }
+
+    /// The calling thread is about to wait for something that is no lock, where one of this rank
+    /// would be taken.
+    pub fn expect(rank: Rank) {
+        if let Some(place) = place(false) {
+            place.check(rank, rank as usize);
+        }
+    }
+
     impl Ranked {
         pub const fn new(rank: Rank) -> Self {
             Ranked(rank)
@@ -166,18 +205,15 @@ mod check {
                 return;
             }
             let Some(place) = place(true) else { return };
+            place.check(self.0, least);
             let held = place.held.load(Ordering::Relaxed);
-            let later = held >> least;
-            if later != 0 {
-                // Said without the check, which would fail again.
-                place.held.store(0, Ordering::Relaxed);
-                let name = |rank: usize| RANKS[rank].0;
-                let before = least + later.trailing_zeros() as usize;
-                let (now, before) = (name(self.0 as usize), name(before));
-                die!("a lock of rank {now} was taken while one of rank {before} is held");
-            }
             let now = held | 1 << self.0 as usize;
             place.held.store(now, Ordering::Relaxed);
+        }
+
+        #[cfg(test)]
+        pub fn get(&self) -> Rank {
+            self.0
         }
 
         /// The lock is about to be freed.
@@ -216,33 +252,31 @@ mod tests {
 
     const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/design/locks.md");
 
-    /// The page that lists the order.
-    fn page() -> String {
-        let mut page = String::from(
-            "# Locks\n\n\
-             <!-- Written from the table of the code, `crates/mallard/src/sys/sync/rank.rs`:\n     \
-             MALLARD_BLESS=1 cargo test -p mallard sync::rank -->\n\n\
-             A thread takes locks in this order: only while it holds none of the same rank or of a later one. Builds \
-             with debug\nassertions, and those that count contention, check each acquisition. A fork holds no lock; \
-             if others stay inside the\nallocator for too long, it takes all of them in this order. No lock is held \
-             while an extent hook of the program runs.\n\n\
-             | rank | guards | locks |\n| --- | --- | --- |\n",
-        );
+    /// The first line of the table, with which the page ends.
+    const TITLES: &str = "| rank | guards | locks |\n";
+
+    /// The table of the page.
+    fn table() -> String {
+        let mut table = String::from(TITLES);
+        table.push_str("| --- | --- | --- |\n");
         for (name, guards, count) in &RANKS[..Rank::Other as usize] {
-            let _ = writeln!(page, "| `{name}` | {guards} | {count} |");
+            let _ = writeln!(table, "| `{name}` | {guards} | {count} |");
         }
-        page
+        table
     }
 
     #[test]
     fn the_page_lists_the_ranks() {
+        let mut page = fs::read_to_string(FILE).expect("the page can be read");
+        let begin = page.find(TITLES).expect("the page has the table");
         if env::var_os("MALLARD_BLESS").is_some() {
-            fs::write(FILE, page()).expect("the page can be written");
+            page.truncate(begin);
+            page.push_str(&table());
+            fs::write(FILE, &page).expect("the page can be written");
         }
-        let found = fs::read_to_string(FILE).unwrap_or_default();
         assert_eq!(
-            found,
-            page(),
+            page[begin..],
+            *table(),
             "write it anew with: MALLARD_BLESS=1 cargo test -p mallard sync::rank"
         );
     }

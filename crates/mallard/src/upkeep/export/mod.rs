@@ -14,7 +14,7 @@
 
 pub mod page;
 
-use super::keeper;
+use super::background_state;
 use crate::arena;
 use crate::sys::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering, settle};
 use crate::sys::errands::{self, Errand};
@@ -26,7 +26,7 @@ use page::Page;
 pub const EVERY_MS: u64 = 250;
 /// Bytes of pages that hold blocks, below which a process has no page unless asked.
 const AUTO_FROM_BYTES: usize = 8 * 1024 * 1024;
-/// The least age of such a process.
+/// Nanoseconds of age below which a process has no page unless asked.
 const OLD_NS: u64 = 1_000_000_000;
 
 /// Which processes have a page.
@@ -51,8 +51,8 @@ static NEXT_MS: AtomicU64 = AtomicU64::new(0);
 static PUBLISHED_BYTES: AtomicUsize = AtomicUsize::new(0);
 /// How many publications may come before their time.
 static EARLY_LEFT: AtomicU8 = AtomicU8::new(0);
-/// How many may in [`EVERY_MS`].
-const MOST_EARLY: u8 = 8;
+/// How many publications may come before their time in [`EVERY_MS`].
+const EARLY_MAX: u8 = 8;
 
 pub fn configure(mode: Mode) {
     settle!(
@@ -69,7 +69,7 @@ pub fn configure(mode: Mode) {
     }
 }
 
-/// Whether others are to open the page's memory.
+/// Whether other processes should be able to open the page's memory.
 pub fn is_shared() -> bool {
     IS_SHARED.load(Ordering::Relaxed)
 }
@@ -81,7 +81,7 @@ pub fn page() -> Option<&'static Page> {
 
 /// Replaces the page, or forgets it. The calling thread is alone, or there is none yet.
 pub fn set_page(page: Option<&'static Page>) {
-    // Whatever the process holds from now on, its figures are to be true.
+    // However little the process holds from now on, its figures should be true.
     PAGE_FROM_BYTES.store(0, Ordering::Relaxed);
     match page {
         Some(page) => PAGE.set(page),
@@ -102,7 +102,7 @@ pub fn look() {
 fn look_closer() {
     let is_due = match page() {
         Some(page) if page.request().is_some() => true,
-        Some(_) => (is_time() || is_another_heap()) && !keeper::attends(),
+        Some(_) => (is_time() || is_another_heap()) && !background_state::attends(),
         None => is_time() && (is_shared() || is_old()),
     };
     if is_due {
@@ -142,13 +142,13 @@ pub fn next() -> u64 {
 pub fn put_off() {
     let now = time::now_ms();
     let early = match now >= next() {
-        true => MOST_EARLY,
+        true => EARLY_MAX,
         false => EARLY_LEFT.load(Ordering::Relaxed).saturating_sub(1),
     };
     EARLY_LEFT.store(early, Ordering::Relaxed);
     PUBLISHED_BYTES.store(arena::footprint(), Ordering::Relaxed);
     // One that comes before its time does not move the next one.
-    if early == MOST_EARLY {
+    if early == EARLY_MAX {
         NEXT_MS.store(now + EVERY_MS, Ordering::Relaxed);
     }
 }

@@ -186,7 +186,7 @@ pub enum Lock {
     Records,
 }
 
-/// The words of such a row.
+/// The words of a row of [`LOCKS`].
 #[derive(Clone, Copy)]
 pub enum OfLock {
     /// How often the lock was taken, and how often a thread slept for it.
@@ -210,7 +210,7 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// The verb of a request; `None` if there is no such.
+    /// The verb of a request; `None` if there is none.
     pub fn of(request: u64) -> Option<Verb> {
         let argument = (request >> 8 & 0xff) as u32;
         Some(match request & 0xff {

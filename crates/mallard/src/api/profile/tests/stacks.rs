@@ -16,7 +16,7 @@ static LEFT_OUT: AtomicUsize = AtomicUsize::new(0);
 
 /// Walks from here, through the sampler, and compares the outer frames with those of the sample.
 unsafe extern "C" fn sampled(_: *const u8, _: usize, frames: *const usize, len: u32, _: usize) {
-    // SAFETY: the sample has so many frames.
+    // SAFETY: the sample has this many frames.
     let sample = unsafe { std::slice::from_raw_parts(frames, len as usize) };
     let mut whole = [0; 256];
     let walk = capture(&Registers::here(), &mut whole, &mut [0; 2]);

@@ -1,8 +1,8 @@
 //! jemalloc's names of locks, and the lock here that each stands for.
 //!
 //! Several names can stand for one lock. Names without a lock here have counts of 0: large blocks
-//! are in no list, there is no page allocator around huge pages (`hpa`) and no profiler, and the
-//! background thread shares only atomics.
+//! are in no list, there is no page allocator around huge pages (`hpa`), the background thread
+//! shares only atomics, and the profiler's locks are not counted.
 
 use crate::stats::{ArenaFigures, Lock, Totals};
 use crate::sys::label::Label;

@@ -5,7 +5,8 @@
 //! the library would be 12 KiB longer.
 
 use super::number;
-use crate::ctl::node::{At, Figure, Leaf, Number, See, branch, name};
+use crate::ctl::access::At;
+use crate::ctl::node::{Figure, Leaf, Number, See, branch, name};
 use crate::ctl::{Answer, Error};
 use crate::stats::{self, ArenaFigures, Bin, Blocks, Extent, Large, Reading, Snapshot, Totals};
 use core::ops::Range;

@@ -6,13 +6,14 @@ use crate::prof::unwind::table::{self, Table};
 const MAGIC: u32 = u32::from_le_bytes(*b"\x7fELF");
 /// The class of 64 bits, with the low byte of a word first.
 const CLASS_AND_ORDER: u16 = 0x0102;
-const HEADER_SIZE: usize = 64;
-const SEGMENT_SIZE: usize = 56;
+/// Bytes of the header, and of one program header.
+const HEADER_BYTES: usize = 64;
+const PROGRAM_HEADER_BYTES: usize = 56;
 /// Where the header has the place, the size and the number of the program headers.
 const PLACE_AT: usize = 32;
 const SIZE_AT: usize = 54;
 /// Bytes from the header on within which program headers are looked for.
-const REACH: usize = 1 << 16;
+const REACH_BYTES: usize = 1 << 16;
 /// Kinds of segments.
 const LOADED: u32 = 1;
 const UNWIND: u32 = 0x6474_e550;
@@ -94,7 +95,7 @@ impl Image {
     #[cold]
     #[inline(never)]
     pub unsafe fn read(&mut self, header: usize) -> Option<()> {
-        let reach = header.checked_add(REACH)?;
+        let reach = header.checked_add(REACH_BYTES)?;
         // SAFETY: each page is probed before it is read, unless it is known to be there. Headers
         // are not written to.
         let bytes = unsafe { Bytes::mapped(header, reach, self.is_probed) };
@@ -106,7 +107,9 @@ impl Image {
         let place = read.u64()? as usize;
         read.go_to(header + SIZE_AT);
         let (size, count) = (read.u16()?, read.u16()?);
-        if usize::from(size) != SEGMENT_SIZE || !(HEADER_SIZE..=REACH).contains(&place) {
+        if usize::from(size) != PROGRAM_HEADER_BYTES
+            || !(HEADER_BYTES..=REACH_BYTES).contains(&place)
+        {
             return None;
         }
         self.segments = header + place;
@@ -118,7 +121,7 @@ impl Image {
     fn measure(&mut self, bytes: Bytes<'_>, header: usize) -> Option<()> {
         let mut unwind = None;
         for i in 0..self.count {
-            let of = segment(bytes, self.segments + i * SEGMENT_SIZE)?;
+            let of = segment(bytes, self.segments + i * PROGRAM_HEADER_BYTES)?;
             match of.kind {
                 LOADED => {
                     if of.offset == 0 {
@@ -140,11 +143,11 @@ impl Image {
     /// The bytes of the segment that an address is in, from its start to what the file says.
     #[inline(never)]
     fn segment_of(&self, at: usize) -> Option<Bytes<'static>> {
-        let end = self.segments + self.count * SEGMENT_SIZE;
+        let end = self.segments + self.count * PROGRAM_HEADER_BYTES;
         // SAFETY: as in `read`, which has read these headers.
         let bytes = unsafe { Bytes::mapped(self.segments, end, self.is_probed) };
         for i in 0..self.count {
-            let of = segment(bytes, self.segments + i * SEGMENT_SIZE)?;
+            let of = segment(bytes, self.segments + i * PROGRAM_HEADER_BYTES)?;
             let start = self.base.wrapping_add(of.start);
             if of.kind == LOADED
                 && of.flags & READABLE != 0

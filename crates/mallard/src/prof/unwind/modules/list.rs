@@ -91,7 +91,7 @@ impl<const N: usize> ModuleList<N> {
     /// Lists one module alone.
     #[cfg(all(test, not(loom)))]
     pub fn set(&self, module: Listed) {
-        self.write().expect("nobody else writes").add(module);
+        self.write().expect("no other thread writes").add(module);
     }
 
     /// Begins to write the list; `None` if another thread does.
@@ -207,7 +207,11 @@ mod tests {
         assert!(list.refresh());
         let (program, library) = (list.find(here).unwrap(), list.find(there).unwrap());
         assert!(program != library && program.unwind > program.start);
-        assert_eq!(list.find(room.as_ptr().addr()), None, "memory is no module");
+        assert_eq!(
+            list.find(room.as_ptr().addr()),
+            None,
+            "memory is not a module"
+        );
         assert_eq!(list.find(usize::MAX), None);
         let held = list.write();
         assert_eq!(list.find(here), None, "while it is written");

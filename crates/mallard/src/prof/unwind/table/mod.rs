@@ -10,8 +10,8 @@
 //! All of this is a pure function of the tables' bytes and the addresses where they lie.
 
 pub mod expression;
+pub mod packed;
 pub mod program;
-pub mod row;
 
 use super::bytes::{Bytes, Reader, encoding, size_of_address};
 use super::registers::RETURN;

@@ -78,7 +78,7 @@ pub struct Rules {
 
 pub const COLUMNS: usize = 4;
 /// More operations than any compiler's program has; a bound for hostile ones.
-pub const MOST_OPERATIONS: u32 = 1 << 16;
+pub const OPERATIONS_MAX: u32 = 1 << 16;
 /// No register.
 const NONE: u8 = u8::MAX;
 
@@ -125,7 +125,7 @@ pub fn run(
         entry,
         asked,
         location: entry.start,
-        budget: MOST_OPERATIONS,
+        budget: OPERATIONS_MAX,
     };
     *rules = Rules::NONE;
     let mut initial = rules.columns;

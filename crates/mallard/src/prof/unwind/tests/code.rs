@@ -1,7 +1,7 @@
 //! Code without tables, stacks that end where nothing is mapped, and what walks cost.
 
 use super::walks::{cache, zeroed};
-use crate::prof::unwind::cache::RowCache;
+use crate::prof::unwind::cache::RuleCache;
 use crate::prof::unwind::modules::Modules;
 use crate::prof::unwind::walk::walk_by;
 use crate::prof::unwind::{End, Registers, Walk, capture};
@@ -256,9 +256,9 @@ fn a_frame_of_a_signal_is_known_by_its_code_too() {
     assert_eq!(out[1], interrupted + 1);
 }
 
-/// How far down the stack a walk reaches, with a cache that has all rows and without one.
+/// How far down the stack a walk reaches, with a cache that has all rules and without one.
 #[inline(never)]
-fn reach(cache: Option<&RowCache>) -> usize {
+fn reach(cache: Option<&RuleCache>) -> usize {
     const DEPTH: usize = 2048;
     const MARK: u64 = 0x6d61_6c6c_6172_6421;
     #[inline(never)]
@@ -278,7 +278,7 @@ fn reach(cache: Option<&RowCache>) -> usize {
         from + (0..DEPTH).take_while(is_painted).count() * 8
     }
     #[inline(never)]
-    fn walk_here(out: &mut [usize], cache: Option<&RowCache>, modules: &Modules) -> Walk {
+    fn walk_here(out: &mut [usize], cache: Option<&RuleCache>, modules: &Modules) -> Walk {
         walk_by(Registers::here(), out, true, cache, modules)
     }
     let (mut out, modules) = ([0; 256], Modules::new());
@@ -294,10 +294,10 @@ fn reach(cache: Option<&RowCache>) -> usize {
 #[test]
 fn a_walk_takes_little_of_the_stack() {
     // SAFETY: aligned memory of zeros that is never freed.
-    let cache = unsafe { RowCache::in_zeroed(zeroed::<RowCache>()) };
+    let cache = unsafe { RuleCache::in_zeroed(zeroed::<RuleCache>()) };
     // Through a pointer, so that all calls are the same one: the last walk with the cache meets no
     // address that the others have not met.
-    let reach: fn(Option<&RowCache>) -> usize = std::hint::black_box(reach);
+    let reach: fn(Option<&RuleCache>) -> usize = std::hint::black_box(reach);
     let mut found = Vec::new();
     for cache in std::hint::black_box(vec![Some(cache), Some(cache), Some(cache), None]) {
         found.push(reach(cache));
@@ -327,7 +327,7 @@ fn cost_of_a_frame() {
     const ROUNDS: usize = 5_000;
     let modules = Modules::new();
     let mut out = [0; 256];
-    let mut measure = |depth, cache: Option<&RowCache>, rounds: usize| {
+    let mut measure = |depth, cache: Option<&RuleCache>, rounds: usize| {
         let mut result = (f64::MAX, 0);
         dive(depth, &mut || {
             // The best of a few: other programs run meanwhile.

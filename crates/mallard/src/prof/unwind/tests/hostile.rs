@@ -5,13 +5,13 @@ use super::file::{File, table};
 use super::walks::zeroed;
 use crate::prof::unwind::Registers;
 use crate::prof::unwind::bytes::Bytes;
-use crate::prof::unwind::cache::RowCache;
+use crate::prof::unwind::cache::RuleCache;
 use crate::prof::unwind::memory::Memory;
 use crate::prof::unwind::modules::Modules;
 use crate::prof::unwind::modules::list::{Listed, ModuleList};
-use crate::prof::unwind::step::MOST_FRAMES;
+use crate::prof::unwind::step::WALK_FRAMES_MAX;
+use crate::prof::unwind::table::packed::{ASKED, PackedRules};
 use crate::prof::unwind::table::program::{self, COLUMNS, Where};
-use crate::prof::unwind::table::row::{ASKED, Row};
 use crate::prof::unwind::table::{Entry, Table, expression};
 use crate::prof::unwind::tag::tag_of;
 use crate::prof::unwind::walk::walk_by;
@@ -72,7 +72,7 @@ fn use_entry(entries: Bytes<'_>, entry: &Entry, pc: usize) {
         if program::run(entries, entry, pc, asked, &mut rules).is_none() {
             return;
         }
-        _ = Row::new(&rules);
+        _ = PackedRules::new(&rules);
         for rule in rules.columns {
             if let Where::AtExpression(at) | Where::IsExpression(at) = rule.place() {
                 let mut memory = Memory::unknown();
@@ -171,7 +171,7 @@ fn programs_and_expressions_without_end_are_given_up() {
         let mut rules = program::Rules::NONE;
         program::run(entries, &entry, 10, [0; COLUMNS], &mut rules).is_some()
     };
-    let most = program::MOST_OPERATIONS as usize;
+    let most = program::OPERATIONS_MAX as usize;
     assert!(run(NOTHING, most) && !run(NOTHING, most + 1));
     // Each looks for the end that belongs to it.
     assert!(run(REMEMBER, 100) && !run(REMEMBER, 1000));
@@ -261,25 +261,25 @@ proptest! {
         }
         let rsp = bottom + from * 8;
         let rip = start + code.start + words[1].1 as usize % code.len();
-        static CACHE: OnceLock<&RowCache> = OnceLock::new();
+        static CACHE: OnceLock<&RuleCache> = OnceLock::new();
         // SAFETY: aligned memory of zeros that is never freed.
-        let cache = CACHE.get_or_init(|| unsafe { RowCache::in_zeroed(zeroed::<RowCache>()) });
+        let cache = CACHE.get_or_init(|| unsafe { RuleCache::in_zeroed(zeroed::<RuleCache>()) });
         let mut out = [0; 64];
         let registers = Registers::new(rip, rsp, rsp + words[2].1 as usize % 64 * 8, rsp);
         let walk = walk_by(registers, &mut out, false, is_cached.then_some(cache), &modules);
         prop_assert!(walk.frames > 0 && walk.frames <= 64);
         // Each frame is above the one before, but for those of signals, which are few. A damaged
         // table may lead past the end of this stack to other memory, but memory ends each walk.
-        prop_assert!(walk.frames + walk.omitted < MOST_FRAMES);
+        prop_assert!(walk.frames + walk.omitted < WALK_FRAMES_MAX);
     }
 }
 
 #[test]
-fn a_module_that_takes_another_s_place_does_not_get_its_rows() {
+fn a_module_that_takes_another_s_place_does_not_get_its_rules() {
     let file = sample();
     // SAFETY: aligned memory of zeros that is never freed.
     let (cache, list) = unsafe {
-        let cache: &RowCache = RowCache::in_zeroed(zeroed::<RowCache>());
+        let cache: &RuleCache = RuleCache::in_zeroed(zeroed::<RuleCache>());
         (cache, ModuleList::in_zeroed(zeroed::<ModuleList>()))
     };
     let modules = Modules::without_loader();

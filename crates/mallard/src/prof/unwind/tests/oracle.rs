@@ -3,8 +3,8 @@
 
 use super::file::File;
 use crate::prof::unwind::registers::{RBP, RETURN, RSP};
+use crate::prof::unwind::table::packed::{ASKED, PackedRules};
 use crate::prof::unwind::table::program::{self, Cfa, Rule, Where};
-use crate::prof::unwind::table::row::{ASKED, Row};
 use crate::prof::unwind::table::{Entry, Table};
 use crate::testing::{lacks, skipped};
 use gimli::{
@@ -24,8 +24,8 @@ type Rules = UnwindTableRow<usize>;
 struct Count {
     functions: usize,
     places: usize,
-    /// Of the places, those that a row does not say.
-    without_row: usize,
+    /// Of the places, those whose rules cannot be packed.
+    without_packed: usize,
 }
 
 /// An expression as the tables have it: the length, which is shorter than 128 bytes, is before it.
@@ -60,7 +60,7 @@ fn entry_of(table: &Table<'_>, pc: usize) -> Entry {
     entry
 }
 
-/// Compares the rules at an address: all of them, or those that rows are made of.
+/// Compares the rules at an address: all of them, or those that are packed.
 fn compare(file: &File, rules: &Rules, pc: usize, is_all: bool, count: &mut Count) {
     let table = file.table();
     let address = file.entries().1;
@@ -82,7 +82,7 @@ fn compare(file: &File, rules: &Rules, pc: usize, is_all: bool, count: &mut Coun
         }
         if asked == ASKED {
             count.places += 1;
-            count.without_row += Row::new(&found).is_none() as usize;
+            count.without_packed += PackedRules::new(&found).is_none() as usize;
         }
     }
 }
@@ -156,7 +156,7 @@ fn expect_equal(paths: &[&str]) {
 }
 
 #[test]
-fn rows_of_the_system_s_libraries_are_those_of_gimli() {
+fn rules_of_the_system_s_libraries_are_those_of_gimli() {
     let system = "/lib/x86_64-linux-gnu/";
     let names = ["libc.so.6", "libm.so.6", "libgcc_s.so.1", "libcrypto.so.3"];
     let paths: Vec<String> = names.map(|name| String::from(system) + name).into();
@@ -167,7 +167,7 @@ fn rows_of_the_system_s_libraries_are_those_of_gimli() {
 }
 
 #[test]
-fn rows_of_programs_in_rust_and_go_are_those_of_gimli() {
+fn rules_of_programs_in_rust_and_go_are_those_of_gimli() {
     let this = std::env::current_exe().unwrap();
     expect_equal(&[this.to_str().unwrap()]);
     // Functions of Go itself have no such tables: they keep a frame pointer. C that is linked with
@@ -191,14 +191,14 @@ fn rows_of_programs_in_rust_and_go_are_those_of_gimli() {
 }
 
 #[test]
-fn rows_of_node_are_those_of_gimli() {
+fn rules_of_node_are_those_of_gimli() {
     if !lacks(&["node"]) {
         expect_equal(&["/usr/bin/node"]);
     }
 }
 
 #[test]
-fn rows_of_java_are_those_of_gimli() {
+fn rules_of_java_are_those_of_gimli() {
     if lacks(&["javac"]) {
         return;
     }
@@ -212,7 +212,7 @@ fn rows_of_java_are_those_of_gimli() {
 }
 
 #[test]
-fn rows_of_chromium_are_those_of_gimli() {
+fn rules_of_chromium_are_those_of_gimli() {
     if !lacks(&["chromium"]) {
         expect_equal(&["/usr/lib/chromium/chromium"]);
     }
@@ -234,37 +234,37 @@ fn rules_are_packed_without_loss() {
         assert_eq!(Rule::new(rule).unwrap().place(), rule);
     }
     assert!(Rule::new(Where::At(1 << 60)).is_none());
-    let row = |cfa, rbp, returns| {
+    let packed = |cfa, rbp, returns| {
         let columns =
             [rbp, returns, Where::Same, Where::At(-24)].map(|place| Rule::new(place).unwrap());
-        Row::new(&program::Rules { cfa, columns })
+        PackedRules::new(&program::Rules { cfa, columns })
     };
     let at = Where::At;
-    let usual = row(Cfa::Register(RBP, 16), at(-16), at(-8)).unwrap();
+    let usual = packed(Cfa::Register(RBP, 16), at(-16), at(-8)).unwrap();
     assert_eq!(
         (usual.distance(), usual.rbp_below(), usual.rbx_below()),
         (16, 16, 24)
     );
-    let none = row(Cfa::Register(RSP, 8), Where::Same, at(-8)).unwrap();
+    let none = packed(Cfa::Register(RSP, 8), Where::Same, at(-8)).unwrap();
     assert_eq!(
         (none.distance(), none.rbp_below(), none.rbx_below()),
         (8, 0, 24)
     );
     assert_eq!(
-        row(Cfa::Register(RSP, 8), at(-16), Where::Undefined),
-        Some(Row::OUTERMOST)
+        packed(Cfa::Register(RSP, 8), at(-16), Where::Undefined),
+        Some(PackedRules::OUTERMOST)
     );
     for odd in [
-        row(Cfa::Register(10, 8), at(-16), at(-8)),
-        row(Cfa::Register(RETURN, 8), at(-16), at(-8)),
-        row(Cfa::Register(RSP, -8), at(-16), at(-8)),
-        row(Cfa::Register(RSP, 1 << 20), at(-16), at(-8)),
-        row(Cfa::Register(RSP, 12), at(-16), at(-8)),
-        row(Cfa::Register(RSP, 8), at(-12), at(-8)),
-        row(Cfa::Register(RSP, 8), at(16), at(-8)),
-        row(Cfa::Register(RSP, 8), at(-(1 << 20)), at(-8)),
-        row(Cfa::Register(RSP, 8), at(-16), at(0)),
-        row(Cfa::Expression(5), at(-16), at(-8)),
+        packed(Cfa::Register(10, 8), at(-16), at(-8)),
+        packed(Cfa::Register(RETURN, 8), at(-16), at(-8)),
+        packed(Cfa::Register(RSP, -8), at(-16), at(-8)),
+        packed(Cfa::Register(RSP, 1 << 20), at(-16), at(-8)),
+        packed(Cfa::Register(RSP, 12), at(-16), at(-8)),
+        packed(Cfa::Register(RSP, 8), at(-12), at(-8)),
+        packed(Cfa::Register(RSP, 8), at(16), at(-8)),
+        packed(Cfa::Register(RSP, 8), at(-(1 << 20)), at(-8)),
+        packed(Cfa::Register(RSP, 8), at(-16), at(0)),
+        packed(Cfa::Expression(5), at(-16), at(-8)),
     ] {
         assert_eq!(odd, None);
     }

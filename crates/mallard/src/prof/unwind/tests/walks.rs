@@ -1,7 +1,7 @@
 //! Walks of real stacks are those of the C library's `backtrace`, where that is right.
 
 use super::library::Library;
-use crate::prof::unwind::cache::RowCache;
+use crate::prof::unwind::cache::RuleCache;
 use crate::prof::unwind::modules::Modules;
 use crate::prof::unwind::modules::list::ModuleList;
 use crate::prof::unwind::walk::walk_by;
@@ -36,11 +36,11 @@ pub fn zeroed<T>() -> *mut u8 {
 }
 
 /// The cache of all tests here.
-pub fn cache() -> &'static RowCache {
-    static CACHE: OnceLock<&RowCache> = OnceLock::new();
+pub fn cache() -> &'static RuleCache {
+    static CACHE: OnceLock<&RuleCache> = OnceLock::new();
     CACHE.get_or_init(|| {
         // SAFETY: aligned memory of zeros that is never freed.
-        unsafe { RowCache::in_zeroed(zeroed::<RowCache>()) }
+        unsafe { RuleCache::in_zeroed(zeroed::<RuleCache>()) }
     })
 }
 

@@ -1,11 +1,11 @@
 //! Which arenas exist.
 //!
 //! Automatic arenas come first, made in the order of their numbers as threads arrive; manual
-//! arenas (`manual`) have numbers from [`automatic`] on. Records are never freed: that of a
+//! arenas (`choice::manual`) have numbers from [`automatic`] on. Records are never freed: that of a
 //! destroyed arena is reused for the next manual one.
 
 use crate::arena::Arena;
-use crate::arena::choice::life::Life;
+use crate::arena::life::Life;
 use crate::arena::making::{Making, making};
 use crate::arena::pages::Counts;
 use crate::heap::{self, PageHeap, nodes};
@@ -15,9 +15,9 @@ use crate::sys::published::{Count, Published};
 use crate::sys::{cpu, time};
 
 /// The most automatic arenas.
-pub const MOST_AUTOMATIC_ARENAS: usize = 1024;
+pub const AUTOMATIC_ARENAS_MAX: usize = 1024;
 /// The most arenas: the numbers that a flag of `mallocx` can hold.
-pub const MOST_ARENAS: usize = 4095;
+pub const ARENAS_MAX: usize = 4095;
 /// The number that stands for all arenas together; no arena has it.
 pub const ALL: usize = 4096;
 /// The number that stands for all destroyed arenas together.
@@ -27,7 +27,7 @@ pub const DESTROYED: usize = 4097;
 /// in the table.
 static FIRST_ARENA: Published<Arena> = Published::none();
 /// The others, by number.
-static OTHERS: [Published<Arena>; MOST_ARENAS - 1] = [const { Published::none() }; MOST_ARENAS - 1];
+static OTHERS: [Published<Arena>; ARENAS_MAX - 1] = [const { Published::none() }; ARENAS_MAX - 1];
 /// One more than the highest arena number.
 static END: Count = Count::none();
 /// How many arenas threads are spread over; 0 until it is needed.
@@ -36,7 +36,7 @@ static AUTOMATIC: AtomicU32 = AtomicU32::new(0);
 /// Sets the number of arenas, before the first is used; `None` for the default.
 pub fn configure(narenas: Option<usize>) {
     AUTOMATIC.store(
-        narenas.map_or(0, |n| n.clamp(1, MOST_AUTOMATIC_ARENAS)) as u32,
+        narenas.map_or(0, |n| n.clamp(1, AUTOMATIC_ARENAS_MAX)) as u32,
         Ordering::Relaxed,
     );
 }

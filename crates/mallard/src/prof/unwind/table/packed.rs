@@ -14,7 +14,7 @@ use super::program::{Cfa, Rules, Where};
 use crate::prof::unwind::registers::{RBP, RBX, RETURN, RSP};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Row(u64);
+pub struct PackedRules(u64);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
@@ -25,28 +25,30 @@ pub enum Kind {
     Outermost,
     /// The module has no table for the address.
     Uncovered,
-    /// Not a row: the module's tables were found to be within it.
+    /// Not rules: the module's tables were found to be within it.
     Checked,
 }
 
-/// The registers that [`Row::new`] wants the rules of.
+/// The registers that [`PackedRules::new`] wants the rules of.
 pub const ASKED: [u8; 4] = [RBP, RETURN, RSP, RBX];
 /// The return address lies right below the CFA.
 const RETURN_AT: i64 = -8;
 /// Bytes of the largest frame that is believed.
-pub const LARGEST_FRAME: usize = 1 << 20;
+pub const FRAME_BYTES_MAX: usize = 1 << 20;
 const WORD: i64 = size_of::<usize>() as i64;
 
-/// Bits of the kind, and of each distance.
-const KIND: u32 = 3;
-const DISTANCE: u32 = 17;
-const WORDS: u64 = 1 << DISTANCE;
-const _: () = assert!(WORDS * WORD as u64 == LARGEST_FRAME as u64);
+/// Bits of the kind.
+const KIND_BITS: u32 = 3;
+/// Bits of each distance.
+const DISTANCE_BITS: u32 = 17;
+/// All distances are less than this many words.
+const DISTANCE_WORDS: u64 = 1 << DISTANCE_BITS;
+const _: () = assert!(DISTANCE_WORDS * WORD as u64 == FRAME_BYTES_MAX as u64);
 
-/// A distance in words, if it is one that rows can say.
+/// A distance in words, if it can be packed.
 fn words(distance: i64) -> Option<u64> {
     let words = u64::try_from(distance / WORD).ok()?;
-    (distance % WORD == 0 && words > 0 && words < WORDS).then_some(words)
+    (distance % WORD == 0 && words > 0 && words < DISTANCE_WORDS).then_some(words)
 }
 
 /// How far below the CFA a register is saved, in words; 0 if it is not.
@@ -58,16 +60,16 @@ fn depth(place: Where) -> Option<u64> {
     }
 }
 
-impl Row {
-    pub const OUTERMOST: Row = Row(Kind::Outermost as u64 + 1);
-    pub const UNCOVERED: Row = Row(Kind::Uncovered as u64 + 1);
-    pub const CHECKED: Row = Row(Kind::Checked as u64 + 1);
+impl PackedRules {
+    pub const OUTERMOST: PackedRules = PackedRules(Kind::Outermost as u64 + 1);
+    pub const UNCOVERED: PackedRules = PackedRules(Kind::Uncovered as u64 + 1);
+    pub const CHECKED: PackedRules = PackedRules(Kind::Checked as u64 + 1);
 
-    /// The row that says the same as the rules for [`ASKED`], if one does.
-    pub fn new(rules: &Rules) -> Option<Row> {
+    /// Packs the rules for [`ASKED`]; `None` if they do not fit.
+    pub fn new(rules: &Rules) -> Option<PackedRules> {
         let [rbp, returns, rsp, rbx] = rules.columns.map(|rule| rule.place());
         if returns == Where::Undefined {
-            return Some(Row::OUTERMOST);
+            return Some(PackedRules::OUTERMOST);
         }
         let (kind, distance) = match rules.cfa {
             Cfa::Register(RSP, distance) => (Kind::FromRsp, distance),
@@ -78,20 +80,20 @@ impl Row {
             return None;
         }
         let parts = [words(distance)?, depth(rbp)?, depth(rbx)?];
-        let mut row = kind as u64 + 1;
+        let mut packed = kind as u64 + 1;
         for (i, part) in (0..).zip(parts) {
-            row |= part << (KIND + i * DISTANCE);
+            packed |= part << (KIND_BITS + i * DISTANCE_BITS);
         }
-        Some(Row(row))
+        Some(PackedRules(packed))
     }
 
     #[inline(always)]
     fn part(self, i: u32) -> usize {
-        (self.0 >> (KIND + i * DISTANCE) & (WORDS - 1)) as usize * WORD as usize
+        (self.0 >> (KIND_BITS + i * DISTANCE_BITS) & (DISTANCE_WORDS - 1)) as usize * WORD as usize
     }
 
-    pub fn from_bits(bits: u64) -> Row {
-        Row(bits)
+    pub fn from_bits(bits: u64) -> PackedRules {
+        PackedRules(bits)
     }
 
     pub fn bits(self) -> u64 {

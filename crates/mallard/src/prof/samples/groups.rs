@@ -1,4 +1,4 @@
-//! A copy of the samples in use, for profiles that list them one by one.
+//! A copy of the samples in use, by groups of equal ones, for profiles that list them.
 
 use super::{count, each};
 use crate::arena::inspect;
@@ -8,9 +8,9 @@ use crate::prof::sort::by_key;
 use crate::space::meta;
 use core::ptr::NonNull;
 
-/// Equal samples of one site.
+/// A group of equal samples of one site.
 #[derive(Clone, Copy)]
-pub struct Row {
+pub struct SampleGroup {
     pub site: &'static Site,
     pub weight: Weight,
     pub usable: usize,
@@ -33,40 +33,40 @@ fn share((bytes, blocks): (usize, usize)) -> usize {
     (bytes << PINNED_BITS) / blocks.max(1)
 }
 
-impl Row {
-    /// The free bytes in pages that the blocks that this stands for keep from being returned.
+impl SampleGroup {
+    /// The free bytes in pages that the blocks of the group keep from being returned.
     pub fn pinned_bytes(&self) -> u64 {
         rounded(self.weight.times(self.pinned) >> PINNED_BITS)
     }
 }
 
 /// A copy of all samples, in metadata memory.
-pub struct Rows {
-    first: NonNull<Row>,
+pub struct SampleGroups {
+    first: NonNull<SampleGroup>,
     room: usize,
     len: usize,
 }
 
 /// The most samples that are copied: with more, a profile would be long and its making slow.
-const ROWS_MAX: usize = 200_000;
+const COPIED_SAMPLES_MAX: usize = 200_000;
 
 /// Copies all samples that were taken after this number of resets.
 /// `None` if there are too many, or memory is out.
-pub fn rows(resets: u16) -> Option<Rows> {
+pub fn groups(resets: u16) -> Option<SampleGroups> {
     // Some more, for those that come meanwhile.
     let room = count() + count() / 8 + 64;
-    if room > ROWS_MAX {
+    if room > COPIED_SAMPLES_MAX {
         return None;
     }
-    let first = meta::take(room * size_of::<Row>())?.cast();
-    let mut rows = Rows {
+    let first = meta::take(room * size_of::<SampleGroup>())?.cast();
+    let mut groups = SampleGroups {
         first,
         room,
         len: 0,
     };
     each(&mut |block, sample| {
         if sample.resets == resets {
-            rows.push(Row {
+            groups.push(SampleGroup {
                 site: sample.site,
                 weight: sample.weight,
                 usable: sample.usable,
@@ -79,30 +79,30 @@ pub fn rows(resets: u16) -> Option<Rows> {
             });
         }
     });
-    rows.look_at_slabs();
-    Some(rows)
+    groups.look_at_slabs();
+    Some(groups)
 }
 
-impl Rows {
-    /// Appends a row, or adds it to the last one if that is of the same kind.
-    fn push(&mut self, row: Row) {
+impl SampleGroups {
+    /// Appends a group, or adds it to the last one if their samples are equal.
+    fn push(&mut self, group: SampleGroup) {
         if let Some(last) = self.len.checked_sub(1) {
-            // SAFETY: so many rows are written.
+            // SAFETY: this many groups are written.
             let last = unsafe { self.first.add(last).as_mut() };
-            let is_same = core::ptr::eq(last.site, row.site)
+            let is_same = core::ptr::eq(last.site, group.site)
                 && (last.weight, last.usable, last.requested)
-                    == (row.weight, row.usable, row.requested)
-                && (last.thread, last.arena) == (row.thread, row.arena)
-                && (last.in_slab, row.in_slab) == (0, 0);
+                    == (group.weight, group.usable, group.requested)
+                && (last.thread, last.arena) == (group.thread, group.arena)
+                && (last.in_slab, group.in_slab) == (0, 0);
             if is_same {
-                last.count += row.count;
-                last.pinned += row.pinned;
+                last.count += group.count;
+                last.pinned += group.pinned;
                 return;
             }
         }
         if self.len < self.room {
-            // SAFETY: the record has room for so many rows.
-            unsafe { self.first.add(self.len).write(row) };
+            // SAFETY: the record has room for this many groups.
+            unsafe { self.first.add(self.len).write(group) };
             self.len += 1;
         }
     }
@@ -112,46 +112,46 @@ impl Rows {
     /// does.
     fn look_at_slabs(&mut self) {
         for i in 0..core::mem::take(&mut self.len) {
-            // SAFETY: so many rows are written. Those before take no more room than they did.
-            let mut row = unsafe { self.first.add(i).read() };
-            match core::mem::take(&mut row.in_slab) {
+            // SAFETY: this many groups are written. Those before take no more room than they did.
+            let mut group = unsafe { self.first.add(i).read() };
+            match core::mem::take(&mut group.in_slab) {
                 0 => {}
-                block => row.pinned = share(inspect::pinned(block)),
+                block => group.pinned = share(inspect::pinned(block)),
             }
-            self.push(row);
+            self.push(group);
         }
     }
 
-    pub fn get(&self) -> &[Row] {
-        // SAFETY: so many rows are written.
+    pub fn get(&self) -> &[SampleGroup] {
+        // SAFETY: this many groups are written.
         unsafe { core::slice::from_raw_parts(self.first.as_ptr(), self.len) }
     }
 
-    fn get_mut(&mut self) -> &mut [Row] {
+    fn get_mut(&mut self) -> &mut [SampleGroup] {
         // SAFETY: as above, and nothing else uses them.
         unsafe { core::slice::from_raw_parts_mut(self.first.as_ptr(), self.len) }
     }
 
     pub fn sort_by_thread(&mut self) {
-        by_key(self.get_mut(), |row| (row.thread as usize, 0));
+        by_key(self.get_mut(), |group| (group.thread as usize, 0));
     }
 
     /// By site, and for each site by thread.
     pub fn sort_by_site(&mut self) {
-        by_key(self.get_mut(), |row| {
-            let site = core::ptr::from_ref(row.site).addr();
-            (site, row.thread as usize)
+        by_key(self.get_mut(), |group| {
+            let site = core::ptr::from_ref(group.site).addr();
+            (site, group.thread as usize)
         });
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &Row> {
+    pub fn iter(&self) -> impl Iterator<Item = &SampleGroup> {
         self.get().iter()
     }
 }
 
-impl Drop for Rows {
+impl Drop for SampleGroups {
     fn drop(&mut self) {
         // SAFETY: taken with this size.
-        unsafe { meta::give(self.first.cast(), self.room * size_of::<Row>()) };
+        unsafe { meta::give(self.first.cast(), self.room * size_of::<SampleGroup>()) };
     }
 }

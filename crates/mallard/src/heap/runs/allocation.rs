@@ -1,4 +1,4 @@
-//! What the lock of a page heap guards, and how runs are taken from chunks and given back to them.
+//! How runs are taken from chunks and given back to them.
 //!
 //! A run of less than a chunk comes from a partly used chunk that has room (`filler`), or else from
 //! a vacant one (`pool`); a longer one crosses chunk borders (`crossing`)
@@ -6,19 +6,13 @@
 //! [`crate::heap::PageHeap`] takes the lock, and [`crate::heap::purge::rounds`] returns free pages.
 //!
 //! Invariants: the totals are the sums over the chunks, and every chunk is filed according to its
-//! pages, or set aside for the thread that has just begun it ([`crate::heap::runs::begun`]).
+//! pages, or kept for the thread that has just begun it ([`crate::heap::runs::begun`]).
 
 use crate::heap::huge::huge_pages::{self, Outlook};
 use crate::heap::huge::pace::{self, PACE, Speed};
-use crate::heap::huge::touch::{self, Touch};
-use crate::heap::purge::decay::Decay;
-use crate::heap::purge::surplus::Surplus;
-use crate::heap::purge::watch::Watch;
-use crate::heap::runs::begun::Aside;
+use crate::heap::huge::touch;
 use crate::heap::runs::crossing;
-use crate::heap::runs::filler::Filler;
-use crate::heap::runs::pool::Pool;
-use crate::heap::{Backing, HeapId, RESERVE, Run, Totals};
+use crate::heap::{Backing, RESERVE, Run, State};
 use crate::space::Segment;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::sys::atomic::Ordering;
@@ -27,41 +21,14 @@ use crate::sys::mem::Step;
 use crate::sys::page::PAGE;
 use crate::sys::{time, tls};
 
-/// All that the lock of a page heap guards.
-///
-/// The field order matters: fields that small programs do not touch come last, including the lists
-/// of fuller chunks. The rest of the first page heap then shares one page with the library's
-/// variables (`layout.ld` of the library).
-#[repr(C)]
-pub struct State {
-    pub pool: Pool,
-    pub totals: Totals,
-    pub watch: Watch,
-    /// Whether the heap grows only by what hooks provide.
-    pub is_fixed: bool,
-    pub aside: Aside,
-    pub dirty: Decay,
-    pub filler: Filler,
-    pub muzzy: Decay,
-    pub touch: Touch,
-    pub surplus: Surplus,
-}
-
-// The page has this much room beside the library's other variables.
-const _: () = assert!(core::mem::offset_of!(State, filler) + Filler::TOUCHED <= 1792);
-
-// SAFETY: the chunk records that the lists refer to live for ever and are touched under the lock
-// that holds this state, by whichever thread has it.
-unsafe impl Send for State {}
-
 /// The largest alignment, in bytes, that the heap gives a run unasked.
 pub const NATURAL_MAX: usize = 64 * 1024;
 
-/// Huge pages do not pay if one part in `GAP` of a run's stride is unused. For runs without a large
-/// alignment the limit is `GAP_OF_CLASS`, because rounding up to a size class alone leaves up to a
-/// fifth unused.
-const GAP: usize = 8;
-const GAP_OF_CLASS: usize = 4;
+/// Huge pages do not pay if one part in this many of a run's stride is unused.
+const GAP_PART: usize = 8;
+/// The same for runs without a large alignment, because rounding up to a size class alone leaves
+/// up to a fifth unused.
+const CLASS_GAP_PART: usize = 4;
 
 /// The alignment, in pages, of a run of this length if its chunk has such a place: the largest
 /// power of two that divides the length, as for blocks in slabs. Cached blocks of the class
@@ -84,23 +51,6 @@ fn outlook_of(held: usize) -> Outlook {
 }
 
 impl State {
-    /// The state of a page heap that returns free pages at once until it is configured. The
-    /// first heap's is all zeros, so it takes no room in the library's file.
-    pub const fn new(id: HeapId) -> State {
-        State {
-            pool: Pool::new(id),
-            filler: Filler::new(),
-            aside: Aside::new(),
-            totals: Totals::ZERO,
-            dirty: Decay::new(0),
-            muzzy: Decay::new(0),
-            touch: Touch::new(),
-            surplus: Surplus::new(),
-            watch: Watch::new(),
-            is_fixed: false,
-        }
-    }
-
     /// Called when whole chunks were taken: returns how many dirty pages may stay, if there are too
     /// many.
     pub fn grown(&mut self) -> Option<usize> {
@@ -118,14 +68,14 @@ impl State {
     /// Keeps the chunk that a run begins for this thread, if its huge page is yet to be faulted in.
     #[cold]
     #[inline(never)]
-    pub fn set_aside(&mut self, addr: usize) {
+    pub fn keep_begun(&mut self, addr: usize) {
         let Some(segment) = Segment::find(addr) else {
             return;
         };
         let chunk = segment.chunk_of(addr);
         if chunk.huge.get() && chunk.is_clean() {
             self.filler.unlink(chunk);
-            if let Some(oldest) = self.aside.keep(chunk, tls::thread()) {
+            if let Some(oldest) = self.begun.keep(chunk, tls::thread()) {
                 self.filler.file(oldest);
             }
         }
@@ -134,9 +84,9 @@ impl State {
     /// Files chunks kept for this thread, or kept for others long enough; with `all`, every one.
     #[cold]
     #[inline(never)]
-    pub fn file_aside(&mut self, all: bool) {
-        self.aside.count(tls::thread());
-        while let Some(chunk) = self.aside.take(all) {
+    pub fn file_begun(&mut self, all: bool) {
+        self.begun.count(tls::thread());
+        while let Some(chunk) = self.begun.take(all) {
             self.filler.file(chunk);
         }
     }
@@ -146,15 +96,15 @@ impl State {
     }
 
     pub fn alloc_for(&mut self, pages: usize, wanted: usize, align: usize) -> Option<Run> {
-        if !self.aside.is_empty() {
-            self.file_aside(false);
+        if !self.begun.is_empty() {
+            self.file_begun(false);
         }
         loop {
             let run = self.alloc_filed(pages, wanted, align);
-            if run.is_some() || self.aside.is_empty() {
+            if run.is_some() || self.begun.is_empty() {
                 return run;
             }
-            self.file_aside(true);
+            self.file_begun(true);
         }
     }
 
@@ -167,7 +117,7 @@ impl State {
         let (chunk, start) = match found.flatten() {
             Some(found) => found,
             None => {
-                if (crossing::LEAST_PAGES..crossing::MOST_PAGES).contains(&pages)
+                if (crossing::RUN_PAGES_MIN..crossing::RUN_PAGES_END).contains(&pages)
                     && align == PAGE
                     && let Some(addr) = crossing::find(&self.pool, pages)
                 {
@@ -381,7 +331,8 @@ impl State {
     fn begin_with(&mut self, chunk: &'static Chunk, pages: usize, in_vain: bool) {
         // A chunk without memory is begun only when no vacant chunk has memory, so all dirty pages
         // lie between used ones.
-        let scattered = pages <= huge_pages::SHORT && self.totals.dirty * 4 > self.totals.used;
+        let scattered =
+            pages <= huge_pages::SHORT_RUN_PAGES && self.totals.dirty * 4 > self.totals.used;
         let outlook = match scattered || in_vain {
             true => Outlook::Sparse,
             false => Outlook::Usual,
@@ -396,7 +347,11 @@ impl State {
     fn is_huge_in_vain(&self, pages: usize, wanted: usize, align: usize) -> bool {
         let stride = pages.next_multiple_of(align / PAGE);
         let gap = stride - wanted;
-        let part = if align > PAGE { GAP } else { GAP_OF_CLASS };
+        let part = if align > PAGE {
+            GAP_PART
+        } else {
+            CLASS_GAP_PART
+        };
         gap * part >= stride || pages > touch::LONG_RUN_PAGES && self.touch.is_in_vain()
     }
 
@@ -530,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_that_was_begun_is_found_by_nobody_else_until_its_thread_comes_for_more() {
+    fn a_begun_chunk_is_hidden_from_other_threads_until_its_thread_comes_for_more() {
         crate::testing::own_process!();
         let _alone = alone();
         let Some((heap, _threads, first)) = begun() else {
@@ -541,14 +496,17 @@ mod tests {
         let second = heap.alloc(300, PAGE).expect("there is room").addr;
         assert!(is_same(first, second), "its own");
         let third = of_another(heap, 10);
-        assert!(is_same(first, third), "everybody's, and the fullest");
+        assert!(
+            is_same(first, third),
+            "open to all threads, and the fullest"
+        );
         let ends = [(first, 10), (other, 10), (second, 300), (third, 10)];
         heap.free_many(ends.into_iter());
         heap.purge_all();
     }
 
     #[test]
-    fn no_row_begins_a_chunk_where_there_are_threads() {
+    fn no_series_begins_a_chunk_where_there_are_threads() {
         crate::testing::own_process!();
         let _alone = alone();
         let Some(heap) = grown() else { return };
@@ -564,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_that_was_begun_is_everybody_s_after_a_while_and_where_there_is_no_other() {
+    fn a_begun_chunk_is_open_to_all_threads_after_a_while_and_where_there_is_no_other() {
         crate::testing::own_process!();
         let _alone = alone();
         let Some((heap, _threads, first)) = begun() else {
@@ -573,7 +531,7 @@ mod tests {
         let mut others = Vec::new();
         while others.last().is_none_or(|&other| !is_same(first, other)) {
             others.push(of_another(heap, 1));
-            assert!(others.len() < 100, "somebody finds it");
+            assert!(others.len() < 100, "some thread finds it");
         }
         assert!(others.len() > 2, "not at once");
         let ends = others.into_iter().map(|other| (other, 1));
