@@ -6,8 +6,8 @@
 # Each sitting saves a baseline and then checks it in turns until the time is up: twice the same
 # server (a failure is a false alarm), once with a P99 that its load reports 8 % higher, once with a
 # ballast of 15 % of its memory, which a preloaded library touches (both should fail), and once on a
-# runner that busy loops slow down (must never fail). After that the blocks that were measured are
-# dealt out again (`mallard baseline rehearse`), because few checks fit into some minutes.
+# runner that busy loops slow down (must never fail). After that the measured blocks
+# are used again (`mallard baseline rehearse`), because few checks fit into some minutes.
 #
 # Results stay in FOLDER (mallard-results/baselines), and later sittings add to them. SECONDS_EACH (1)
 # is the load's length, MALLARD the command.

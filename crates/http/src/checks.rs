@@ -14,7 +14,7 @@ pub fn request(text: &[u8]) {
         }
         asks_for(request.query, b"debug=1");
     }
-    // A request may come in pieces. What has been understood stays, whatever comes behind it.
+    // A request may come in pieces. What has been understood stays, whatever follows it.
     for end in (0..text.len()).step_by(text.len() / 16 + 1) {
         let part = parse(&text[..end]);
         assert!(part == Parsed::More || part == whole, "{part:?}, {whole:?}");

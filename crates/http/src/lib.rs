@@ -7,14 +7,14 @@
 //! One thread listens, reads requests and answers them, one at a time. It never allocates, takes no
 //! signals and has no cache. A client can cost the process no more than its connection: there are
 //! [`CLIENTS`] at most, each has [`REQUEST_BYTES_MAX`] and [`REQUEST_TIMEOUT_MS`] to ask, and as
-//! long to read the answer. When another one comes, the one that was silent for longest has to go.
+//! long to read the answer. When another connects, the longest-silent one is dropped.
 //!
 //! - `address` reads the option, `request` what a client asks; `answer` has the answers.
 //! - `socket` has the system calls.
 //!
-//! The server listens on the own machine unless the option is written otherwise, and on sockets in
-//! the file system it serves the own user and root only. Nothing but figures can be had from it,
-//! unless the option `http_control` is on.
+//! The server listens on this machine unless the option names another address, and on sockets in
+//! the file system it serves only the same user and root. Clients can only read, unless the option
+//! `http_control` is on.
 //!
 //! The child of a fork has no server, unless the option gives each process an address of its own. A
 //! program that closes our descriptors ends the server.
@@ -165,7 +165,7 @@ fn round(
         }
     }
     if calls && listener.is_ours() {
-        // The one that has been silent for longest has to go; one that waits for an answer, last.
+        // The longest-silent one is dropped; those that wait for an answer come last.
         let rank = |slot: &Option<Client>| {
             let client = slot.as_ref()?;
             Some((client.later.is_some(), client.since_ms))

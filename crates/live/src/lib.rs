@@ -51,17 +51,15 @@ pub enum Error {
          was started with export_stats:false"
     )]
     NoPage(u32),
-    #[error(
-        "process {pid} has statistics of layout {layout}, and this command knows layout {known}"
-    )]
+    #[error("process {pid} has statistics of layout {layout}; this command reads layout {known}")]
     Version { pid: u32, layout: u32, known: u32 },
     #[error("process {0} stopped while it wrote its statistics; try again when it runs")]
     Torn(u32),
     #[error("the statistics of process {0} are damaged")]
     Damaged(u32),
     #[error(
-        "process {0} takes requests only where it was started with MALLOC_CONF=export_stats:true, or \
-         with --write-memory, which writes eight bytes into the page that it keeps for this"
+        "process {0} was not started with MALLOC_CONF=export_stats:true; add --write-memory to send \
+         the request all the same, which writes eight bytes into its memory"
     )]
     NeedsConsent(u32),
     #[error(

@@ -1,8 +1,8 @@
 //! The figures of processes as metrics for Prometheus.
 //!
-//! The names, and what a process tells of itself, are the allocator's own files (`stats::metrics`
-//! there), so that a process that writes its metrics itself writes the same. Only the figures that
-//! an observer adds are here.
+//! The names, and the figures that a process reports about itself, come from the allocator's own
+//! files (`stats::metrics` there), so a process that writes its metrics itself writes the same.
+//! Only the figures that an observer adds are here.
 
 use std::fmt::{Result, Write};
 

@@ -1,5 +1,5 @@
-//! The layout of a page of statistics. The allocator's `upkeep::export::page` promises it, and a
-//! test of each of both holds it; the end-to-end tests read real pages.
+//! The layout of a page of statistics. The allocator's `upkeep::export::page` promises it. Both
+//! files have a test that checks it, and the end-to-end tests read real pages.
 
 /// `MALLSTAT`, as a little-endian number.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"MALLSTAT");

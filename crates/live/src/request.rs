@@ -23,8 +23,8 @@ pub enum Request {
     Dump,
 }
 
-/// Whether the request may be written into a process's own memory, which takes the right to debug
-/// it. The word is in a page that the process keeps for readers.
+/// Whether the request may be written into a process's own memory, which requires permission to
+/// debug it. The word is in a page that the process keeps for readers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Consent {
     SharedOnly,

@@ -1,7 +1,7 @@
 //! All processes on Mallard, again and again.
 //!
-//! A process's mappings are looked at when it is new or has another name, and once more when it is
-//! some seconds old; a process whose page is known costs a few reads.
+//! The mappings of a process are read when it is new or has another name, and once more when it is
+//! some seconds old. A process whose page is known costs a few reads.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::source::Reader;
 use crate::source::image::Images;
 use crate::{Error, Result};
 
-/// When a process without a page is looked at again: at first, and at last.
+/// When a process without a page is read again: at first, and at last.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 const RETRY_INTERVAL_MAX: Duration = Duration::from_secs(30);
 

@@ -2,9 +2,9 @@
 //!
 //! The file lies in the folder in which the command runs. Each table is named for a command and
 //! holds its options by their long names; `[defaults]` holds options of every command that has
-//! them. What the user types wins. The tables `[service]` and `[metrics]` describe a service, as in
-//! any file for `--service`, and are no defaults. Allocators of `[defaults]` reach only commands
-//! that can take them: see [`Allocators`].
+//! them. The command line takes precedence. The tables `[service]` and `[metrics]` describe a
+//! service, as in any file for `--service`, and are not defaults. Allocators of `[defaults]` reach
+//! only commands that can take them: see [`Allocators`].
 //!
 //! The defaults become words of the command line before it is read, so an option means the same in
 //! both places, and results keep the whole command.
@@ -133,7 +133,7 @@ fn check(file: &Path, tables: &Table) -> Result<()> {
     for (name, value) in tables {
         let Value::Table(table) = value else {
             return wrong(format!(
-                "`{name}` stands in no table; write it below [{ALL_TABLE}] or a command such as [compare]"
+                "`{name}` is in no table; write it below [{ALL_TABLE}] or a command such as [compare]"
             ));
         };
         // The command `service` has no options that a project would set.
@@ -397,7 +397,7 @@ mod tests {
         assert_eq!(of("[defaults]\nconf = 'narenas:1'", &record), "");
         let variant = ["run", "--variant", "a=mallard", "--", "ls"];
         assert!(!of(one, &variant).contains("--allocator"));
-        // What a command itself is told, it gets.
+        // A command gets what its own table says.
         let own = "[run]\nallocator = ['glibc', 'mallard']";
         assert_eq!(of(own, &run), several);
         let as_is = "[defaults]\nallocator = ['as-is']";
@@ -421,7 +421,7 @@ mod tests {
                 "[compar]: no command (did you mean `compare`?)",
             ),
             ("[defaults]\ncpu = '0'", "did you mean `cpus`?"),
-            ("runs = 3", "stands in no table"),
+            ("runs = 3", "is in no table"),
             ("[compare]\nruns = { a = 1 }", "takes a text"),
         ] {
             let tables: Table = file.parse().unwrap();

@@ -6,6 +6,8 @@
 //! - [`subject`] is what `baseline` and `tune` measure: a program, a [`service`] or a
 //!   [`recording`].
 //! - [`session`] prepares allocators, stops on a signal, and describes, shows and writes results.
+//! - [`profiles`] reads heap profiles and gives them names, and [`processes`] looks at the running
+//!   processes on Mallard.
 //! - [`workloads`] are the lab's own programs, with the conditions under which they run.
 //! - [`race`] is a row of measurements, in which allocators take turns.
 //! - [`options`] are those of several commands, and [`allocators`] says which ones a command uses.
@@ -19,6 +21,8 @@ mod allocators;
 mod commands;
 mod defaults;
 mod options;
+mod processes;
+mod profiles;
 mod race;
 mod recording;
 mod service;

@@ -13,13 +13,13 @@ use mallard_allocators::program::{self, Program};
 use mallard_allocators::{Allocator, environment, probe};
 use mallard_measure::{Cpus, End, Launcher, Measurement, Purpose, Spec, Stop, memory};
 use mallard_report::model::{Failure, Metric, Run};
+use mallard_service::Service;
 use mallard_service::metrics::SEARCHED_BYTES_MAX;
-use mallard_service::{Better, Service};
 
 use crate::race;
 use crate::recording::replay::Replay;
 use crate::service::Subject as Options;
-use crate::service::work::Work;
+use crate::service::work::{self, Work};
 use crate::terminal::exit::usage;
 
 /// The figures of one run, by the names of [`Subject::metrics`].
@@ -41,20 +41,7 @@ const OF_PROGRAM: [(&str, &str); 4] = [
 
 /// The metrics of a program: those in its output, and those of every run.
 pub fn metrics_of_program(printed: &[mallard_service::Metric]) -> Vec<Metric> {
-    let own = printed.iter().map(|metric| Metric {
-        name: metric.name.clone(),
-        unit: metric.unit.clone(),
-        higher_is_better: metric.better == Better::Higher,
-    });
-    own.chain(built_in()).collect()
-}
-
-fn built_in() -> impl Iterator<Item = Metric> {
-    OF_PROGRAM.into_iter().map(|(name, unit)| Metric {
-        name: name.to_owned(),
-        unit: unit.to_owned(),
-        higher_is_better: false,
-    })
+    work::metrics(printed, &OF_PROGRAM)
 }
 
 /// What the user wants to have measured.
@@ -213,7 +200,7 @@ impl<'a> Subject<'a> {
         match &self.kind {
             Kind::Service(work) => work.metrics(),
             Kind::Program { metrics, .. } => metrics_of_program(metrics),
-            Kind::Recording { .. } => built_in().collect(),
+            Kind::Recording { .. } => metrics_of_program(&[]),
         }
     }
 

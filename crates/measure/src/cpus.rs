@@ -4,9 +4,6 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
-/// More than any Linux machine has; a larger number is a typo.
-const CPUS_MAX: usize = 8192;
-
 /// A set of CPUs that is never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cpus(BTreeSet<usize>);
@@ -61,27 +58,9 @@ impl FromStr for Cpus {
     type Err = CpusError;
 
     fn from_str(text: &str) -> Result<Cpus, CpusError> {
-        let wrong = || CpusError::Syntax(text.to_owned());
-        let number = |word: &str| match word.trim().parse() {
-            Ok(cpu) if cpu < CPUS_MAX => Ok(cpu),
-            _ => Err(wrong()),
-        };
-        let mut cpus = BTreeSet::new();
-        for part in text.split(',') {
-            match part.split_once('-') {
-                Some((first, last)) => {
-                    let (first, last) = (number(first)?, number(last)?);
-                    if first > last {
-                        return Err(wrong());
-                    }
-                    cpus.extend(first..=last);
-                }
-                None => {
-                    cpus.insert(number(part)?);
-                }
-            }
-        }
-        Ok(Cpus(cpus))
+        let cpus = mallard_process::cpus::parse(text);
+        cpus.map(Cpus)
+            .ok_or_else(|| CpusError::Syntax(text.to_owned()))
     }
 }
 

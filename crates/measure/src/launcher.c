@@ -25,7 +25,7 @@
  *
  * `count` works like `run` and counts the system calls of the program, its threads and its
  * children, as a debugger would (ptrace). That makes each call many times as expensive, so the
- * times mean nothing. After MOST_CALLS it stops tracing and reports that number. If tracing is not
+ * times mean nothing. After CALLS_MAX it stops tracing and reports that number. If tracing is not
  * permitted, it runs nothing and the report says `permitted=0`.
  *
  * `warm` touches BYTES of memory, so that the machine backs them, and frees them by exiting. The
@@ -211,7 +211,7 @@ static void listen_for_stops(void) {
 }
 
 /* A traced call takes a tenth of a millisecond, and much more on some machines. */
-#define MOST_CALLS 20000
+#define CALLS_MAX 20000
 
 /* Resumes a stopped thread, and counts if it stopped on entry to a system call. */
 static void go_on(pid_t thread, int status, int *begun, long long *calls) {
@@ -221,7 +221,7 @@ static void go_on(pid_t thread, int status, int *begun, long long *calls) {
         struct __ptrace_syscall_info info;
         long size = ptrace(PTRACE_GET_SYSCALL_INFO, thread, sizeof info, &info);
         /* Calls of the launcher's child before it becomes the program do not count. */
-        if (size > 0 && info.op == PTRACE_SYSCALL_INFO_ENTRY && *begun && *calls < MOST_CALLS)
+        if (size > 0 && info.op == PTRACE_SYSCALL_INFO_ENTRY && *begun && *calls < CALLS_MAX)
             ++*calls;
     } else if (event == PTRACE_EVENT_EXEC) {
         *begun = 1;
@@ -235,7 +235,7 @@ static void go_on(pid_t thread, int status, int *begun, long long *calls) {
     } else if (event == 0) {
         deliver = signal;
     }
-    ptrace(*calls < MOST_CALLS ? PTRACE_SYSCALL : PTRACE_DETACH, thread, 0, deliver);
+    ptrace(*calls < CALLS_MAX ? PTRACE_SYSCALL : PTRACE_DETACH, thread, 0, deliver);
 }
 
 /* Traces the program and everything it starts until the program ends. */

@@ -3,7 +3,7 @@
 //! The kernel of a virtual machine may tell its host which pages are free (free page reporting of
 //! `virtio_balloon`, every two seconds, the most recently freed first), and the host takes them. A
 //! process that then gets such pages waits for the host at each of them, at up to thirty times a
-//! page's usual cost, even if memory was warmed. This is no fault of the allocator, so measurements
+//! page's usual cost, even if memory was warmed. The allocator does not cause this, so measurements
 //! compare [`reports`] before and after, and warm memory [until it is
 //! undisturbed](until_undisturbed).
 

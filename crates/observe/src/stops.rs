@@ -3,8 +3,8 @@
 //!
 //! Only threads that run are stopped. The stop interrupts no wait, then: a thread that waits could
 //! see `EINTR` from calls that the kernel does not begin again (`epoll_wait`), as after `SIGCONT`.
-//! A thread that begins to wait between the look and the stop still may, so that the user must ask
-//! for this. No signal is sent and none is lost: one that arrives at the stop is passed on. A
+//! A thread that begins to wait between the look and the stop still may, so this is done only on
+//! request. No signal is sent and none is lost: one that arrives at the stop is passed on. A
 //! stopped thread goes on at once, and the kernel lets it go too if the lab is killed.
 
 use std::io;

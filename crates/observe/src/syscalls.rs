@@ -50,12 +50,6 @@ pub struct Syscalls {
     pub seconds: f64,
 }
 
-impl Syscalls {
-    pub fn by_allocator(&self, name: &str) -> u64 {
-        self.inside.get(name).copied().unwrap_or(0)
-    }
-}
-
 /// The command to run.
 pub struct Spec<'a> {
     pub program: &'a Path,
@@ -136,20 +130,7 @@ fn serve(
     let mut calls = 0_u64;
     let mut counted_for = None;
     let mut asked_to_end: Option<Instant> = None;
-    loop {
-        let mut poll = libc::pollfd {
-            fd: listener.as_raw_fd(),
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        // SAFETY: polls one descriptor of ours.
-        let ready = unsafe { libc::poll(&raw mut poll, 1, 100) };
-        if ready < 0 && io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
-            return Err(io::Error::last_os_error());
-        }
-        if ready > 0 && poll.revents & libc::POLLIN == 0 {
-            break;
-        }
+    while let Some(is_reported) = wait_for_report(listener)? {
         let is_over = over.load(Ordering::Acquire);
         let is_late = stop() || begun.elapsed() > spec.limit;
         if counted_for.is_none() && (is_over || is_late || calls >= CALLS_MAX) {
@@ -166,21 +147,13 @@ fn serve(
                 break;
             }
         }
-        if ready <= 0 {
-            continue;
-        }
-        let Some((id, thread, number)) = receive(listener) else {
+        let Some((id, thread, number)) = is_reported.then(|| receive(listener)).flatten() else {
             continue;
         };
-        let name = KINDS
-            .iter()
-            .find(|(_, _, known)| *known == i64::from(number));
-        if let Some((_, name, _)) = name.filter(|_| counted_for.is_none()) {
-            let inside = is_inside(thread, &mut segments, spec.folder);
-            let counts = if inside {
-                &mut counted.inside
-            } else {
-                &mut counted.outside
+        if let Some(name) = name_of(number).filter(|_| counted_for.is_none()) {
+            let counts = match is_inside(thread, &mut segments, spec.folder) {
+                true => &mut counted.inside,
+                false => &mut counted.outside,
             };
             *counts.entry(name).or_default() += 1;
             calls += 1;
@@ -189,6 +162,29 @@ fn serve(
     }
     counted.seconds = counted_for.unwrap_or(begun.elapsed()).as_secs_f64();
     Ok(counted)
+}
+
+/// Whether a call is reported within a short time; none if no process is left that could make one.
+fn wait_for_report(listener: &OwnedFd) -> io::Result<Option<bool>> {
+    let mut poll = libc::pollfd {
+        fd: listener.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: polls one descriptor of ours.
+    let ready = unsafe { libc::poll(&raw mut poll, 1, 100) };
+    if ready < 0 && io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+        return Err(io::Error::last_os_error());
+    }
+    let is_left = ready <= 0 || poll.revents & libc::POLLIN != 0;
+    Ok(is_left.then_some(ready > 0))
+}
+
+/// The name of the call with this number, if it is of a kind that is counted.
+fn name_of(number: i32) -> Option<&'static str> {
+    let mut kinds = KINDS.into_iter();
+    let kind = kinds.find(|(_, _, known)| *known == i64::from(number));
+    kind.map(|(_, name, _)| name)
 }
 
 /// Sends a signal to the group of our own child, which is not reaped yet.

@@ -37,6 +37,9 @@ pub mod shared_memory;
 mod state;
 mod tls;
 
+/// A page of x86-64.
+const PAGE_BYTES: usize = 4096;
+
 /// An internal check failed. The probe has no way to report it, and must not go on.
 #[panic_handler]
 fn panic(_info: &core::panic::PanicInfo) -> ! {

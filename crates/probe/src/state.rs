@@ -5,6 +5,8 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use crate::PAGE_BYTES;
+
 /// The state of the segment of this process.
 #[repr(C, align(4096))]
 struct Page {
@@ -23,7 +25,7 @@ const READY: u32 = 2;
 /// Whether this process has its segment.
 #[inline(always)]
 pub fn is_ready() -> bool {
-    PAGE.state.load(Ordering::Relaxed) == READY
+    PAGE.state.load(Ordering::Acquire) == READY
 }
 
 /// Lets the calling thread make the segment; false if another thread makes it or has made it.
@@ -41,7 +43,7 @@ pub fn clear_in_children() {
     unsafe {
         libc::madvise(
             (&raw const PAGE).cast_mut().cast(),
-            4096,
+            PAGE_BYTES,
             libc::MADV_WIPEONFORK,
         )
     };

@@ -74,7 +74,7 @@ pub fn owner(pid: u32) -> Option<u32> {
 /// Letters of a container's identifier that are shown, as `docker ps` does.
 const CONTAINER_CHARS: usize = 12;
 
-/// The container that the process runs in, as far as its control group tells: the beginning of its
+/// The container that the process runs in, as far as its control group shows: the beginning of its
 /// identifier, or its name.
 pub fn container(pid: u32) -> Option<String> {
     container_in(&super::text(super::path(pid, "cgroup"))?)

@@ -2,9 +2,9 @@
 //!
 //! This is the lab's only reader of these files: [`stat`] for states and times, [`memory`] for
 //! resident memory, [`mapping`] for the files that a process has mapped, [`family`] for the
-//! processes that it started, [`about`] for its command line, environment and container. It decides
-//! nothing. The crates that watch, serve and profile processes are built on it, and it depends on
-//! none of ours.
+//! processes that it started, [`about`] for its command line, environment and container, [`cpus`]
+//! for lists of CPUs. It decides nothing. The crates that watch, serve and profile processes are
+//! built on it, and it depends on none of ours.
 //!
 //! - A process may end at any time. Then there is no answer, or an error; never a panic.
 //! - Names, paths, arguments and variables may have any bytes: the kernel cuts the name of a thread
@@ -15,6 +15,7 @@
 //! UTF-8, and a thread's `syscall` if the thread is in a page fault.
 
 pub mod about;
+pub mod cpus;
 pub mod family;
 pub mod mapping;
 pub mod memory;

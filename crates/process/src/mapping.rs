@@ -1,5 +1,6 @@
 //! `maps`: which file lies where in a process.
 
+use std::path::Path;
 use std::{fs, io};
 
 /// What the kernel appends to the path of a file that was deleted since it was mapped.
@@ -65,7 +66,19 @@ impl Mapping {
 /// # Errors
 /// The process is gone, or may not be read.
 pub fn all(pid: u32) -> io::Result<Vec<Mapping>> {
-    let bytes = fs::read(super::path(pid, "maps"))?;
+    read(&super::path(pid, "maps"))
+}
+
+/// The mappings of this process.
+///
+/// # Errors
+/// There is no `/proc`.
+pub fn own() -> io::Result<Vec<Mapping>> {
+    read(Path::new("/proc/self/maps"))
+}
+
+fn read(path: &Path) -> io::Result<Vec<Mapping>> {
+    let bytes = fs::read(path)?;
     let text = String::from_utf8_lossy(&bytes);
     Ok(text.lines().filter_map(Mapping::parse).collect())
 }
@@ -142,5 +155,7 @@ mod tests {
         let program = std::env::current_exe().unwrap();
         assert!(files(std::process::id()).contains(&program.to_string_lossy().into_owned()));
         assert!(files(u32::MAX).is_empty() && all(u32::MAX).is_err());
+        let has_program = |mapping: &Mapping| Path::new(&mapping.path) == program;
+        assert!(own().unwrap().iter().any(has_program));
     }
 }

@@ -25,6 +25,33 @@ pub struct SampleType {
     pub unit: Text,
 }
 
+// The names of kinds of figures in pprof's format.
+pub const ALLOC_OBJECTS: &str = "alloc_objects";
+pub const ALLOC_SPACE: &str = "alloc_space";
+pub const INUSE_OBJECTS: &str = "inuse_objects";
+pub const INUSE_SPACE: &str = "inuse_space";
+pub const PEAK_SPACE: &str = "peak_space";
+pub const WASTE_SPACE: &str = "waste_space";
+pub const FREED_OBJECTS: &str = "freed_objects";
+pub const LIFETIME: &str = "lifetime";
+pub const FRAG_SPACE: &str = "frag_space";
+
+/// The kinds of figures that a process on Mallard has, with their units. Those of jemalloc's format
+/// come first.
+pub const TYPES: [(&str, &str); 9] = [
+    (ALLOC_OBJECTS, "count"),
+    (ALLOC_SPACE, "bytes"),
+    (INUSE_OBJECTS, "count"),
+    (INUSE_SPACE, "bytes"),
+    (PEAK_SPACE, "bytes"),
+    (WASTE_SPACE, "bytes"),
+    (FREED_OBJECTS, "count"),
+    (LIFETIME, "nanoseconds"),
+    (FRAG_SPACE, "bytes"),
+];
+/// The place of [`INUSE_SPACE`], the last kind of jemalloc's format.
+pub const INUSE_SPACE_INDEX: usize = 3;
+
 impl SampleType {
     pub fn new(kind: &str, unit: &str) -> SampleType {
         SampleType {
@@ -56,7 +83,7 @@ pub struct Profile {
     pub period_type: Option<SampleType>,
     /// Nanoseconds since 1970 at which the profile was taken.
     pub time_nanos: i64,
-    /// The time that cumulative figures cover; 0 if the file does not tell.
+    /// The time that cumulative figures cover; 0 if the file does not say.
     pub duration_nanos: i64,
     pub comments: Vec<Text>,
     /// A pattern of functions that a viewer leaves out, with all that they call.
@@ -186,7 +213,7 @@ impl Profile {
 
     /// What a reader of the file has to know of it, one sentence each.
     pub fn notes(&self) -> Vec<String> {
-        let note = "the file has what is in use by call stack alone, without sizes, threads, arenas and fragmentation: there were over 170,000 samples, or it tells of changes";
+        let note = "the file has memory in use by call stack alone, without sizes, threads, arenas and fragmentation: it has over 170,000 samples, or shows changes";
         self.is_by_stack_alone()
             .then(|| note.to_owned())
             .into_iter()

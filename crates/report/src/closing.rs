@@ -3,7 +3,7 @@
 //!
 //! The terminal, the report and exports say the same sentences, so they are made once.
 
-use mallard_statistics::{ALPHA, Comparison, LEAST_BLOCKS, Verdict, holm, paired};
+use mallard_statistics::{ALPHA, BLOCKS_MIN, Comparison, Verdict, holm, paired};
 
 use crate::arithmetic::stats::{self, BASELINE, Figures, seconds};
 use crate::model::{Cell, Experiment, Kind, Results, Row};
@@ -94,22 +94,22 @@ pub fn closing(row: &Row) -> Option<Closing> {
         let blocks = rivals.iter().map(|(_, c)| c.blocks).max().unwrap_or(0);
         let runs = if blocks == 1 { "run" } else { "runs" };
         format!(
-            "{blocks} {runs} of each cannot tell which is fastest: {LEAST_BLOCKS} are the least, 6 the default (-r 6)."
+            "{blocks} {runs} of each cannot tell which is fastest: at least {BLOCKS_MIN} are needed; the default is 6 (-r 6)."
         )
     } else {
         let level: Vec<&str> = (rivals.iter())
-            .filter(|(_, c)| c.verdict() != Verdict::More && c.blocks >= LEAST_BLOCKS)
+            .filter(|(_, c)| c.verdict() != Verdict::More && c.blocks >= BLOCKS_MIN)
             .map(|(name, _)| *name)
             .collect();
         match level.is_empty() {
             true => format!("{name} is the fastest:"),
             false => format!(
-                "None is the fastest by more than the noise. {name} has the shortest median, but cannot be told from {}:",
+                "None is the fastest by more than the noise. {name} has the shortest median, but cannot be distinguished from {}:",
                 level.join(", ")
             ),
         }
     };
-    let known = |(_, c): &&(&str, Comparison)| c.blocks >= LEAST_BLOCKS;
+    let known = |(_, c): &&(&str, Comparison)| c.blocks >= BLOCKS_MIN;
     let lines = rivals
         .iter()
         .filter(known)
@@ -170,10 +170,10 @@ pub fn notes(r: &Results) -> Vec<String> {
 
 fn about_intervals(blocks: usize) -> String {
     match blocks {
-        ..LEAST_BLOCKS => format!(
-            "Fewer than {LEAST_BLOCKS} runs: only the range of the runs is shown (a…b), no ratio is known and none is marked as best."
+        ..BLOCKS_MIN => format!(
+            "Fewer than {BLOCKS_MIN} runs: only the range of the runs is shown (a…b), no ratio is known and none is marked as best."
         ),
-        LEAST_BLOCKS => {
+        BLOCKS_MIN => {
             "Intervals hold the true ratio in 93.8 of 100 sessions: five rounds allow no more, and -r 6 allows 95."
                 .to_owned()
         }

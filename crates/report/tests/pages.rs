@@ -8,7 +8,9 @@ mod browser;
 mod common;
 
 use mallard_report::collation;
-use mallard_report::diagnosis::{self, Answer, Bound, Calls, Diagnosis, Moment, Next, Trouble};
+use mallard_report::diagnosis::{
+    self, Answer, Bound, Calls, Diagnosis, Moment, Next, Trouble, TroubleKey,
+};
 use mallard_report::history::{self, History, Save, Series};
 use mallard_report::model::Metric;
 use mallard_report::tuning::{self, Point, Tuning};
@@ -36,7 +38,7 @@ fn diagnosed() -> Diagnosis {
             without_faults: Some(1.45),
         }),
         troubles: vec![Trouble {
-            key: "locks".to_owned(),
+            key: TroubleKey::Locks,
             what: "threads wait for the allocator’s locks".to_owned(),
             because: "waits 11 % ≥ 3.0 %".to_owned(),
         }],

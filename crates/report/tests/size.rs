@@ -7,10 +7,10 @@ use mallard_report::history::{self, History, Save, Series};
 use mallard_report::model::{Kind, Metric, Results, Row};
 use mallard_report::tuning::{self, Point, Tuning};
 
-const MOST_BYTES: usize = 1_500_000;
+const PAGE_BYTES_MAX: usize = 1_500_000;
 
 fn check(what: &str, page: &str) {
-    assert!(page.len() <= MOST_BYTES, "{what}: {} bytes", page.len());
+    assert!(page.len() <= PAGE_BYTES_MAX, "{what}: {} bytes", page.len());
     for points in page.split(" points=\"").skip(1) {
         let points = points.split('"').next().unwrap_or("").split_whitespace();
         assert!(points.count() <= 4_000, "{what}: a band has two edges");

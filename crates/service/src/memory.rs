@@ -53,7 +53,7 @@ pub fn memory(pid: u32) -> Memory {
 #[derive(Debug, Default)]
 pub struct Curve {
     pub points: Vec<(f64, u64)>,
-    /// When the next point is due, and when a single process is looked at for such pages again.
+    /// When the next point is due, and when such pages of a single process are counted again.
     next: Duration,
     next_lazy: Duration,
     /// Such pages of a single process at the last look.
@@ -67,7 +67,8 @@ const POINT_INTERVAL: Duration = Duration::from_millis(100);
 const SLOW_POINT_INTERVAL: Duration = Duration::from_secs(1);
 /// A point that takes longer than this disturbs what it measures.
 const POINT_TIME_MAX: Duration = Duration::from_millis(5);
-/// Looks for pages that the kernel may take at will are so many times further apart than one takes.
+/// The time between two searches for pages that the kernel may take at any time, as a multiple of
+/// the time of one.
 const LAZY_INTERVAL_FACTOR: u32 = 200;
 
 impl Curve {

@@ -220,7 +220,7 @@ fn by_pointer(pointer: &str, output: &str) -> Found {
     };
     let text = value.as_str().map(str::to_owned);
     let found = value.as_f64().or_else(|| number(text.as_deref()?));
-    found.ok_or_else(|| ("is no number".to_owned(), Some(shown(value))))
+    found.ok_or_else(|| ("is not a number".to_owned(), Some(shown(value))))
 }
 
 /// A number as programs write it: with commas in thousands, or a k or M behind it.

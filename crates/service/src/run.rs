@@ -73,7 +73,7 @@ impl Driven {
 
 /// The time between two looks for the sign that the server is ready.
 const READY_INTERVAL: Duration = Duration::from_millis(20);
-/// How often the server is looked at while its load runs.
+/// How often the server is checked while its load runs.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A service in its place: everything that its runs share.
@@ -493,8 +493,8 @@ fn free_port() -> Result<u16, String> {
     Ok(address.port())
 }
 
-/// PATH with the folders of a description before it and those of servers behind it. A `*` stands
-/// for one part of a folder's path; of several, the last is taken.
+/// PATH with the folders of a description before it and those of servers after it. A `*` stands for
+/// one part of a folder's path; of several, the last is taken.
 fn search_path(own: &[String]) -> String {
     let mut folders: Vec<String> = own.iter().filter_map(|folder| newest(folder)).collect();
     folders.extend(std::env::var("PATH"));

@@ -24,7 +24,7 @@ pub use paired::{Comparison, Interval, LEVEL_MARGIN, Verdict, compare};
 pub const ALPHA: f64 = 0.05;
 
 /// With fewer blocks no interval is worth its name: four give 87.5 % at best.
-pub const LEAST_BLOCKS: usize = 5;
+pub const BLOCKS_MIN: usize = 5;
 
 /// The blocks that an interval of 95 % takes.
 pub const FULL_BLOCKS: usize = 6;

@@ -2,7 +2,7 @@
 
 use crate::order::{key, number};
 use crate::signed_rank::{self, SignedRank};
-use crate::{ALPHA, LEAST_BLOCKS};
+use crate::{ALPHA, BLOCKS_MIN};
 
 /// Differences of at most one percent do not matter to anybody's choice.
 pub const LEVEL_MARGIN: f64 = 0.01;
@@ -26,7 +26,7 @@ pub struct Comparison {
     pub ratio: f64,
     /// The lowest and the highest ratio of a single block.
     pub range: (f64, f64),
-    /// None for fewer than [`LEAST_BLOCKS`] blocks.
+    /// None for fewer than [`BLOCKS_MIN`] blocks.
     pub interval: Option<Interval>,
     /// The share of sessions without any difference that look at least this different, from both
     /// sides.
@@ -114,7 +114,7 @@ pub fn compare_logs_at(logs: impl IntoIterator<Item = f64>, alpha: f64) -> Optio
 /// together with all the others (Holm's first step).
 pub fn blocks_for(rivals: usize) -> usize {
     let least = |blocks: i32| 2.0 * 0.5f64.powi(blocks) * rivals.max(1) as f64;
-    (LEAST_BLOCKS as i32..64)
+    (BLOCKS_MIN as i32..64)
         .find(|blocks| least(*blocks) <= ALPHA)
         .unwrap_or(64) as usize
 }
@@ -133,7 +133,7 @@ fn hodges_lehmann(sorted: &[f64]) -> f64 {
 /// The interval between the k-th Walsh average from each end, for the largest k that keeps the
 /// risk below `alpha`. Five blocks have no such k for [`ALPHA`]; they get their whole range.
 fn interval(sorted: &[f64], null: &SignedRank, alpha: f64) -> Option<Interval> {
-    if sorted.len() < LEAST_BLOCKS {
+    if sorted.len() < BLOCKS_MIN {
         return None;
     }
     let all = signed_rank::most(sorted.len());

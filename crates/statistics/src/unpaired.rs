@@ -8,7 +8,7 @@
 //! Two sets of 10,000 have a hundred million differences, so none are listed: the k-th is searched
 //! by bisection over all numbers, and a walk along both sorted sets counts those below.
 
-use crate::LEAST_BLOCKS;
+use crate::BLOCKS_MIN;
 use crate::order::{key, number};
 use crate::paired::{Comparison, Interval};
 use crate::signed_rank::standard_normal;
@@ -38,7 +38,7 @@ pub fn shift(now: &[f64], then: &[f64], alpha: f64) -> Option<Comparison> {
         1 => sets.nth(all / 2 + 1),
         _ => (sets.nth(all / 2) + sets.nth(all / 2 + 1)) / 2.0,
     };
-    let enough = sets.now.len() >= LEAST_BLOCKS && sets.then.len() >= LEAST_BLOCKS;
+    let enough = sets.now.len() >= BLOCKS_MIN && sets.then.len() >= BLOCKS_MIN;
     let k = null.cut(all / 2, alpha).filter(|_| enough);
     let interval = k.map(|k| Interval {
         low: sets.nth(k).exp(),

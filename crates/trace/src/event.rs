@@ -10,7 +10,7 @@ pub enum Kind {
     /// A block with an alignment of its own.
     Aligned = 3,
     Free = 4,
-    /// A free that tells the size.
+    /// A free that passes the size.
     SizedFree = 5,
     /// `realloc` begins, with this block, or with none (address 0).
     ReallocBegin = 6,
@@ -65,7 +65,7 @@ impl Kind {
         )
     }
 
-    /// Whether a block ends here, as far as this event tells.
+    /// Whether a block ends here, as far as this event shows.
     pub fn ends(self) -> bool {
         matches!(self, Kind::Free | Kind::SizedFree | Kind::ReallocBegin)
     }

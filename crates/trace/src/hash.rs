@@ -1,5 +1,5 @@
-//! Maps by address. A multiplication spreads addresses well enough: nobody gains by an attack on a
-//! recording of their own, and a map that is slow ends all the same.
+//! Maps by address. A multiplication spreads addresses well enough: a hostile recording can only
+//! slow its own analysis.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

@@ -54,7 +54,7 @@ pub const EXTENSION: &str = "mtrace";
 pub enum Error {
     #[error(transparent)]
     Io(#[from] io::Error),
-    #[error("it is no recording (.mtrace)")]
+    #[error("it is not a recording (.mtrace)")]
     NotOne,
     #[error("it was written by a later version (format {0}, this one reads up to {VERSION})")]
     Later(u8),

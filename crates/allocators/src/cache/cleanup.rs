@@ -77,11 +77,9 @@ fn is_ours(name: &str) -> bool {
 /// read it.
 fn running() -> Vec<u8> {
     let mut all = Vec::new();
-    for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        if process.file_name().to_string_lossy().parse::<u32>().is_ok() {
-            for file in ["maps", "environ"] {
-                all.extend(fs::read(process.path().join(file)).unwrap_or_default());
-            }
+    for pid in mallard_process::all() {
+        for file in ["maps", "environ"] {
+            all.extend(fs::read(mallard_process::path(pid, file)).unwrap_or_default());
         }
     }
     all

@@ -32,9 +32,9 @@ const PID_AT: usize = 32;
 /// Why a core file cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("it is no core file: {0}")]
+    #[error("the core file cannot be used: {0}")]
     NoCore(&'static str),
-    #[error("the file is packed by {0}")]
+    #[error("the file is compressed with {0}")]
     Packed(&'static str),
     #[error("the core file is cut short: it ends at {has} of {needs} bytes")]
     Short { has: u64, needs: u64 },
@@ -53,7 +53,7 @@ const UNPACKED_BYTES: u64 = 1 << 40;
 /// The bytes of a file, if it is a core file, packed by gzip or zstd or not.
 ///
 /// # Errors
-/// The file cannot be read, or the core is packed by another program.
+/// The file cannot be read, or the core is compressed in a way that is not read here.
 pub fn open(path: &Path) -> Result<Option<Mmap>, Error> {
     let mut file = File::open(path)?;
     // Reading would take from a pipe what another reader needs.
@@ -81,15 +81,15 @@ pub fn open(path: &Path) -> Result<Option<Mmap>, Error> {
     Ok(Some(map))
 }
 
-/// How files begin that other programs packed, and how to unpack them.
+/// The first bytes of files that only other programs decompress, and how they do.
 const PACKED: [(&[u8], &str); 2] = [
     (
         &[0x04, 0x22, 0x4d, 0x18],
-        "lz4; `lz4 -d FILE core` unpacks it",
+        "lz4; `lz4 -d FILE core` decompresses it",
     ),
     (
         &[0xfd, b'7', b'z', b'X', b'Z'],
-        "xz; `xz -dc FILE > core` unpacks it",
+        "xz; `xz -dc FILE > core` decompresses it",
     ),
 ];
 
@@ -208,13 +208,13 @@ impl<'a> Core<'a> {
     /// Reads what the file says of the process.
     ///
     /// # Errors
-    /// It is no core file, or is cut within its headers.
+    /// It is not a core file, or is cut within its headers.
     pub fn parse(bytes: &'a [u8]) -> Result<Core<'a>, Error> {
         let header = bytes
             .get(..HEADER_BYTES)
             .ok_or(Error::NoCore("its header is cut short"))?;
         if !header.starts_with(b"\x7fELF\x02\x01") || !is_core(header) {
-            return Err(Error::NoCore("no core of a 64-bit process"));
+            return Err(Error::NoCore("it does not come from a 64-bit process"));
         }
         let header = Fields(header);
         let mut count = usize::from(header.u16(56));
@@ -338,7 +338,7 @@ impl<'a> Core<'a> {
         // SAFETY: the bytes are only read, and checked at every use. Programs and libraries are
         // replaced by renaming, not by writing into them, since processes map them too.
         let map = unsafe { Mmap::map(&file).ok()? };
-        // Without its first page in the core, nothing tells whether the file is still the same.
+        // Without its first page in the core, nothing shows whether the file is still the same.
         let in_core = image::read(self, first.start)?.build_id;
         let in_file = image::read_file(&|at, into| copy(&map, at, into))?.build_id;
         (!in_core.is_empty() && in_file == in_core).then(|| std::sync::Arc::new(map))

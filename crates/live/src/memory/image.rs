@@ -4,7 +4,7 @@
 use super::{Fields, HEADER_BYTES, Memory, PAGE_BYTES, PT_LOAD, PT_NOTE, SEGMENT_BYTES};
 
 const SEGMENTS_MAX: usize = 64;
-/// Bytes of notes that are looked at.
+/// Bytes of notes that are examined.
 const NOTES_BYTES_MAX: u64 = 64 << 10;
 const NT_GNU_BUILD_ID: u32 = 3;
 const NT_MALLARD_ROOT: u32 = 1;

@@ -22,7 +22,7 @@ pub struct Process {
 /// Reads the statistics of a core file. Files of the process are looked for under `root`.
 ///
 /// # Errors
-/// The file is no core, lacks the page, or the process had none.
+/// The file is not a core file, lacks the page, or the process had none.
 pub fn read(bytes: &[u8], root: Option<&Path>) -> Result<Process> {
     let mut core = Core::parse(bytes)?;
     core.open_files(root);

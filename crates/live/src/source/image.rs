@@ -1,8 +1,8 @@
 //! Where Mallard's root block lies in a process: a note of the program or library that it is part
 //! of says so.
 //!
-//! The files are read, each once as long as it is the same, so that a look at all processes costs
-//! little; where a file is gone or replaced, the process's memory has the same headers.
+//! The files are read, each once as long as it is the same, so reading all processes costs little.
+//! If a file is gone or replaced, the process's memory has the same headers.
 
 use std::collections::HashMap;
 use std::fs::File;

@@ -161,7 +161,7 @@ impl Reader {
         })
     }
 
-    /// Writes a word of the page, after a look that it is one.
+    /// Writes a word of the page, after checking that it is one.
     pub(crate) fn write(&self, which: usize, word: u64) -> io::Result<()> {
         let (path, at) = match &self.source {
             Source::Shared { descriptor, .. } => (descriptor.clone(), 0),

@@ -2,8 +2,8 @@
 //!
 //! Every command that runs programs takes the same three options. A name selects an allocator of
 //! the catalog, `--add` gives the catalog another one, and `--variant` an allocator with an option
-//! string of its own. What is not named is used only if it is ready: nobody waits minutes for a
-//! build that they did not ask for.
+//! string of its own. An allocator that is not named is used only if it is ready, because a build
+//! that was not requested would take minutes.
 
 use anyhow::{Context, Result, anyhow};
 use mallard_allocators::{Allocator, Catalog, Kind, Settings, Standing, conf};
@@ -27,12 +27,12 @@ pub struct Choice {
     )]
     pub names: Vec<String>,
 
-    /// Add a library that provides malloc, with variables for processes on it behind semicolons
-    /// (can be repeated)
+    /// Add a library that provides malloc, with environment variables after semicolons (can be
+    /// repeated)
     #[arg(long = "add", value_name = "NAME=PATH[;VARIABLE=VALUE]")]
     pub added: Vec<String>,
 
-    /// Add an allocator with options of its own, such as lean=mallard:dirty_decay_ms:0 (can be
+    /// Add an allocator with its own options, such as lean=mallard:dirty_decay_ms:0 (can be
     /// repeated)
     #[arg(long = "variant", value_name = "NAME=ALLOCATOR[:OPTIONS]")]
     pub variants: Vec<String>,
@@ -119,7 +119,7 @@ impl Choice {
         let chosen = self.resolved()?;
         if chosen.as_is && command != "compare" {
             return Err(usage(format!(
-                "-a {AS_IS} is for compare: whatever a program has beside other allocators; \
+                "-a {AS_IS} is only for compare, where a program's own malloc stands beside others; \
                  {command} does not take it"
             )));
         }

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 use mallard_allocators::program;
 use mallard_allocators::{Allocator, Kind, probe};
+use mallard_process::mapping;
 
 /// The allocator in the form that must be preloaded into `programs`, after the loader has confirmed
 /// the binding. An error is a sentence for the row's cell.
@@ -40,7 +41,7 @@ fn verify(programs: &[OsString], allocator: &Allocator) -> Result<(), String> {
 
 /// The C library of this process, and of every other process on this machine.
 fn libc() -> Option<PathBuf> {
-    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
-    let line = maps.lines().find(|line| line.ends_with("/libc.so.6"))?;
-    line.find('/').map(|start| PathBuf::from(&line[start..]))
+    let mut mappings = mapping::own().ok()?.into_iter();
+    let libc = mappings.find(|mapping| mapping.path.ends_with("/libc.so.6") && !mapping.is_deleted);
+    libc.map(|mapping| PathBuf::from(mapping.path))
 }

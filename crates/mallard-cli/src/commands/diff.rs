@@ -16,6 +16,7 @@ use mallard_report::stats::{BASELINE, Figures};
 use mallard_report::units;
 use mallard_statistics::{Comparison, Verdict, compare};
 
+use crate::session::folder::{COMPARISON_FILE, RESULTS_FILE};
 use crate::terminal::exit::{CANNOT_TELL, usage};
 use crate::terminal::output::say;
 
@@ -36,7 +37,7 @@ pub struct Diff {
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     pub fail_if_slower: Option<f64>,
 
-    /// Look at this allocator only
+    /// Compare this allocator only
     #[arg(short = 'a', long = "allocator", value_name = "NAME")]
     pub allocator: Option<String>,
 }
@@ -90,7 +91,7 @@ pub fn run(options: &Diff) -> Result<ExitCode> {
 
 /// Reads a file, or the one in a folder.
 pub fn read(path: &Path) -> Result<Results> {
-    let names = ["results.json", "compare.json"];
+    let names = [RESULTS_FILE, COMPARISON_FILE];
     let file = match path.is_dir() {
         true => names
             .iter()
@@ -100,7 +101,7 @@ pub fn read(path: &Path) -> Result<Results> {
     };
     let file = file.with_context(|| {
         format!(
-            "{} has neither results.json nor compare.json",
+            "{} has neither {RESULTS_FILE} nor {COMPARISON_FILE}",
             path.display()
         )
     })?;
@@ -225,7 +226,7 @@ fn gate(lines: &[Line], limit: Option<f64>) -> Result<ExitCode> {
     }
     if unclear > 0 {
         say!(
-            "Cannot tell for {} whether it is slower by {percent} %: more runs (-r) would.",
+            "Cannot tell for {} whether it is slower by {percent} %: more runs (-r) are needed.",
             lines(unclear)
         )?;
         return Ok(ExitCode::from(CANNOT_TELL));

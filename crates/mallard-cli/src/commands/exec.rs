@@ -6,6 +6,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
 use mallard_allocators::{environment_of_user, program};
+use mallard_report::stats::SUBJECT;
 
 use crate::allocators::choice::{self, Choice};
 
@@ -43,7 +44,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     // A mistake in a name is reported before one in the program.
     options.choice.resolve_for("run")?;
     let program = program::check(&name.to_string_lossy())?;
-    let allocator = choice::one(&options.choice, "mallard", "run")?;
+    let allocator = choice::one(&options.choice, SUBJECT, "run")?;
     choice::check_options(std::slice::from_ref(&allocator), options.conf.as_deref())?;
     let error = Command::new(&program.path)
         .arg0(name)

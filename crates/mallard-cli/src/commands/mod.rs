@@ -1,8 +1,7 @@
 //! The commands, each a module with its options. This one assembles the command line and its help.
 //!
 //! A command may use another: `bench` compares two results as [`diff`] does, [`tune`] begins with
-//! what [`diagnose`] finds, and [`report`] reads what [`baseline`] wrote. [`export`] and [`top`]
-//! show the same processes, and both read heap profiles as [`profile`] does.
+//! what [`diagnose`] finds, and [`report`] reads what [`baseline`] wrote.
 
 mod allocators;
 mod baseline;
@@ -109,7 +108,7 @@ const TEMPLATE: &str = "\
 
 Find out:
   diagnose     Find out whether malloc is a program's bottleneck, and why
-  leak         Tell what a program never freed
+  leak         Find memory that a program never freed
   profile      Show which code a heap profile's memory belongs to
   top          Watch the processes on Mallard, live
   export       Serve metrics and heap profiles of the processes on Mallard over HTTP
@@ -118,15 +117,15 @@ Compare:
   compare      Run your own program on every allocator in turn
   record       Record what a program allocates, with its times
   replay       Replay a recording on every allocator in turn
-  trace        Look into a recording, cut it, or import another tool's
+  trace        Inspect a recording, cut it, or import another tool's
   bench        Run the lab's experiments on every allocator in turn
 
-Set:
-  tune         Find a short option string, or that the defaults are best
+Tune and run:
+  tune         Find a short option string, or confirm that the defaults are best
   run          Run a program on Mallard or another allocator
 
-Keep:
-  baseline     Keep figures that a later change must not make worse, and check them
+Guard and report:
+  baseline     Save figures, and check that a later change does not make them worse
   diff         Compare two results of bench or compare row by row
   report       Show results again: as text, as Markdown, as a web page
 
@@ -145,8 +144,8 @@ Questions, and what answers them (`--service FILE` instead of `-- PROGRAM` for a
   Throughput stops scaling?   mallard diagnose -- PROGRAM   locks of malloc, or the program's own
   P99 spikes?                 mallard diagnose -- PROGRAM   the longest calls and their waits
   RSS never falls?            mallard diagnose -- PROGRAM   a leak, or what the allocator holds back
-  Which allocator?            mallard compare -- PROGRAM    all that are ready, by turns
-  Is a change worth it?       mallard diagnose -- PROGRAM   the most that any allocator can bring
+  Which allocator?            mallard compare -- PROGRAM    all available ones, taking turns
+  Would another one help?     mallard diagnose -- PROGRAM   the largest gain from any allocator
 
 Examples:
   mallard run -- redis-server                one program on Mallard
@@ -157,7 +156,7 @@ Examples:
   mallard profile jeprof.4711.0.f.heap       which code the memory belongs to
   mallard leak -- ./test                     what the program never frees
   mallard top                                the processes on Mallard, live
-  mallard export --listen :9700              their metrics for Prometheus, and their heap profiles
+  mallard export --listen :9700              Prometheus metrics and heap profiles of these processes
   mallard bench --quick                      the basic experiments, in two minutes
 
 Run `mallard COMMAND --help` for details.";

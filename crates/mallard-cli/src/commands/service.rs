@@ -15,9 +15,9 @@ use crate::{service, session};
 
 /// List the presets of services, print one as a file to start from, or try one
 ///
-/// A service is a server with what starts it, when it is ready, what loads it, how it is stopped,
-/// and which figures its load reports. compare, diagnose, record, baseline and tune take one by
-/// --service.
+/// The description of a service says what starts a server, when it is ready, what loads it, how it
+/// is stopped, and which figures its load reports. compare, diagnose, record, baseline and tune
+/// take one with --service.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Options {
@@ -63,7 +63,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         output::text(text)?;
     } else {
         say!(
-            "{name} is a sound description of `{}`; try it with --try",
+            "{name} is a valid description of `{}`; try it with --try",
             service.name
         )?;
     }

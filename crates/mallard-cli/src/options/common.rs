@@ -33,8 +33,8 @@ pub struct Common {
     #[arg(long)]
     pub no_warm: bool,
 
-    /// Run the first allocator against itself too, and tell from which difference on the runs show
-    /// one (A/A)
+    /// Also run the first allocator against itself, and report the smallest difference that the
+    /// runs can detect (A/A)
     #[arg(long)]
     pub aa: bool,
 

@@ -6,6 +6,7 @@
 //! memory back](reporting) is repeated a few times at most; the last repetition always counts.
 
 pub mod runs;
+pub mod settings;
 
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
@@ -414,6 +415,9 @@ pub fn exit(end: End) -> Option<Exit> {
         End::TimedOut | End::Stopped => None,
     }
 }
+
+/// Why a run does not count that was killed at its time limit.
+pub const NOT_IN_TIME: &str = "it did not finish within the time limit";
 
 /// A failure with the last lines of the program's output.
 pub fn failure(reason: String, measured: &Measurement) -> Failure {

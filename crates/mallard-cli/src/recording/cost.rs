@@ -1,4 +1,4 @@
-//! What a replay itself costs: measured without an allocator, and taken off every run.
+//! What a replay itself costs: measured without an allocator, and subtracted from every run.
 
 use anyhow::{Result, bail};
 use mallard_measure::{End, Launcher, Measurement, Spec, Stop};

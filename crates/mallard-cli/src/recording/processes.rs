@@ -104,13 +104,13 @@ impl Subject {
         }
     }
 
-    /// Why it replays apart from its parent, as a sentence; nothing if it has none, or was chosen
-    /// by itself.
+    /// Why it is replayed separately from its parent, as a sentence; nothing if it has none, or was
+    /// chosen by itself.
     pub fn apart(&self) -> String {
         let first = &self.processes[0];
         match self.family.apart {
             Some(reason) => format!(
-                " Process {} replays apart from the one that forked it: {reason}.",
+                " Process {} is replayed separately from the one that forked it: {reason}.",
                 first.description()
             ),
             None => String::new(),

@@ -1,7 +1,7 @@
 //! A recording as a subject of its own, for `mallard tune`: replayed at full speed, run by run.
 //!
-//! What the replay itself costs is measured once, without an allocator, and taken off every run, so
-//! that a ratio of two settings is one of their own costs.
+//! What the replay itself costs is measured once, without an allocator, and subtracted from every
+//! run, so that a ratio of two settings is one of their own costs.
 
 use std::path::{Path, PathBuf};
 

@@ -122,7 +122,7 @@ impl Subject {
     /// The seconds of a load that may take `time` (`--for`).
     pub fn seconds_within(&self, time: Option<Duration>) -> Result<u32> {
         match (time, self.seconds) {
-            (Some(_), Some(_)) => Err(usage("--for and --seconds say the same of a load")),
+            (Some(_), Some(_)) => Err(usage("--for and --seconds both set the time of the load")),
             (Some(time), None) => Ok(time.as_secs_f64().ceil().clamp(1.0, 86_400.0) as u32),
             (None, _) => Ok(self.seconds()),
         }

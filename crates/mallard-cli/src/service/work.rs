@@ -80,8 +80,7 @@ impl<'a> Work<'a> {
         let driven = std::mem::replace(&mut *self.lock(), Ok(Driven::default()));
         if measured.end == End::TimedOut {
             // What the driver saw of that is a server that ended too early.
-            let reason = "it did not finish within the time limit".to_owned();
-            return Err(race::failure(reason, measured));
+            return Err(race::failure(race::NOT_IN_TIME.to_owned(), measured));
         }
         let driven = match driven {
             Ok(driven) => match self.stage.judge_end(measured) {
@@ -146,17 +145,7 @@ impl<'a> Work<'a> {
 
     /// The metrics of every run, in the order of a reader.
     pub fn metrics(&self) -> Vec<Metric> {
-        let own = self.stage.service.metrics.iter().map(|metric| Metric {
-            name: metric.name.clone(),
-            unit: metric.unit.clone(),
-            higher_is_better: metric.better == Better::Higher,
-        });
-        let built_in = BUILT_IN.map(|(name, unit)| Metric {
-            name: name.to_owned(),
-            unit: unit.to_owned(),
-            higher_is_better: false,
-        });
-        own.chain(built_in).collect()
+        metrics(&self.stage.service.metrics, &BUILT_IN)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Result<Driven, Trouble>> {
@@ -165,6 +154,22 @@ impl<'a> Work<'a> {
             .lock()
             .unwrap_or_else(|poison| poison.into_inner())
     }
+}
+
+/// The metrics of a subject: those that the user described, and those of every run, with their
+/// units.
+pub fn metrics(described: &[mallard_service::Metric], built_in: &[(&str, &str)]) -> Vec<Metric> {
+    let own = described.iter().map(|metric| Metric {
+        name: metric.name.clone(),
+        unit: metric.unit.clone(),
+        higher_is_better: metric.better == Better::Higher,
+    });
+    let built_in = built_in.iter().map(|&(name, unit)| Metric {
+        name: name.to_owned(),
+        unit: unit.to_owned(),
+        higher_is_better: false,
+    });
+    own.chain(built_in).collect()
 }
 
 /// The compared figure is the time of this many requests.

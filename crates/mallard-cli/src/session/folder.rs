@@ -21,6 +21,12 @@ const LATEST_LINK: &str = "latest";
 /// A subject may be any text; this much of it is in the name.
 const SUBJECT_CHARS_MAX: usize = 40;
 
+/// The files of results that can be read again.
+pub const RESULTS_FILE: &str = "results.json";
+pub const COMPARISON_FILE: &str = "compare.json";
+pub const DIAGNOSIS_FILE: &str = "diagnose.json";
+pub const TUNING_FILE: &str = "tune.json";
+
 /// A folder that has been checked to be writable.
 #[derive(Debug)]
 pub struct Folder {
@@ -99,8 +105,8 @@ impl Folder {
     pub fn write(&self, results: &Results) -> Result<Vec<PathBuf>> {
         let html = page_of(results.kind);
         let json = match results.kind {
-            Kind::Bench | Kind::Suite => "results.json",
-            Kind::Compare => "compare.json",
+            Kind::Bench | Kind::Suite => RESULTS_FILE,
+            Kind::Compare => COMPARISON_FILE,
         };
         let mut files = vec![
             self.file(html, |out| mallard_report::write_html(results, out))?,

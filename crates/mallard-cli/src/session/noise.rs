@@ -76,20 +76,20 @@ impl Noise {
     fn sentence(mut self, of: &str) -> String {
         self.spreads.sort_by(|one, other| one.0.total_cmp(&other.0));
         let Some((middle, blocks, _)) = self.spreads.get(self.spreads.len() / 2) else {
-            return format!("A/A: {of} had fewer than two runs beside itself, which tells nothing");
+            return format!("A/A: {of} had fewer than two runs beside itself: no estimate");
         };
         let (worst, _, label) = &self.spreads[self.spreads.len() - 1];
         let percent = |share: f64| format!("{:.1} %", share * 100.0);
         let at_worst = match self.rows {
             1 => String::new(),
             rows => format!(
-                " in the middle one of {rows} rows ({} in {label}, the worst)",
+                " in the median row of {rows} ({} in {label}, the worst)",
                 percent(*worst)
             ),
         };
         format!(
-            "A/A: runs of {of} against itself scatter by {}{at_worst}: {blocks} runs show \
-             differences from {}, and {} would take {} runs; {} of {} rows seemed to differ",
+            "A/A: runs of {of} against itself scatter by {}{at_worst}: {blocks} runs can detect \
+             differences of {}, and {} would take {} runs; {} of {} rows seemed to differ",
             percent(*middle),
             percent(shown_by(*middle, *blocks)),
             percent(ASKED_DIFFERENCE),
@@ -159,7 +159,7 @@ pub mod tests {
         let text = take_out(&mut experiments, "glibc");
         assert_eq!(experiments[0].rows[0].cells.len(), 2);
         assert!(
-            text.contains("scatter by 2.0 %: 4 runs show differences from 2.8 %"),
+            text.contains("scatter by 2.0 %: 4 runs can detect differences of 2.8 %"),
             "{text}"
         );
         assert!(
@@ -167,6 +167,6 @@ pub mod tests {
             "{text}"
         );
         let text = take_out(&mut experiments, "glibc");
-        assert!(text.contains("tells nothing"), "{text}");
+        assert!(text.contains("no estimate"), "{text}");
     }
 }

@@ -28,9 +28,7 @@ pub struct ProgramFailed {
 
 /// The user stopped a command whose runs say something only together; so many blocks are lost.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "interrupted: the blocks so far ({0}) are not kept, since only all of them together decide"
-)]
+#[error("interrupted: blocks discarded: {0}; a result needs the complete set")]
 pub struct Incomplete(pub usize);
 
 /// An error for a mistake on the command line.

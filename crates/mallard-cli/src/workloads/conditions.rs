@@ -2,11 +2,13 @@
 //! workloads.
 
 use mallard_measure::Cpus;
+use mallard_observe::family::is_option_variable;
 use mallard_report::units;
 
 use super::CXX_VERSION;
 use crate::options::common::Common;
 use crate::race::runs::Runs;
+use crate::race::settings;
 
 /// A workload that takes longer than this hangs.
 pub const LIMIT_SECONDS: u64 = 600;
@@ -22,17 +24,11 @@ pub fn settings(
     ignored: &[String],
 ) -> Vec<(String, String)> {
     let limit = common.limit(Some(LIMIT_SECONDS));
-    let mut settings = vec![
-        ("runs", runs.to_string()),
-        (
-            "order",
-            "allocators take turns; each follows every other equally often".to_owned(),
-        ),
-        ("CPUs", cpus.to_string()),
-        (
-            "memory warmed before each run",
-            if common.no_warm { "no" } else { "yes" }.to_owned(),
-        ),
+    let mut shown = vec![
+        settings::runs(runs),
+        settings::order(),
+        settings::cpus(cpus),
+        settings::memory_warmed(common),
         (
             "time limit of a run",
             limit.map_or("none".to_owned(), |limit| {
@@ -43,26 +39,17 @@ pub fn settings(
         ("workloads compiled with", "-O2 -fno-builtin".to_owned()),
     ];
     if !ignored.is_empty() {
-        settings.push(("removed from the environment", ignored.join(", ")));
+        shown.push(("removed from the environment", ignored.join(", ")));
     }
-    let owned = settings.into_iter();
-    owned
-        .map(|(name, value)| (name.to_owned(), value))
-        .collect()
+    settings::owned(shown)
 }
 
-/// Environment variables that would silently tune one of the allocators.
+/// Environment variables that would silently tune one of the allocators. `GLIBC_TUNABLES` is not
+/// among them: [`mallard_allocators::environment`] keeps the user's value in front of an
+/// allocator's own, so removing it would reach only the allocators without one.
 pub fn foreign_settings() -> Vec<String> {
-    const PREFIXES: [&str; 6] = [
-        "MALLOC_",
-        "MALLARD_CONF",
-        "_RJEM_MALLOC_CONF",
-        "TCMALLOC_",
-        "MIMALLOC_",
-        "RPMALLOC_",
-    ];
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     names
-        .filter(|name| PREFIXES.iter().any(|prefix| name.starts_with(prefix)))
+        .filter(|name| is_option_variable(name) && name != "GLIBC_TUNABLES")
         .collect()
 }

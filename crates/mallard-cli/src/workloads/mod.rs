@@ -223,7 +223,7 @@ pub fn judge(allocator: &Allocator, measured: &Measurement) -> Result<Run, Failu
     let fail = |reason: String| Err(race::failure(reason, measured));
     match measured.end {
         End::Code(0) => {}
-        End::TimedOut => return fail("it did not finish within the time limit".to_owned()),
+        End::TimedOut => return fail(race::NOT_IN_TIME.to_owned()),
         _ => return fail("the workload failed".to_owned()),
     }
     let text = measured.stdout.head(ANSWER_BYTES_MAX).unwrap_or_default();

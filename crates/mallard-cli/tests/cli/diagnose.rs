@@ -39,7 +39,7 @@ fn assert_trouble(d: &Diagnosis, answer: Answer, key: &str) {
         .troubles
         .iter()
         .chain(&d.takes)
-        .any(|trouble| trouble.key == key);
+        .any(|trouble| trouble.key.as_str() == key);
     assert!(
         found && d.answer == answer,
         "{key} is expected: {} {:?} {:?} {:?}",
@@ -157,13 +157,13 @@ fn what_is_not_the_allocator_s_is_named_too() {
     }
 }
 
-/// Fewer samples tell nothing (`thresholds::SAMPLES`).
+/// Fewer samples decide nothing (`thresholds::SAMPLES_MIN`).
 const FEW_SAMPLES: u64 = 30;
 
 #[test]
 fn looks_instead_of_signals_tell_the_same() {
     if std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() == 1) {
-        return skipped("looks need a second CPU");
+        return skipped("sampling from outside needs a second CPU");
     }
     let place = Place::new();
     let d = diagnosed(

@@ -83,8 +83,8 @@ fn which_allocator_is_told_by_a_table_of_those_that_are_ready() {
 }
 
 #[test]
-fn a_change_that_is_not_worth_it_is_told_to_be_none() {
-    let said = answer("Is a change worth it?", ONCE, &["compute"], &[]);
+fn a_program_that_no_other_allocator_helps_gets_a_no() {
+    let said = answer("Would another one help?", ONCE, &["compute"], &[]);
     assert!(
         said.contains("bottleneck?") && said.contains("NO."),
         "{said}"

@@ -211,8 +211,8 @@ fn a_file_that_is_cut_is_read_to_its_last_whole_chunk() {
     assert!(stderr.contains("cut: "), "{stderr}");
     assert!(stdout.contains("malloc"), "{stdout}");
     for (name, content, error) in [
-        ("empty", &b""[..], "it is no recording"),
-        ("text", b"hello, this is a text", "it is no recording"),
+        ("empty", &b""[..], "it is not a recording"),
+        ("text", b"hello, this is a text", "it is not a recording"),
         ("later", b"mtrace\0\x09\0\0\0\0\0\0\0\0", "later version"),
         ("none", &whole[..16], "holds no events"),
     ] {

@@ -215,7 +215,7 @@ fn what_cannot_be_replayed_is_refused_with_the_reason() {
     std::fs::write(place.path().join("text"), "no recording at all").unwrap();
     for (words, code, reason) in [
         (vec!["replay", "absent"], 1, "absent"),
-        (vec!["replay", "text"], 1, "it is no recording"),
+        (vec!["replay", "text"], 1, "it is not a recording"),
         (
             vec!["replay", "r.mtrace", "--process", "9"],
             2,

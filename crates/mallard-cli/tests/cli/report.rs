@@ -155,7 +155,7 @@ fn results_of_one_kind_stand_side_by_side_and_others_do_not() {
     for (file, says) in [
         ("nowhere", "cannot read nowhere"),
         ("notes.txt", "mallard profile"),
-        ("other", "is no result that can be shown again"),
+        ("other", "is not a result that can be shown again"),
         (".mallard", "has none of results.json"),
         ("future.json", "a newer mallard"),
     ] {

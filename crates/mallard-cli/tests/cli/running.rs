@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
 use mallard_needs::skipped;
-use mallard_report::diagnosis::{Answer, Diagnosis};
+use mallard_report::diagnosis::{Answer, Diagnosis, TroubleKey};
 
 use crate::place::{Place, outcome};
 
@@ -86,7 +86,11 @@ fn a_process_on_mallard_tells_its_live_bytes_and_what_pins_its_memory() {
     let live = d.timeline.last().unwrap().live;
     assert!((0..10 << 20).contains(&live), "{}", d.json());
     assert_eq!(d.answer, Answer::Yes, "{}", d.json());
-    assert!(d.troubles.iter().any(|t| t.key == "pinned"), "{}", d.json());
+    assert!(
+        d.troubles.iter().any(|t| t.key == TroubleKey::Pinned),
+        "{}",
+        d.json()
+    );
     assert!(how(&d, "live bytes").contains("page of statistics"));
 }
 
@@ -112,7 +116,7 @@ fn page_faults_are_told_apart_by_what_lies_at_their_addresses() {
     assert!(share(&d, &file) > 0.9, "{}", d.json());
     assert!(share(&d, &["files"]) > 0.2, "{}", d.json());
     assert!(
-        !d.troubles.iter().any(|t| t.key == "growth"),
+        !d.troubles.iter().any(|t| t.key == TroubleKey::Growth),
         "{}",
         d.json()
     );
@@ -137,7 +141,11 @@ fn system_calls_of_a_process_are_counted_by_who_makes_them() {
     };
     let (inside, outside) = of("munmap");
     assert!(inside > 10.0 && outside < inside / 10.0, "{}", d.json());
-    assert!(d.troubles.iter().any(|t| t.key == "mmap"), "{}", d.json());
+    assert!(
+        d.troubles.iter().any(|t| t.key == TroubleKey::Mmap),
+        "{}",
+        d.json()
+    );
 }
 
 #[test]

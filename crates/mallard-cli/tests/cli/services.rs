@@ -107,7 +107,7 @@ fn a_server_under_its_load_is_diagnosed() {
     assert!(stdout.contains("closed loop"), "{stdout}");
     // A run without the probe tells what it costs, and one with seccomp which calls are made.
     assert!(found["figures"]["probe_cost"].is_number(), "{stdout}");
-    let counted = stdout.contains("in a run of its own (seccomp)");
+    let counted = stdout.contains("in a separate run (seccomp)");
     let refused = stdout.contains("refused (seccomp");
     assert!(counted != refused, "{stdout}");
     let syscalls = found["figures"]["syscalls"].as_array().unwrap();
@@ -462,5 +462,5 @@ fn a_preset_is_printed_as_a_file_that_can_be_used() {
     fs::write(place.path().join("mine.toml"), text).unwrap();
     let (code, said, stderr) = outcome(&mut place.mallard(&["service", "mine.toml"]));
     assert_eq!(code, Some(0), "{stderr}");
-    assert!(said.contains("sound description"), "{said}");
+    assert!(said.contains("valid description"), "{said}");
 }

@@ -140,6 +140,8 @@ fn what_is_measured_is_kept_when_the_lab_is_killed() {
     ]);
     command
         .current_dir(place.path())
+        // It cannot remove its temporary folder.
+        .env("TMPDIR", place.path())
         .stderr(std::process::Stdio::piped());
     let mut child = command.stdout(std::process::Stdio::null()).spawn().unwrap();
     let mut stderr = std::io::BufReader::new(child.stderr.take().unwrap());

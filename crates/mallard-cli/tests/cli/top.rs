@@ -136,7 +136,7 @@ fn scripts_get_a_table_or_json() {
 fn a_core_file_that_is_none_is_told_in_a_line() {
     let place = Place::new();
     for (file, why) in [
-        ("/bin/true", "/bin/true is no core file"),
+        ("/bin/true", "/bin/true is not a core file"),
         ("missing", "cannot read missing: No such file or directory"),
     ] {
         let (code, _, stderr) = outcome(&mut place.mallard(&["top", "--core", file]));

@@ -22,7 +22,7 @@ use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol};
 use super::entries;
 use crate::threads;
 
-/// Frames that are looked at: the allocator's entry point lies within them.
+/// Frames that are examined: the allocator's entry point lies within them.
 const FRAMES_MAX: usize = 24;
 /// A process whose files have just been read is not read again because of an unknown address. The
 /// pause doubles while none of its files has an allocator.

@@ -1,7 +1,7 @@
 //! What lies at the addresses of page faults: heaps, files or stacks.
 //!
-//! `/proc/PID/maps` says it, which is read again when an address lies in no mapping that is known.
-//! A mapping that came and went between two samples is in neither.
+//! This comes from `/proc/PID/maps`, which is read again when an address lies in no known mapping.
+//! A mapping that came and went between two samples is not seen.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -56,7 +56,7 @@ impl Maps {
         {
             known.read = Some(Instant::now());
             let now = mapping::all(pid).unwrap_or_default();
-            // A process that has ended has none; the last ones still tell.
+            // A process that has ended has none; the last ones are still valid.
             if !now.is_empty() {
                 known.all = now;
             }

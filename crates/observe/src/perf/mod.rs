@@ -2,11 +2,11 @@
 //!
 //! The kernel stops a thread after each millisecond of its CPU time (`perf_event_open`, the
 //! software clock, so that no counter of the processor is needed) and copies its registers and the
-//! top of its stack. [`code`] walks that stack and tells whether a frame belongs to the allocator.
+//! top of its stack. [`code`] walks that stack and says whether a frame belongs to the allocator.
 //! Nothing is put into the process, and it need not have been started in any special way.
 //!
-//! The same events also tell of page faults, with their addresses ([`memory`] says what lies
-//! there), and of the system calls that change the address space, with the stacks that made them.
+//! The same events also report page faults, with their addresses ([`memory`] says what lies there),
+//! and the system calls that change the address space, with the stacks that made them.
 //!
 //! One event is opened for each thread and CPU, and threads and children that begin later inherit
 //! it. The kernel refuses where `perf_event_paranoid` is above 2 and the caller has no
@@ -313,7 +313,7 @@ fn only_known_calls(event: i32) -> io::Result<()> {
 /// `PERF_EVENT_IOC_SET_FILTER`.
 const SET_FILTER: libc::c_ulong = 0x4008_2406;
 
-/// The name of the call that a sample of the tracepoint tells of, if it is a known one.
+/// The name of the call that a sample of the tracepoint reports, if it is a known one.
 fn call(raw: &[u8]) -> Option<&'static str> {
     let number = raw.get(CALL_NUMBER_AT_BYTE..CALL_NUMBER_AT_BYTE + 8)?;
     let number = i64::from_le_bytes(number.try_into().expect("8 bytes"));
@@ -330,15 +330,6 @@ fn refused() -> Refused {
 /// The CPUs that are on.
 fn cpus() -> Vec<usize> {
     let text = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
-    let mut cpus = Vec::new();
-    for part in text.trim().split(',') {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        if let (Ok(first), Ok(last)) = (first.parse::<usize>(), last.parse::<usize>()) {
-            cpus.extend(first..=last);
-        }
-    }
-    if cpus.is_empty() {
-        cpus.push(0);
-    }
-    cpus
+    let cpus = mallard_process::cpus::parse(text.trim());
+    cpus.map_or(vec![0], Vec::from_iter)
 }

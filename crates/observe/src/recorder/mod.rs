@@ -26,6 +26,7 @@ pub use clock::Clock;
 use decode::Threads;
 use pool::Pool;
 
+use crate::family::is_option_variable;
 use crate::probe::chunks::{FULL, TAKEN};
 use crate::probe::segments::{self, Segment};
 
@@ -413,15 +414,7 @@ fn sort(events: &mut [Event]) {
 
 /// The option variables of allocators in a process's environment.
 fn options(pid: u32) -> String {
-    const NAMES: [&str; 6] = [
-        "MALLOC_",
-        "MALLARD_CONF",
-        "GLIBC_TUNABLES",
-        "MIMALLOC_",
-        "TCMALLOC_",
-        "_RJEM_MALLOC_CONF",
-    ];
     let mut variables = about::environment(pid);
-    variables.retain(|variable| NAMES.iter().any(|name| variable.starts_with(name)));
+    variables.retain(|variable| is_option_variable(variable));
     variables.join(" ")
 }

@@ -40,7 +40,7 @@ pub struct Findings {
     pub longest_call: Duration,
     /// Memory over time.
     pub memory: Vec<Memory>,
-    /// Files that the main process had mapped, when last looked at.
+    /// Files that the main process had mapped at the last reading.
     pub mapped: Vec<String>,
     /// Thread-seconds that were looked at: each look of each thread stands for its interval.
     pub thread_seconds: f64,
@@ -122,9 +122,5 @@ impl Findings {
     pub fn largest(&self) -> Option<&Image> {
         let rss = |image: &&Image| image.end.map_or(image.peak_rss, |end| end.rss);
         self.images.iter().max_by_key(rss)
-    }
-
-    pub fn waited_inside(&self) -> u64 {
-        self.waiting_inside.values().sum()
     }
 }

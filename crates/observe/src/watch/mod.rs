@@ -61,7 +61,7 @@ const LAZY_TIME_MAX: Duration = Duration::from_millis(5);
 /// Calls that last longer are counted one by one.
 const LONG_CALL_TIME: Duration = Duration::from_millis(1);
 
-/// Looks further apart than this tell nothing of where a thread is between them.
+/// Looks further apart than this do not show where a thread is between them.
 const LOOK_GAP_MAX: Duration = Duration::from_millis(50);
 const REALLOC: u8 = State::Realloc as u8;
 const FREE: u8 = State::Free as u8;
@@ -157,7 +157,7 @@ impl<'a> Watch<'a> {
         self.finish()
     }
 
-    /// Has the allocators of all processes give memory back, as at their end. A process that makes
+    /// Asks the allocators of all processes to return memory, as at their end. A process that makes
     /// no call meanwhile does not.
     fn ask_for_free_memory(&mut self) {
         for segment in &self.segments {
@@ -343,7 +343,7 @@ impl<'a> Watch<'a> {
         let gives_back = frees
             && match wait {
                 Some(wait) => wait == Wait::Mapping,
-                // A thread that waits for a CPU does not run: its own time tells.
+                // A thread that waits for a CPU does not run: its own time shows that.
                 None => {
                     let computed = threads::computed(pid, thread).saturating_sub(call.computed);
                     computed >= LONG_CALL_TIME

@@ -3,6 +3,7 @@
 use core::ffi::c_int;
 use core::ptr::null_mut;
 
+use crate::PAGE_BYTES;
 use crate::allocator::loader::Pointer;
 use crate::allocator::{self, call};
 use crate::count::{end_kind, enter, enter_in, plain_kind};
@@ -10,8 +11,6 @@ use crate::record;
 use crate::shared_memory::chunks;
 use crate::shared_memory::layout::State;
 use crate::tls::{Thread, thread};
-
-const PAGE_BYTES: usize = 4096;
 
 #[unsafe(no_mangle)]
 pub extern "C" fn malloc(size: usize) -> Pointer {

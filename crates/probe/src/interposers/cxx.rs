@@ -1,8 +1,8 @@
 //! The operators of C++.
 //!
 //! An operator that throws must not be called from a frame of ours, because nothing here can be
-//! unwound. So the block comes from an operator that returns null, or from malloc; only after that
-//! has failed, and outside of every count, the real operator is jumped to. It calls the program's
+//! unwound. So the block comes from an operator that returns null, or from malloc. Only after that
+//! has failed, the probe jumps to the real operator, which is not counted. It calls the program's
 //! handler, and throws.
 
 use core::arch::naked_asm;

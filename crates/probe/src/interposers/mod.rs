@@ -1,4 +1,4 @@
-//! The functions that the probe defines in the place of the allocator's.
+//! The functions that the probe defines instead of the allocator's.
 
 mod c;
 mod cxx;

@@ -2,14 +2,15 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use crate::PAGE_BYTES;
 use crate::allocator::loader::{Pointer, hash_of};
 
 /// Blocks from this size on are looked at when they end: the share of their pages that was touched.
 pub const LARGE_BLOCK_BYTES: usize = 64 << 10;
 
 /// Where large blocks have begun, so that the end of a small one need not ask the allocator for its
-/// size: a bit for each of some hashes of addresses. A bit stays set; a block that meets another
-/// one's is asked about in vain.
+/// size: a bit for each of some hashes of addresses. A bit stays set. If the addresses of two
+/// blocks share a bit, the allocator is asked without need.
 static LARGE_BEGUN: [AtomicU64; LARGE_BITS / 64] = [const { AtomicU64::new(0) }; LARGE_BITS / 64];
 const LARGE_BITS: usize = 4096;
 
@@ -48,7 +49,6 @@ fn note_large(block: Pointer) {
 /// The share of a block's pages that lie in memory, in 255ths. Of a block of many pages, parts are
 /// looked at, evenly distributed.
 pub fn touched(block: Pointer, usable: usize) -> Option<usize> {
-    const PAGE_BYTES: usize = 4096;
     /// Pages in one look, and looks at one block.
     const LOOK_PAGES: usize = 512;
     const LOOKS_MAX: usize = 32;

@@ -2,6 +2,8 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use crate::clock::monotonic_ns;
+
 /// Whether this process records, and by which clock.
 static MODE: AtomicU32 = AtomicU32::new(OFF);
 const OFF: u32 = 0;
@@ -29,7 +31,8 @@ impl Mode {
 /// What this process does now.
 #[inline(always)]
 pub fn mode() -> Mode {
-    Mode(MODE.load(Ordering::Relaxed))
+    // Whoever finds that the process records finds its pool, too.
+    Mode(MODE.load(Ordering::Acquire))
 }
 
 pub fn is_on() -> bool {
@@ -39,7 +42,7 @@ pub fn is_on() -> bool {
 /// Recording begins.
 pub fn begin(by_tsc: bool) {
     let mode = if by_tsc { BY_TSC } else { BY_MONOTONIC };
-    MODE.store(mode, Ordering::Relaxed);
+    MODE.store(mode, Ordering::Release);
 }
 
 /// Recording ends.
@@ -54,20 +57,9 @@ pub fn clock() -> u64 {
 #[inline(always)]
 pub fn clock_in(mode: Mode) -> u64 {
     if mode.0 == BY_MONOTONIC {
-        return monotonic();
+        return monotonic_ns();
     }
     let mut cpu = 0;
     // SAFETY: every x86-64 processor of the last fifteen years has it.
     unsafe { core::arch::x86_64::__rdtscp(&raw mut cpu) }
-}
-
-#[cold]
-fn monotonic() -> u64 {
-    // SAFETY: fills a structure of ours in.
-    let now = unsafe {
-        let mut now: libc::timespec = core::mem::zeroed();
-        libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now);
-        now
-    };
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

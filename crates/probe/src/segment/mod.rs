@@ -136,12 +136,10 @@ pub fn watch_forks() {
 /// Fills the header in and marks the segment as complete.
 fn describe(parents: *mut Header) {
     let header = header();
-    // SAFETY: asks the kernel for ids and the clock.
+    let now = clock::monotonic_ns();
+    header.clock_ns.store(now, Ordering::Relaxed);
+    // SAFETY: asks the kernel for an id and the program's path.
     unsafe {
-        let mut now: libc::timespec = core::mem::zeroed();
-        libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now);
-        let nanoseconds = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
-        header.clock_ns.store(nanoseconds, Ordering::Relaxed);
         header.pid.store(libc::getpid() as u32, Ordering::Relaxed);
         if let Some(parents) = parents.as_ref() {
             let parent = parents.pid.load(Ordering::Relaxed);
@@ -200,8 +198,8 @@ fn in_folder() -> Option<*mut Header> {
     // SAFETY: asks for an id.
     let process = unsafe { libc::getpid() } as u32;
     /// More images than a process id goes through in one session.
-    const MOST_IMAGES: u32 = 10_000;
-    for image in 0..MOST_IMAGES {
+    const IMAGES_MAX: u32 = 10_000;
+    for image in 0..IMAGES_MAX {
         let mut path = begin()?;
         path.push(b"/")?;
         path.push_number(process)?;

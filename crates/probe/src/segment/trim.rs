@@ -1,14 +1,14 @@
-//! The experiment that tells memory held back by the allocator from memory that blocks pin down:
-//! the allocator is asked to give memory back, and RSS is read before and after.
+//! The experiment that distinguishes memory held back by the allocator from memory that blocks pin:
+//! the allocator is asked to return memory, and RSS is read before and after.
 
 use core::ffi::{CStr, c_char, c_int};
-use core::mem::zeroed;
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering;
 
 use crate::allocator::loader::{Pointer, function};
+use crate::clock::monotonic_ns;
 use crate::shared_memory::layout::Purge;
-use crate::{allocator, segment};
+use crate::{PAGE_BYTES, allocator, segment};
 
 /// Memory of the process in bytes.
 struct Resident {
@@ -38,8 +38,8 @@ fn on_request() {
     }
 }
 
-/// Reads the memory now; if `purge`, asks the allocator to give memory back and reads it again. A
-/// later look replaces an earlier one.
+/// Reads the memory now; if `purge`, asks the allocator to return memory and reads it again. A
+/// later reading replaces an earlier one.
 pub fn run(purge: bool) {
     let trimmed = &segment::header().trimmed;
     trimmed.stage.store(0, Ordering::Release);
@@ -52,11 +52,11 @@ pub fn run(purge: bool) {
     if !purge {
         return;
     }
-    let begun = clock_ns();
+    let begun = monotonic_ns();
     let how = ask_allocator();
     trimmed
         .took_ns
-        .store(clock_ns().saturating_sub(begun), Ordering::Relaxed);
+        .store(monotonic_ns().saturating_sub(begun), Ordering::Relaxed);
     let Some(after) = resident() else { return };
     trimmed.rss_after.store(after.rss, Ordering::Relaxed);
     trimmed.lazy_after.store(after.lazy, Ordering::Relaxed);
@@ -65,16 +65,6 @@ pub fn run(purge: bool) {
         .store(after.anonymous, Ordering::Relaxed);
     trimmed.purge.store(how as u32, Ordering::Relaxed);
     trimmed.stage.store(2, Ordering::Release);
-}
-
-fn clock_ns() -> u64 {
-    // SAFETY: fills a structure of ours in.
-    let now = unsafe {
-        let mut now: libc::timespec = zeroed();
-        libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now);
-        now
-    };
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// Calls the purge of the object that serves malloc.
@@ -129,9 +119,9 @@ fn resident() -> Option<Resident> {
     let text = read(c"/proc/self/statm", &mut text)?;
     let pages = number_after(text, b" ")?;
     Some(Resident {
-        rss: pages * 4096,
+        rss: pages * PAGE_BYTES as u64,
         lazy: 0,
-        anonymous: pages * 4096,
+        anonymous: pages * PAGE_BYTES as u64,
     })
 }
 

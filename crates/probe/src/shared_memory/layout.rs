@@ -49,7 +49,7 @@ pub struct Control {
     pub reserved: [u64; 5],
 }
 
-/// Ask the allocator to give memory back when the program ends, and look what that changes.
+/// Ask the allocator to return memory when the program ends, and measure what that changes.
 pub const TRIM_AT_EXIT: u32 = 1;
 /// Record every call ([`super::chunks`]).
 pub const RECORD: u32 = 2;

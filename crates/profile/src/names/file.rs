@@ -28,7 +28,7 @@ pub struct Arena {
 pub enum Error {
     #[error("{0}")]
     Io(#[from] std::io::Error),
-    #[error("no ELF file: {0}")]
+    #[error("not an ELF file: {0}")]
     Elf(#[from] object::Error),
 }
 
@@ -44,7 +44,7 @@ impl<'a> File<'a> {
     pub fn open(path: &Path, arena: &'a Arena) -> Result<File<'a>, Error> {
         // The path comes from a profile. Opening a pipe would wait for its other end.
         if !fs::metadata(path)?.is_file() {
-            return Err(std::io::Error::other("it is no regular file").into());
+            return Err(std::io::Error::other("it is not a regular file").into());
         }
         let file = fs::File::open(path)?;
         // SAFETY: the bytes are only read, and checked at every use. Programs and libraries are

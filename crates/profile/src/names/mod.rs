@@ -41,7 +41,7 @@ pub struct Options {
     pub root: Option<PathBuf>,
     /// Folders with debug files besides `/usr/lib/debug`.
     pub debug_folders: Vec<PathBuf>,
-    /// Programs and libraries to use in the place of those with the same build id or name.
+    /// Programs and libraries to use instead of those with the same build id or name.
     pub files: Vec<PathBuf>,
     /// The process, for `/tmp/perf-PID.map`: its number in its own container.
     pub pid: Option<u32>,
@@ -122,7 +122,7 @@ impl fmt::Display for Lack {
             ),
             Why::NoUnwindTables => write!(
                 f,
-                "{module} has no more of call stacks than the caller of malloc: it is static and lacks the index of its unwind tables; link it with -static-pie, or with -static -Wl,--eh-frame-hdr"
+                "{module} has only the caller of malloc in its call stacks: it is static and lacks the index of its unwind tables; link it with -static-pie, or with -static -Wl,--eh-frame-hdr"
             ),
             Why::Damaged(error) => write!(f, "{module} cannot be read: {error}"),
         }
@@ -185,8 +185,8 @@ fn name_more(profile: &mut Profile) {
     }
 }
 
-/// A static program whose stacks could not be walked: most of its samples have no frame in code but
-/// the caller of `malloc`.
+/// A static program whose stacks could not be walked: most of its samples have at most one frame in
+/// code, the caller of `malloc`.
 fn without_unwind_tables(profile: &Profile) -> Option<Lack> {
     let of_files = profile.mappings.iter();
     let mut of_files = of_files.filter(|mapping| mapping.path.starts_with('/'));

@@ -1,6 +1,6 @@
 //! Finds the files of a module: the program or library itself, and its debug information. A file of
-//! another build gives wrong names, so none is used whose build id differs from the one that is
-//! known.
+//! another build gives wrong names, so a file whose build id differs from the known one is not
+//! used.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

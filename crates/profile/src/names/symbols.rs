@@ -77,7 +77,7 @@ impl<'a> Symbols<'a> {
                 continue;
             }
             let Some(symbol) = symbol else {
-                // A line without a function tells too little to be a frame.
+                // A line without a function has too little for a frame.
                 frames.clear();
                 continue;
             };

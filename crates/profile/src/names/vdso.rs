@@ -4,9 +4,10 @@
 use std::fs;
 use std::io::{Read, Seek, SeekFrom};
 
+use mallard_process::mapping;
+
 use super::file::{Arena, File};
 use crate::model::Mapping;
-use crate::read::maps;
 
 /// The vdso is a few pages.
 const VDSO_BYTES_MAX: u64 = 1 << 20;
@@ -14,10 +15,9 @@ const VDSO_BYTES_MAX: u64 = 1 << 20;
 /// The vdso of this process, if the profile's can be the same one: by build id if the profile has
 /// it, else by size.
 pub fn image(profile: &Mapping) -> Option<Vec<u8>> {
-    let text = fs::read_to_string("/proc/self/maps").ok()?;
-    let mappings = maps::executable(&text).ok()?;
-    let own = mappings.iter().find(|mapping| &*mapping.path == "[vdso]")?;
-    let size = own.limit - own.start;
+    let mappings = mapping::own().ok()?;
+    let own = mappings.iter().find(|mapping| mapping.path == "[vdso]")?;
+    let size = own.end - own.start;
     if size > VDSO_BYTES_MAX {
         return None;
     }

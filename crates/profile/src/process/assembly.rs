@@ -5,22 +5,10 @@ use std::sync::Arc;
 
 use super::records::{FRACTION_BITS, Group, Key, Records, Root, Site, Thread};
 use crate::model::{
-    Label, LabelValue, Location, LocationIndex, Mapping, MappingIndex, Profile, Sample, SampleType,
-    Text,
+    INUSE_SPACE_INDEX, Label, LabelValue, Location, LocationIndex, Mapping, MappingIndex, Profile,
+    Sample, SampleType, TYPES, Text,
 };
 
-const TYPES: [(&str, &str); 9] = [
-    ("alloc_objects", "count"),
-    ("alloc_space", "bytes"),
-    ("inuse_objects", "count"),
-    ("inuse_space", "bytes"),
-    ("peak_space", "bytes"),
-    ("waste_space", "bytes"),
-    ("freed_objects", "count"),
-    ("lifetime", "nanoseconds"),
-    ("frag_space", "bytes"),
-];
-const INUSE_SPACE_INDEX: usize = 3;
 const NS_PER_MS: u64 = 1_000_000;
 
 /// The mean bytes between samples: more than asked for where samples of fast threads were thinned
@@ -47,7 +35,7 @@ fn period(root: &Root, records: &Records) -> u64 {
     }
 }
 
-/// The profile, with what is to be known of it. `thread` names a thread.
+/// The profile, with notes on it. `thread` names a thread.
 pub fn profile(
     root: &Root,
     records: &Records,

@@ -12,7 +12,7 @@ use crate::model::Allocated;
 /// Reads the profile of a file, if it is a core file, packed by gzip or zstd or not.
 ///
 /// # Errors
-/// As for [`read`]; or the core is packed by another program.
+/// As for [`read`]; or the core is compressed in a way that is not read here.
 pub fn open(path: &Path, root: Option<&Path>) -> Result<Option<Reading>, Error> {
     let Some(bytes) = core::open(path)? else {
         return Ok(None);
@@ -27,8 +27,8 @@ pub fn open(path: &Path, root: Option<&Path>) -> Result<Option<Reading>, Error> 
 /// Reads the profile of a core file. Files of the process are looked for under `root`.
 ///
 /// # Errors
-/// The file is no core, lacks the profiler's memory, or the process did not run on this version of
-/// Mallard or was never sampled.
+/// The file is not a core file, lacks the profiler's memory, or the process did not run on this
+/// version of Mallard or was never sampled.
 pub fn read(bytes: &[u8], root: Option<&Path>) -> Result<Reading, Error> {
     let mut core = Core::parse(bytes)?;
     core.open_files(root);

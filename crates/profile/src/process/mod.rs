@@ -1,4 +1,4 @@
-//! Heap profiles read out of a process's memory, with no help of the process: it may be running,
+//! Heap profiles read out of a process's memory, without help from the process: it may be running,
 //! stopped, hung, or dead with a core file left.
 //!
 //! - `mallard_live::memory` is what is read, by address, from a process ([`live`]) or a core file
@@ -30,7 +30,7 @@ use records::{LAYOUT, Records, Root};
 pub enum Error {
     #[error("there is no process {0}")]
     NoProcess(u32),
-    #[error("process {0} ({1}) has ended; its parent has not taken note of that yet")]
+    #[error("process {0} ({1}) has ended, but its parent has not reaped it")]
     Zombie(u32, String),
     #[error("{0} ({1}) is a thread of the kernel; it has no heap")]
     Kernel(u32, String),
@@ -55,9 +55,9 @@ pub enum Error {
     Damaged(&'static str),
     #[error("the profiler's records cannot be read: {0}")]
     Fault(#[from] Fault),
-    #[error("it is no core file: {0}")]
+    #[error("the core file cannot be used: {0}")]
     NoCore(&'static str),
-    #[error("the file is packed by {0}")]
+    #[error("the file is compressed with {0}")]
     Packed(&'static str),
     #[error("the core file is cut short: it ends at {has} of {needs} bytes")]
     Short { has: u64, needs: u64 },
@@ -83,7 +83,7 @@ impl Error {
     }
 }
 
-/// A profile, and what is to be known of it.
+/// A profile, and notes on it.
 #[derive(Debug)]
 pub struct Reading {
     pub profile: Profile,

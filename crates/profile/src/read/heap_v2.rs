@@ -24,19 +24,12 @@ use mallard_process::mapping::hexadecimal;
 use super::Error;
 use super::maps::{self, shown};
 use crate::model::{
-    Label, LabelValue, Location, LocationIndex, MappingIndex, Profile, Sample, SampleType, Text,
-    Texts,
+    INUSE_SPACE_INDEX, Label, LabelValue, Location, LocationIndex, MappingIndex, Profile, Sample,
+    SampleType, TYPES, Text, Texts,
 };
 
 pub const MAGIC: &[u8] = b"heap_v2/";
 const MAPPED_LIBRARIES: &str = "MAPPED_LIBRARIES:";
-/// The sample types that the format has, in the order of pprof's.
-const TYPES: [(&str, &str); 4] = [
-    ("alloc_objects", "count"),
-    ("alloc_space", "bytes"),
-    ("inuse_objects", "count"),
-    ("inuse_space", "bytes"),
-];
 /// No profiler records deeper stacks.
 const FRAMES_MAX: usize = 1 << 12;
 
@@ -49,7 +42,7 @@ pub fn read(bytes: &[u8]) -> Result<Profile, Error> {
     let period: u64 = period.parse().map_err(|_| {
         at(
             0,
-            format!("no sampling period behind heap_v2/: {}", shown(period)),
+            format!("no sampling period after heap_v2/: {}", shown(period)),
         )
     })?;
     let mut reader = Reader {
@@ -103,8 +96,11 @@ fn at(place: usize, what: String) -> Error {
 
 fn empty_profile(period: u64) -> Profile {
     Profile {
-        types: TYPES.map(|(kind, unit)| SampleType::new(kind, unit)).into(),
-        default_type: Some(TYPES.len() - 1),
+        types: TYPES[..=INUSE_SPACE_INDEX]
+            .iter()
+            .map(|(kind, unit)| SampleType::new(kind, unit))
+            .collect(),
+        default_type: Some(INUSE_SPACE_INDEX),
         period,
         period_type: Some(SampleType::new("space", "bytes")),
         ..Profile::default()
@@ -421,7 +417,7 @@ MAPPED_LIBRARIES:
         assert!(
             wrong("2000-3000", "2000=3000")
                 .to_string()
-                .starts_with("line 14: no line of")
+                .starts_with("line 14: not a line of")
         );
     }
 }

@@ -16,7 +16,10 @@ pub fn executable(text: &str) -> Result<Vec<Mapping>, (usize, String)> {
             continue;
         }
         let Some(mapping) = mapping::Mapping::parse(line) else {
-            return Err((place, format!("no line of /proc/PID/maps: {}", shown(line))));
+            return Err((
+                place,
+                format!("not a line of /proc/PID/maps: {}", shown(line)),
+            ));
         };
         if mapping.is_executable {
             mappings.push(Mapping {
@@ -84,7 +87,7 @@ mod tests {
         let (place, what) = executable("55e0-5600 r-xp 0 fe:00 12 /x\nhello world\n").unwrap_err();
         assert_eq!(
             (place, what.as_str()),
-            (1, "no line of /proc/PID/maps: `hello world`")
+            (1, "not a line of /proc/PID/maps: `hello world`")
         );
         assert!(executable("5600-55e0 r-xp 0 fe:00 12 /x").is_err());
         assert!(executable("-1-2 r-xp 0 fe:00 12 /x").is_err());

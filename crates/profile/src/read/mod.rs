@@ -15,7 +15,7 @@ use flate2::read::MultiGzDecoder;
 
 use crate::model::Profile;
 
-/// The most bytes that a packed file may contain.
+/// The most bytes that a compressed file may contain.
 pub const UNPACKED_BYTES: u64 = 256 << 20;
 
 /// Why a file is not a profile that can be used.
@@ -33,7 +33,7 @@ pub enum Error {
     Pprof(String),
     #[error("damaged gzip file: {0}")]
     Gzip(String),
-    #[error("the packed file holds more than {} MiB", UNPACKED_BYTES >> 20)]
+    #[error("the compressed file holds more than {} MiB", UNPACKED_BYTES >> 20)]
     TooLarge,
     #[error(
         "a heap profile of gperftools' older format; `pprof -proto` turns it into one that is read"

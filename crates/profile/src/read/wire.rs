@@ -81,14 +81,14 @@ impl<'a> Value<'a> {
     pub fn number(self) -> Result<u64, Damage> {
         match self {
             Value::Number(number) => Ok(number),
-            Value::Bytes(_) => Err("bytes in the place of a number"),
+            Value::Bytes(_) => Err("bytes instead of a number"),
         }
     }
 
     pub fn bytes(self) -> Result<&'a [u8], Damage> {
         match self {
             Value::Bytes(bytes) => Ok(bytes),
-            Value::Number(_) => Err("a number in the place of bytes"),
+            Value::Number(_) => Err("a number instead of bytes"),
         }
     }
 

@@ -25,7 +25,7 @@ pub struct Named<'a> {
     pub profile: &'a Profile,
 }
 
-/// What is to be shown.
+/// What to show.
 #[derive(Debug, Clone, Copy)]
 pub struct Page<'a> {
     pub subject: Named<'a>,
@@ -34,7 +34,7 @@ pub struct Page<'a> {
     pub view: View,
     pub by: By,
     pub names: &'a Outcome,
-    /// What is to be known of how the profile came about, one sentence each.
+    /// Notes on how the profile came about, one sentence each.
     pub notes: &'a [String],
     /// The time between two profiles of one process.
     pub apart: Option<Duration>,

@@ -243,9 +243,13 @@ fn error_of(summary: &Summary) -> String {
 }
 
 fn sampling(profile: &Profile, summary: &Summary) -> Option<String> {
-    let blocks = count(summary.blocks? as f64);
+    let number = summary.blocks?;
+    let blocks = count(number as f64);
     if profile.period <= 1 {
-        return Some(format!("every one of {blocks} blocks"));
+        return Some(match number {
+            1 => "one block, recorded".to_owned(),
+            _ => format!("every one of {blocks} blocks"),
+        });
     }
     let period = mallard_figures::size(profile.period);
     match summary.samples {
@@ -481,7 +485,7 @@ pub(super) fn place_of(place: &Place) -> String {
     printable(&format!("{}:{}", short_path(&place.file), place.line))
 }
 
-/// Cells flush right, each with two spaces behind it.
+/// Right-aligned cells, each with two spaces after it.
 fn aligned(cells: &[&str], widths: &[usize]) -> String {
     let mut text = String::new();
     for (cell, width) in cells.iter().zip(widths) {

@@ -17,7 +17,10 @@ pub mod summary;
 pub mod tree;
 pub mod trim;
 
-use crate::model::Profile;
+use crate::model::{
+    ALLOC_OBJECTS, ALLOC_SPACE, FRAG_SPACE, FREED_OBJECTS, INUSE_OBJECTS, INUSE_SPACE, LIFETIME,
+    PEAK_SPACE, Profile, WASTE_SPACE,
+};
 
 /// What a person may ask of a heap profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -84,21 +87,21 @@ impl View {
     /// The kinds of the main figure, Mallard's first, and of the blocks that belong to it.
     fn kinds(self) -> (&'static [&'static str], &'static [&'static str]) {
         match self {
-            View::Live => (&["inuse_space", "space"], &["inuse_objects", "objects"]),
-            View::Peak => (&["peak_space"], &["peak_objects"]),
-            View::Allocs => (&["alloc_space"], &["alloc_objects"]),
-            View::Waste => (&["waste_space"], &["inuse_objects", "objects"]),
-            View::Frag => (&["frag_space"], &["inuse_objects", "objects"]),
-            View::Lifetime => (&["lifetime"], &["freed_objects"]),
+            View::Live => (&[INUSE_SPACE, "space"], &[INUSE_OBJECTS, "objects"]),
+            View::Peak => (&[PEAK_SPACE], &["peak_objects"]),
+            View::Allocs => (&[ALLOC_SPACE], &[ALLOC_OBJECTS]),
+            View::Waste => (&[WASTE_SPACE], &[INUSE_OBJECTS, "objects"]),
+            View::Frag => (&[FRAG_SPACE], &[INUSE_OBJECTS, "objects"]),
+            View::Lifetime => (&[LIFETIME], &[FREED_OBJECTS]),
         }
     }
 
     fn advice(self, profile: &Profile) -> &'static str {
         match self {
             View::Frag if profile.is_by_stack_alone() => {
-                "the process had too many samples to tell them; sample more rarely (lg_prof_sample)"
+                "the process had too many samples to write them; sample more rarely (lg_prof_sample)"
             }
-            View::Live => "it is no heap profile",
+            View::Live => "it is not a heap profile",
             View::Allocs => {
                 "files of jemalloc's format have them with prof_accum:true, Mallard's of pprof's format always"
             }

@@ -125,7 +125,7 @@ impl<'p> Steps<'p> {
         self.site.map(|place| &self.all[place])
     }
 
-    /// The callers of the site that tell something: none from before `main`, no standard library in
+    /// The callers of the site that are of use: none from before `main`, no standard library in
     /// between, no function twice in a row.
     pub fn callers(&self) -> Vec<&Step<'p>> {
         let Some(site) = self.site else {

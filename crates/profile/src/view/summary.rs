@@ -11,7 +11,7 @@ pub struct Summary {
     /// How many blocks were sampled for these totals, by the probability of each to be.
     pub samples: Option<f64>,
     /// The standard error of the total, as a share of it; 0 if every block was recorded, none if
-    /// the profile does not tell.
+    /// the profile does not say.
     pub error: Option<f64>,
     /// The share of frames with names, in stacks with figures; none without frames.
     pub named: Option<f64>,
@@ -86,7 +86,7 @@ fn error<'a>(
     variance.sqrt() / (total.unsigned_abs().max(1) as f64)
 }
 
-/// The figure that tells how large the blocks are. Waste and fragmentation belong to live blocks.
+/// The figure that shows how large the blocks are. Waste and fragmentation belong to live blocks.
 fn size_figure(profile: &Profile, figures: Figures) -> usize {
     let live = View::Live.figures(profile);
     match live {

@@ -11,7 +11,7 @@ use crate::model::Results;
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Analysed {
     pub rounds: usize,
-    /// The estimate; what it is worth is in `is`.
+    /// The estimate; `is` says how far it can be trusted.
     pub ratio: Option<f64>,
     /// The ends of the interval; none for fewer than five rounds.
     pub low: Option<f64>,

@@ -182,7 +182,8 @@ pub fn profiles(all: &[(String, Sites)]) -> Collation {
         }
     }
     collation.note =
-        "`mallard profile BEFORE AFTER` compares two profiles by all their stacks.".to_owned();
+        "`mallard profile --diff BEFORE AFTER` compares two profiles by all their stacks."
+            .to_owned();
     collation
 }
 

@@ -82,10 +82,10 @@ impl Sites {
     /// Reads the file.
     ///
     /// # Errors
-    /// It is no answer of `mallard profile`, or one of a newer version.
+    /// It is not an answer of `mallard profile`, or one of a newer version.
     pub fn of(text: &str) -> Result<Sites, String> {
         let sites: Sites = serde_json::from_str(text)
-            .map_err(|error| format!("it is no heap profile of this lab: {error}"))?;
+            .map_err(|error| format!("it is not a heap profile of this lab: {error}"))?;
         if sites.schema > SCHEMA {
             return Err(format!(
                 "it has version {} of the format, and this lab reads up to {SCHEMA}",

@@ -79,6 +79,28 @@ enum Ends {
     OwnLine,
 }
 
+/// The lines of a row that are being made.
+struct Lines<'a> {
+    row: &'a Row,
+    names: &'a [&'a str],
+    standings: Vec<Standing<'a>>,
+    made: Vec<Vec<Field>>,
+}
+
+impl Lines<'_> {
+    fn add(&mut self, label: Field, what: &str, value: &dyn Fn(&Standing) -> Field) {
+        let is_first = self.made.is_empty();
+        let mut fields = vec![label, Field::new(what, Tone::Faint)];
+        fields.extend(self.names.iter().map(|name| {
+            match self.standings.iter().find(|s| s.allocator == *name) {
+                Some(standing) => value(standing),
+                None => no_figure(self.row, name, is_first),
+            }
+        }));
+        self.made.push(fields);
+    }
+}
+
 /// The lines of one row: its figures, one below the other, with a column for each allocator.
 fn row_lines(
     e: &Experiment,
@@ -88,18 +110,14 @@ fn row_lines(
     ends: Ends,
 ) -> Vec<Vec<Field>> {
     let unit = time_unit(e);
-    let mut rows = Vec::new();
-    let standings = stats::standings(e, row);
-    let mut line = |label: Field, what: &str, value: &dyn Fn(&Standing) -> Field, first: bool| {
-        let mut fields = vec![label, Field::new(what, Tone::Faint)];
-        fields.extend(names.iter().map(
-            |name| match standings.iter().find(|s| s.allocator == *name) {
-                Some(standing) => value(standing),
-                None => no_figure(row, name, first),
-            },
-        ));
-        rows.push(fields);
+    let mut lines = Lines {
+        row,
+        names,
+        standings: stats::standings(e, row),
+        made: Vec::new(),
     };
+    let mut standings = lines.standings.iter();
+    let has_rates = standings.any(|s| s.figures.ops_per_second.is_some());
     let time = |s: &Standing| {
         let mut text = unit.number(s.figures.seconds.median);
         if ends == Ends::Inline && s.figures.runs > 1 {
@@ -107,46 +125,30 @@ fn row_lines(
         }
         Field::figure(text, s.fastest)
     };
-    line(
+    lines.add(
         Field::new(clipped(&row.label, widest_label), Tone::Strong),
         &format!("time {}", unit.symbol()),
         &time,
-        true,
     );
+    let mut more = |what: &str, value: &dyn Fn(&Standing) -> Field| {
+        lines.add(Field::plain(""), what, value);
+    };
     if ends == Ends::OwnLine {
-        line(
-            Field::plain(""),
-            "spread",
-            &|s| Field::new(spread(s), Tone::Faint),
-            false,
-        );
+        more("spread", &|s| Field::new(spread(s), Tone::Faint));
     }
-    if standings.iter().any(|s| s.figures.ops_per_second.is_some()) {
+    if has_rates {
         let rate = |s: &Standing| {
             let rate = s.figures.ops_per_second.map(|ops| units::rate(ops.median));
             Field::plain(rate.unwrap_or_default())
         };
-        line(Field::plain(""), "ops", &rate, false);
+        more("ops", &rate);
     }
-    line(
-        Field::plain(""),
-        "to glibc",
-        &|s| compared(s, s.time_to_glibc),
-        false,
-    );
-    line(
-        Field::plain(""),
-        "interval",
-        &|s| interval(s, s.time_to_glibc),
-        false,
-    );
-    line(
-        Field::plain(""),
-        "RSS MiB",
-        &|s| Field::figure(units::mib(s.figures.rss.median), s.smallest),
-        false,
-    );
-    rows
+    more("to glibc", &|s| compared(s, s.time_to_glibc));
+    more("interval", &|s| interval(s, s.time_to_glibc));
+    more("RSS MiB", &|s| {
+        Field::figure(units::mib(s.figures.rss.median), s.smallest)
+    });
+    lines.made
 }
 
 /// The spread of the time, if there is more than one run.

@@ -114,7 +114,7 @@ impl Frame {
         let content = zstd::bulk::decompress(packed, self.unpacked as usize)
             .map_err(|_| Error::Damaged("a chunk does not decompress"))?;
         if content.len() != self.unpacked as usize {
-            return Err(Error::Damaged("a chunk has another length than it says"));
+            return Err(Error::Damaged("a chunk's length differs from its head"));
         }
         Ok(content)
     }
@@ -125,7 +125,7 @@ pub fn compressor() -> std::io::Result<zstd::bulk::Compressor<'static>> {
     zstd::bulk::Compressor::new(ZSTD_LEVEL)
 }
 
-/// The bytes of a chunk. `frame` tells what it is; lengths and the sum are filled in.
+/// The bytes of a chunk. `frame` says what it is; lengths and the sum are filled in.
 pub fn pack(
     frame: Frame,
     content: &[u8],

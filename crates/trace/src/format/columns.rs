@@ -139,7 +139,7 @@ pub fn decode_parts(
             (left, when) = part.ok_or(Error::Damaged("a chunk has events of no thread"))?;
         }
         left -= 1;
-        let kind = Kind::from_number(kind).ok_or(Error::Damaged("an event of no kind"))?;
+        let kind = Kind::from_number(kind).ok_or(Error::Damaged("an event of an unknown kind"))?;
         let passed = varint::read(&mut times)?;
         when = when
             .checked_add(passed)

@@ -7,7 +7,7 @@
 //! The content begins with a table: the number of parts, and for each the thread as a zigzag
 //! difference to the one before, the number of events, the time of the first event as a zigzag
 //! difference to the one before (to the head's first time), and the time from the first to the last
-//! event. The columns of all events follow, part by part; the times of each begin anew.
+//! event. The columns of all events follow, part by part; the times of each part start again.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -33,7 +33,7 @@ pub fn may_have(parts: usize, bytes: usize) -> bool {
     parts <= PARTS_MAX && parts / PARTS_PER_BYTE <= bytes
 }
 
-/// The events of a thread in such a chunk, as the table tells them.
+/// The events of a thread in such a chunk, as the table describes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
     pub thread: u32,

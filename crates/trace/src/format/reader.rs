@@ -113,19 +113,6 @@ impl<R: Read + Seek> Reader<R> {
         Ok(None)
     }
 
-    /// The next content that this version knows and that is not damaged.
-    pub fn next_item(&mut self) -> Result<Option<Item>> {
-        while let Some((frame, at)) = self.next_frame()? {
-            match self.item(frame, at) {
-                Ok(Some(item)) => return Ok(Some(item)),
-                Ok(None) => {}
-                Err(Error::Io(error)) => return Err(error.into()),
-                Err(_) => self.note_damage(),
-            }
-        }
-        Ok(None)
-    }
-
     /// The content of a chunk at a place that [`Reader::next_frame`] returned. None if its kind is
     /// unknown.
     pub fn item(&mut self, frame: Frame, at: u64) -> Result<Option<Item>> {
@@ -135,7 +122,7 @@ impl<R: Read + Seek> Reader<R> {
                 let events = columns::decode(&content, frame.first)?;
                 let last = events.last().map_or(frame.first, |event| event.when);
                 if events.len() != frame.events as usize || last != frame.last {
-                    return Err(Error::Damaged("a chunk's head tells of other events"));
+                    return Err(Error::Damaged("a chunk's head describes other events"));
                 }
                 Item::Events {
                     process: frame.process,
@@ -149,7 +136,7 @@ impl<R: Read + Seek> Reader<R> {
                 let (first, last) = packed::span(&threads);
                 let framed = (frame.events as usize, frame.first, frame.last);
                 if (lengths.sum(), first, last) != framed {
-                    return Err(Error::Damaged("a chunk's head tells of other events"));
+                    return Err(Error::Damaged("a chunk's head describes other events"));
                 }
                 Item::Packed {
                     process: frame.process,
@@ -169,7 +156,7 @@ impl<R: Read + Seek> Reader<R> {
         let content = self.content(frame, at)?;
         let parts = packed::table(&mut &content[..], frame.first)?;
         if !packed::may_have(parts.len(), frame.packed as usize) {
-            return Err(Error::Damaged("a chunk tells of too many threads"));
+            return Err(Error::Damaged("a chunk has too many threads"));
         }
         Ok(parts)
     }

@@ -10,7 +10,7 @@ use crate::event::Kind;
 
 /// All events are of one thread.
 const THREAD: u64 = 0;
-/// The most kinds of allocations that a file may tell.
+/// The most kinds of allocations that a file may declare.
 const KINDS_MAX: usize = 1 << 26;
 
 pub fn read<W: Write>(from: impl BufRead, sink: &mut Sink<W>) -> Result<()> {
@@ -47,7 +47,7 @@ pub fn read<W: Write>(from: impl BufRead, sink: &mut Sink<W>) -> Result<()> {
         let kind = usize::try_from(first)
             .ok()
             .filter(|kind| *kind < sizes.len());
-        let kind = kind.ok_or_else(|| wrong(at, "a kind of allocation that was not told"))?;
+        let kind = kind.ok_or_else(|| wrong(at, "a block of an undeclared kind"))?;
         found = true;
         if what == "+" {
             let address = free.pop().unwrap_or_else(|| {
@@ -58,7 +58,8 @@ pub fn read<W: Write>(from: impl BufRead, sink: &mut Sink<W>) -> Result<()> {
             return sink.push(THREAD, Kind::Malloc, address, sizes[kind]);
         }
         let address = live[kind].pop();
-        let address = address.ok_or_else(|| wrong(at, "more blocks of a kind end than began"))?;
+        let address =
+            address.ok_or_else(|| wrong(at, "more blocks of a kind freed than allocated"))?;
         free.push(address);
         sink.push(THREAD, Kind::Free, address, 0)
     })?;

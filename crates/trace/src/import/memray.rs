@@ -68,7 +68,7 @@ impl<R: BufRead> File<R> {
     fn head(&mut self) -> Result<()> {
         let magic: [u8; 7] = self.bytes()?;
         if magic != MAGIC {
-            return Err(Error::Foreign("it is no file of memray".to_owned()));
+            return Err(Error::Foreign("it is not a file of memray".to_owned()));
         }
         let version = u32::from_le_bytes(self.bytes()?);
         if version != VERSION {
@@ -80,7 +80,7 @@ impl<R: BufRead> File<R> {
         let [has_native, aggregated] = self.bytes()?;
         if aggregated != 0 {
             return Err(Error::Foreign(
-                "an aggregated file (memray run --aggregate) does not tell single allocations"
+                "an aggregated file (memray run --aggregate) does not record single allocations"
                     .to_owned(),
             ));
         }
@@ -180,7 +180,7 @@ impl<R: BufRead> File<R> {
             // malloc, and the second half of a realloc.
             6 | 7 => sink.push(thread, Kind::Malloc, address, size)?,
             8 => sink.push(thread, Kind::Calloc, address, size)?,
-            // posix_memalign, aligned_alloc, memalign; which alignment, the file does not tell.
+            // posix_memalign, aligned_alloc, memalign; the file does not say which alignment.
             9..=11 => sink.push_aligned(thread, Kind::Aligned, address, size, log2(16))?,
             // valloc, pvalloc.
             12 | 13 => sink.push_aligned(thread, Kind::Aligned, address, size, log2(4096))?,

@@ -82,14 +82,14 @@ pub fn import(
         Format::Heaptrack => (
             "heaptrack",
             "order",
-            vec!["heaptrack does not tell the threads: all events are of one".to_owned()],
+            vec!["heaptrack does not record threads: all events are of one".to_owned()],
         ),
         Format::Memray => (
             "memray",
             "ten milliseconds, and order",
             vec![
                 "blocks of Python's own pools are left out; a realloc is a free and an allocation; \
-                 alignments are not told"
+                 alignments are not recorded"
                     .to_owned(),
             ],
         ),
@@ -160,7 +160,7 @@ impl<W: Write> Sink<W> {
         })
     }
 
-    /// The clock as a file tells it. It never goes back.
+    /// The clock as a file has it. It never goes back.
     fn at(&mut self, nanoseconds: u64) {
         self.now = self
             .now

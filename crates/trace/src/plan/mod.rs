@@ -15,11 +15,11 @@
 //! - A **slot** holds the address of a block from its allocation to its free. The thread that freed
 //!   its last block uses it again, or another one, which then waits until it is empty
 //!   ([`WAITS_BIT`]). The blocks of a slot are numbered from 1, modulo 2^15 ([`NUMBER_AT_BIT`]):
-//!   that is whose end an allocation waits for.
+//!   an allocation waits for the end of the block with the number before its own.
 //! - The **flag** of an operation that takes a block says that another thread allocated it: the
-//!   replay waits until the slot is filled by the block of that number. The
-//!   flag of an allocation says that another thread waits. Those are the only edges between
-//!   threads, and all of them lead from an earlier event to a later one.
+//!   replay waits until the slot is filled by the block of that number. The flag of an allocation
+//!   says that another thread waits. Those are the only edges between threads, and all of them lead
+//!   from an earlier event to a later one.
 //! - A **lane** is a place for one thread at a time. A thread that has ended leaves it to a later
 //!   one, which waits for its turn: within the window, the later one may be started first.
 //! - **Ticks** tell the recorded time. The replay lets no thread run far ahead of the slowest.

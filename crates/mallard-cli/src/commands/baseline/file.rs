@@ -148,7 +148,7 @@ impl Baseline {
     /// Reads a baseline from the text of its file.
     pub fn of(text: &str) -> Result<Baseline, String> {
         let baseline: Baseline = serde_json::from_str(text)
-            .map_err(|error| format!("it is no baseline of this lab: {error}"))?;
+            .map_err(|error| format!("it is not a baseline of this lab: {error}"))?;
         if baseline.schema > SCHEMA {
             return Err(format!(
                 "it has version {} of the format, and this lab reads up to {SCHEMA}",
@@ -179,7 +179,7 @@ pub fn path(name: &str) -> Result<PathBuf> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     if name.is_empty() || name.starts_with('.') || !name.chars().all(plain) {
         return Err(usage(format!(
-            "'{name}' is no name for a baseline: letters, digits, '.', '_' and '-' make one"
+            "'{name}' is not a valid name: use letters, digits, '.', '_' and '-', not starting with '.'"
         )));
     }
     Ok(Path::new(FOLDER).join(format!("{name}.json")))

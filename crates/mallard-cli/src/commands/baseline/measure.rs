@@ -7,6 +7,7 @@ use anyhow::{Result, anyhow};
 use mallard_allocators::Allocator;
 use mallard_measure::{Cpus, Launcher, Stop};
 use mallard_report::model::{Machine, Metric};
+use mallard_report::stats::SUBJECT;
 
 use super::blocks::{Pair, Side};
 use super::file::{self, Baseline, Block, Save};
@@ -29,9 +30,6 @@ pub struct Bench {
     /// The limit of a run, if the user gave one.
     timeout: Option<Duration>,
 }
-
-/// The allocator of a subject for which the user names none.
-const DEFAULT_SUBJECT: &str = "mallard";
 
 impl Bench {
     pub fn new(baseline: &Baseline, timeout: Option<Duration>) -> Result<Bench> {
@@ -67,7 +65,7 @@ impl Bench {
 
     /// The subject of a baseline and its anchor.
     pub fn pair(&self, baseline: &Baseline) -> Result<Pair<'_>> {
-        let allocator = choice::one(&baseline.choice, DEFAULT_SUBJECT, "baseline")?;
+        let allocator = choice::one(&baseline.choice, SUBJECT, "baseline")?;
         choice::check_options(std::slice::from_ref(&allocator), baseline.conf.as_deref())?;
         let conf = baseline.conf.as_deref();
         let subject = self.side(&self.target, &allocator, conf, allocator.name.clone())?;
@@ -98,7 +96,7 @@ impl Bench {
     /// The two of `ab`: what must not be worse, and what it is compared with.
     pub fn two(&self, options: &Ab) -> Result<Pair<'_>> {
         if let Some(other) = &self.other {
-            let allocator = choice::one(&options.choice, DEFAULT_SUBJECT, "baseline ab")?;
+            let allocator = choice::one(&options.choice, SUBJECT, "baseline ab")?;
             let name = |target: &Target| match (target, &options.against) {
                 (_, Some(path)) if std::ptr::eq(target, other) => path.clone(),
                 _ => target.shown(),

@@ -5,8 +5,8 @@
 //! to anchor, so that another day or a slower machine cancels. `ab` compares two variants in one
 //! sitting and needs no file. A [`gate`] fails only where the whole interval of the change is
 //! beyond its limit. [`blocks`] runs the subject and the anchor in turns, [`looks`] says when the
-//! blocks are enough, and [`verdicts`] shows the result in every form. `rehearse` deals the
-//! measured blocks out again, to say how far checks can be trusted.
+//! blocks are enough, and [`verdicts`] shows the result in every form. `rehearse` uses the measured
+//! blocks again, to say how far checks can be trusted.
 
 mod blocks;
 mod file;
@@ -144,7 +144,7 @@ fn check(options: &Check) -> Result<ExitCode> {
     let differences = bench.differences(&saved.machine);
     if let (None, [_, ..]) = (&baseline.anchor, &differences[..]) {
         say!(
-            "Cannot tell: this machine is another ({}), and the baseline has no anchor that would cancel it.",
+            "Cannot tell: the machine has changed ({}), and there is no anchor to compensate.",
             differences.join("; ")
         )?;
         return Ok(ExitCode::from(crate::terminal::exit::CANNOT_TELL));

@@ -11,7 +11,7 @@ use crate::options::limit::Within;
 use crate::options::values::duration;
 use crate::service::Subject;
 
-/// Keep figures that a later change must not make worse, and check them
+/// Save figures, and check that a later change does not make them worse
 ///
 /// Exit code: 0 within all limits, 1 worse (only where the whole interval of the change is beyond
 /// the limit), 3 where neither is certain.
@@ -30,7 +30,7 @@ pub enum Command {
     Rehearse(Rehearse),
     /// List the baselines of this folder
     List,
-    /// Show a baseline: its figures, and how they went from save to save
+    /// Show a baseline: its figures, and how they changed from save to save
     Show {
         name: String,
     },
@@ -67,7 +67,7 @@ pub struct Save {
     #[arg(long, value_name = "STRING")]
     pub conf: Option<String>,
 
-    /// What runs beside it and is divided by, so that a slower day or machine cancels: an
+    /// What runs beside it and divides its figures, so that a slower day or machine cancels out: an
     /// allocator, or the path of another program or service (what you change must not change the
     /// anchor)
     #[arg(long, value_name = "ALLOCATOR|PATH", default_value = "glibc")]
@@ -95,7 +95,7 @@ pub struct Save {
 /// How long measuring may take.
 #[derive(Debug, clap::Args)]
 pub struct Times {
-    /// Stop after this time, whatever is known then
+    /// Stop after this time, even if no answer is certain yet
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub budget: Option<Duration>,
 
@@ -168,11 +168,11 @@ pub struct Ab {
     pub program: Vec<OsString>,
 }
 
-/// How far the checks of a baseline can be trusted: deal the measured blocks out again
+/// Estimate how far a baseline's checks can be trusted, by reusing measured blocks
 ///
-/// Stretches of the blocks of all its saves, and of the checks whose JSON is given, play a save and
-/// a check. Counts false alarms where nothing changed, and how many planted changes are found.
-/// Nothing runs.
+/// The blocks are those of all its saves, and of the checks whose JSON is given. One stretch of
+/// blocks plays the save, another the check. Reports false alarms and how many planted changes are
+/// found. Runs nothing.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Rehearse {
     /// Name of the baseline
@@ -191,7 +191,7 @@ pub struct Rehearse {
     #[arg(long, value_name = "LIMIT")]
     pub fail_if: Vec<Gate>,
 
-    /// How many sessions are dealt for each line
+    /// How many sessions are drawn for each line
     #[arg(long, value_name = "N", default_value_t = 150, value_parser = sessions)]
     pub sessions: usize,
 
@@ -207,7 +207,7 @@ fn sessions(text: &str) -> Result<usize, String> {
     }
 }
 
-/// In which forms the outcome is written.
+/// The forms of the outcome.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Outputs {
     /// What to make of a limit that the blocks do not decide [default: exit code 3]

@@ -1,10 +1,10 @@
 //! `mallard baseline rehearse`: how far the checks of a baseline can be trusted on this machine.
 //!
-//! The blocks that were measured are dealt out again: a stretch of them plays the save, another one
-//! the check. Stretches stay in the order of time, so that the machine's drift is in them as it
-//! was. Where nothing is changed, each failure is a false alarm; a change that is planted into the
-//! subject's figures should be found. The decisions are those of [`super::looks`], on the same
-//! rules as in a real check; nothing runs.
+//! The measured blocks are used again: one stretch of them plays the save, another the check.
+//! Stretches stay in the order of time, so they contain the machine's drift. Where nothing is
+//! changed, each failure is a false alarm; a change that is planted into the subject's figures
+//! should be found. The decisions are those of [`super::looks`], on the same rules as in a real
+//! check; nothing runs.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -57,8 +57,8 @@ pub fn run(options: &Rehearse) -> Result<ExitCode> {
     let least = SAVED_BLOCKS_MIN + looks::most();
     if pool.len() < least {
         say!(
-            "Cannot tell: there are {} blocks, and {least} are the least. Save again, or give the JSON of \
-             checks.",
+            "Cannot tell: there are {} blocks, but at least {least} are needed. Save again, or add the \
+             JSON of checks.",
             pool.len()
         )?;
         return Ok(ExitCode::from(CANNOT_TELL));

@@ -1,4 +1,4 @@
-//! `mallard baseline list` and `show`: what is kept, and how it went over time.
+//! `mallard baseline list` and `show`: what is kept, and how it changed over time.
 
 use std::process::ExitCode;
 

@@ -131,7 +131,7 @@ impl Line {
             Verdict::Unclear => match &self.change {
                 None => "; it is zero in too many blocks to be compared".to_owned(),
                 Some(found) => match self.gate.blocks_needed(found) {
-                    Some(blocks) => format!("; about {blocks} blocks would tell"),
+                    Some(blocks) => format!("; about {blocks} blocks are needed"),
                     None => "; it is too close to the limit to tell".to_owned(),
                 },
             },
@@ -229,7 +229,7 @@ impl Outcome {
     /// Reads what [`Outcome::json`] wrote.
     pub fn of(text: &str) -> Result<Outcome, String> {
         let kept: Kept = serde_json::from_str(text)
-            .map_err(|error| format!("it is no check of this lab: {error}"))?;
+            .map_err(|error| format!("it is not a check of this lab: {error}"))?;
         if kept.schema > SCHEMA {
             return Err(format!(
                 "it has version {} of the format, and this lab reads up to {SCHEMA}",
@@ -259,7 +259,7 @@ impl Outcome {
                     interval,
                     p: line.p.unwrap_or(1.0),
                 }),
-                verdict: verdict.ok_or_else(|| format!("{} is no verdict", line.verdict))?,
+                verdict: verdict.ok_or_else(|| format!("{} is not a verdict", line.verdict))?,
             })
         };
         let lines: Result<Vec<Line>, String> = kept.gates.into_iter().map(line).collect();
@@ -458,7 +458,7 @@ mod tests {
         assert!(Outcome::of(&newer).unwrap_err().contains("version 99"));
         let unclear = outcome(Verdict::Unclear, 1.04);
         assert!(
-            unclear.text().contains("blocks would tell"),
+            unclear.text().contains("blocks are needed"),
             "{}",
             unclear.text()
         );

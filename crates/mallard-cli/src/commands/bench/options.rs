@@ -17,25 +17,24 @@ use crate::options::common::Common;
 #[command(after_help = EXAMPLES)]
 pub struct Options {
     /// Rows or sets of rows: `basic` (pairs, batch, arenas, tune, map), `full` (about fifty,
-    /// with real programs), or any names from `mallard bench list`. `list` runs nothing and tells
-    /// what there is; `contention` counts how often threads wait for Mallard's locks [default:
-    /// basic]
+    /// with real programs), or any names from `mallard bench list`. `list` only prints what can be
+    /// run; `contention` counts how often threads wait for Mallard's locks [default: basic]
     #[arg(value_name = "ROW")]
     pub rows: Vec<String>,
 
-    /// What `full` in ROW is for
+    /// Old spelling of `full` as a ROW
     #[arg(short, long, value_enum, hide = true)]
     pub suite: Option<Suite>,
 
-    /// What `list` in ROW is for
+    /// Old spelling of `list` as a ROW
     #[arg(long, hide = true)]
     pub list: bool,
 
-    /// What ROW is for
+    /// Old spelling of ROW
     #[arg(short = 'e', long = "experiments", value_delimiter = ',', hide = true)]
     pub listed: Vec<String>,
 
-    /// What `contention` in ROW is for
+    /// Old spelling of `contention` as a ROW
     #[arg(long, hide = true)]
     pub contention: bool,
 
@@ -44,11 +43,11 @@ pub struct Options {
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub runs: Option<u32>,
 
-    /// At least so many runs, and more of short ones, until they have taken 3 s
+    /// Run at least this many times, and repeat short runs until they total 3 s
     #[arg(long, value_name = "N", conflicts_with = "runs", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub min_runs: Option<u32>,
 
-    /// Do again what led to an earlier result: results.json, or the folder with it
+    /// Repeat an earlier result: results.json, or the folder with it
     #[arg(long, value_name = "FILE", conflicts_with_all = FIXED_BY_A_RESULT)]
     pub from: Option<PathBuf>,
 
@@ -104,7 +103,7 @@ Examples:
   mallard bench pairs -t 1,2,4 -a glibc,mallard       one experiment, two allocators
   mallard bench full                                  the full set, in forty minutes
   mallard bench larson redis                          some rows of it
-  mallard bench list                                  what there is to run
+  mallard bench list                                  what can be run
   mallard bench --from mallard-results/latest         the same race again, to be compared by diff
   mallard bench map --count 1M --add mine=/opt/lib/libmine.so
   mallard bench contention                            waits for locks instead of times";

@@ -1,8 +1,8 @@
 //! Commands of the user around the runs of `compare`: `--setup`, `--prepare`, `--cleanup`.
 //!
-//! The shell runs them, on the lab's own allocator and outside of what is measured. One that fails
-//! ends the comparison: what would be measured after it is not what the user wants to know. What
-//! was measured before it is written, and the exit code is that of a failure.
+//! The shell runs them, on the lab's own allocator and outside the measurement. A command that
+//! fails ends the comparison, because later runs would not measure what the user wants to know. The
+//! earlier runs are written, and the exit code is that of a failure.
 
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Mutex;

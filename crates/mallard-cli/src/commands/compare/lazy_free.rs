@@ -1,8 +1,8 @@
-//! Pages of a compared program that the kernel may take at will (LazyFree): they are resident, but
-//! no cost. An allocator that gives memory back by `MADV_FREE` would look larger than it is.
+//! Pages of a compared program that the kernel may take at any time (LazyFree): they are resident,
+//! but cost nothing. An allocator that returns memory by `MADV_FREE` would look larger than it is.
 //!
-//! While the program runs, its largest process is looked at once a second. What was such at the
-//! look with the most resident memory is taken off the peak.
+//! While the program runs, its largest process is read once a second. The pages of this kind in the
+//! reading with the most resident memory are subtracted from the peak.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};

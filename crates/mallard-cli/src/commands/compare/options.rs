@@ -26,7 +26,7 @@ pub struct Options {
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub runs: Option<u32>,
 
-    /// At least so many runs, and more of a short program, until they have taken 3 s
+    /// Run at least this many times, and repeat short runs until they total 3 s
     #[arg(long, value_name = "N", conflicts_with = "runs", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub min_runs: Option<u32>,
 

@@ -9,7 +9,7 @@ use mallard_service::Service;
 
 use super::{Options, hooks};
 use crate::race::runs::Runs;
-use crate::race::{self, Beside, Entry, Start};
+use crate::race::{self, Beside, Entry, Start, settings};
 use crate::service::about_loop;
 use crate::service::work::{self, Work};
 use crate::session::Session;
@@ -67,7 +67,7 @@ pub fn run(options: &Options, service: &Service, runs: Runs) -> Result<ExitCode>
             ..Row::plain(label.to_owned(), cells)
         }],
     };
-    let settings = settings(options, service, runs);
+    let settings = shown_settings(options, service, runs);
     let closed = session.close(
         &options.common.exports,
         Kind::Compare,
@@ -108,10 +108,10 @@ fn try_first(work: &Work, session: &Session, entries: &[Entry]) -> Result<()> {
     tried.map(drop).map_err(|failure| work::failed(&failure))
 }
 
-fn settings(options: &Options, service: &Service, runs: Runs) -> Vec<(String, String)> {
+fn shown_settings(options: &Options, service: &Service, runs: Runs) -> Vec<(String, String)> {
     let common = &options.common;
     let cpus = common.cpus.clone().unwrap_or_else(Cpus::allowed);
-    let mut settings = vec![
+    let mut shown = vec![
         ("start", service.start.shown()),
         ("load", service.load.shown()),
         ("seconds of the load", options.subject.seconds().to_string()),
@@ -119,16 +119,11 @@ fn settings(options: &Options, service: &Service, runs: Runs) -> Vec<(String, St
             "idle before the memory at the end",
             humantime::format_duration(service.settle).to_string(),
         ),
-        ("runs", runs.to_string()),
-        ("warm-up runs", options.warmup.to_string()),
-        ("CPUs", cpus.to_string()),
+        settings::runs(runs),
+        settings::warm_up_runs(options.warmup),
+        settings::cpus(&cpus),
     ];
-    settings.extend(options.hooks.settings());
-    if let Some(conf) = &options.conf {
-        settings.push(("option string", conf.clone()));
-    }
-    settings
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), value))
-        .collect()
+    shown.extend(options.hooks.settings());
+    shown.extend(settings::conf(options.conf.as_deref()));
+    settings::owned(shown)
 }

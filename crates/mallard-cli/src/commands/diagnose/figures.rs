@@ -1,12 +1,13 @@
 //! From what the runs have shown to figures.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mallard_measure::{End, Measurement};
 use mallard_observe::findings::{Findings, Image};
+use mallard_observe::layout::MATRIX_THREADS;
 use mallard_observe::segments::Counts;
-use mallard_observe::syscalls;
+use mallard_observe::syscalls::{self, Syscalls};
 use mallard_observe::threads::Wait;
 use mallard_report::diagnosis::{Calls, EndMemory, Figures, Growth, Moment};
 
@@ -37,21 +38,13 @@ pub fn figures(runs: &Runs, asked: Option<Way>) -> (Figures, Way) {
         add(&mut counts, &found.total());
     }
     let (last, found) = runs.observed.last().expect("there is a run");
-    let wall: f64 = runs
-        .observed
-        .iter()
-        .map(|(m, _)| m.wall.as_secs_f64())
-        .sum();
-    let user: f64 = runs
-        .observed
-        .iter()
-        .map(|(m, _)| m.user.as_secs_f64())
-        .sum();
-    let system: f64 = runs
-        .observed
-        .iter()
-        .map(|(m, _)| m.system.as_secs_f64())
-        .sum();
+    let sum = |time: fn(&Measurement) -> Duration| {
+        let times = runs.observed.iter().map(|(measured, _)| time(measured));
+        times.map(|time| time.as_secs_f64()).sum::<f64>()
+    };
+    let wall = sum(|measured| measured.wall);
+    let user = sum(|measured| measured.user);
+    let system = sum(|measured| measured.system);
     let runs_f = count as f64;
     let mut f = Figures {
         runs: count as u32,
@@ -88,19 +81,23 @@ pub fn figures(runs: &Runs, asked: Option<Way>) -> (Figures, Way) {
     runs.faults.fault_kinds(&mut f);
     memory(&mut f, found);
     if let Ok(counted) = &runs.syscalls {
-        let seconds = if counted.cut {
-            counted.seconds
-        } else {
-            f.wall_seconds
-        };
-        let per_second = |count: Option<&u64>| count.map_or(0.0, |c| *c as f64 / seconds.max(1e-3));
-        for (_, name, _) in syscalls::KINDS {
-            let inside = per_second(counted.inside.get(name));
-            let outside = per_second(counted.outside.get(name));
-            f.syscalls.push((name.to_owned(), inside, outside));
-        }
+        syscall_rates(&mut f, counted);
     }
     (f, way)
+}
+
+fn syscall_rates(f: &mut Figures, counted: &Syscalls) {
+    let seconds = if counted.cut {
+        counted.seconds
+    } else {
+        f.wall_seconds
+    };
+    let per_second = |count: Option<&u64>| count.map_or(0.0, |c| *c as f64 / seconds.max(1e-3));
+    for (_, name, _) in syscalls::KINDS {
+        let inside = per_second(counted.inside.get(name));
+        let outside = per_second(counted.outside.get(name));
+        f.syscalls.push((name.to_owned(), inside, outside));
+    }
 }
 
 fn add(sum: &mut Counts, more: &Counts) {
@@ -291,36 +288,16 @@ fn calls(counts: &Counts, main: Option<&Image>, wall: f64, runs: u64) -> Calls {
         seen += count;
         seen * 2 >= requests.max(1)
     });
-    // A class of N bits holds sizes of three quarters of its end on average.
-    let bytes = |bits: usize| {
-        counts
-            .sizes
-            .get(bits)
-            .map_or(0.0, |n| *n as f64 * (1_u64 << bits) as f64 * 0.75)
-    };
-    let all: f64 = (0..counts.sizes.len()).map(bytes).sum();
-    let middle: f64 = (16..=18).map(bytes).sum();
     let rate = main.map_or(1e9, |image| image.ticks_per_second);
-    let short = {
-        let ends: Vec<f64> = (0..counts.lifetimes.len())
-            .map(|bits| (1_u64 << bits) as f64 / rate)
-            .collect();
-        let ended: u64 = counts.lifetimes.iter().sum();
-        let below: u64 = counts
-            .lifetimes
-            .iter()
-            .zip(&ends)
-            .filter(|(_, end)| **end <= 1.2e-3)
-            .map(|(n, _)| n)
-            .sum();
-        share(below, ended, 50)
-    };
-    let used = counts
-        .matrix
+    let lifetimes: Vec<(f64, u64)> = counts
+        .lifetimes
         .iter()
-        .rposition(|row| row.iter().any(|n| *n > 0));
-    let used =
-        used.max((0..counts.matrix.len()).rfind(|c| counts.matrix.iter().any(|row| row[*c] > 0)));
+        .enumerate()
+        .map(|(bits, count)| ((1_u64 << bits) as f64 / rate, *count))
+        .collect();
+    let ended: u64 = counts.lifetimes.iter().sum();
+    let short = lifetimes.iter().filter(|(end, _)| *end <= 1.2e-3);
+    let short: u64 = short.map(|(_, count)| count).sum();
     Calls {
         mallocs: mallocs / runs,
         frees: frees / runs,
@@ -328,25 +305,38 @@ fn calls(counts: &Counts, main: Option<&Image>, wall: f64, runs: u64) -> Calls {
         mallocs_per_second: mallocs as f64 / wall.max(1e-6),
         frees_per_second: frees as f64 / wall.max(1e-6),
         freed_elsewhere: share(counts.freed_elsewhere, followed, 50),
-        short_lived: short,
+        short_lived: share(short, ended, 50),
         median_size: median.filter(|_| requests > 0).map(|bits| 1 << bits),
         large: share(above(17), requests, 1),
-        middle_bytes: (all > 0.0).then(|| middle / all),
+        middle_bytes: middle_bytes(&counts.sizes),
         sizes: counts.sizes.clone(),
-        lifetimes: counts
-            .lifetimes
-            .iter()
-            .enumerate()
-            .map(|(bits, count)| ((1_u64 << bits) as f64 / rate, *count))
-            .collect(),
-        matrix: match used {
-            Some(last) => counts.matrix[..=last]
-                .iter()
-                .map(|row| row[..=last].to_vec())
-                .collect(),
-            None => Vec::new(),
-        },
+        lifetimes,
+        matrix: used_part(&counts.matrix),
     }
+}
+
+/// The share of bytes that are in requests of middle size. `sizes` are the numbers of requests by
+/// the number of bits of their size.
+fn middle_bytes(sizes: &[u64]) -> Option<f64> {
+    // A class of N bits holds sizes of three quarters of its end on average.
+    let bytes = |bits: usize| {
+        let count = sizes.get(bits);
+        count.map_or(0.0, |n| *n as f64 * (1_u64 << bits) as f64 * 0.75)
+    };
+    let all: f64 = (0..sizes.len()).map(bytes).sum();
+    let middle: f64 = (16..=18).map(bytes).sum();
+    (all > 0.0).then(|| middle / all)
+}
+
+/// The matrix of frees without the threads behind the last one that has any.
+fn used_part(matrix: &[[u64; MATRIX_THREADS]]) -> Vec<Vec<u64>> {
+    let row = matrix.iter().rposition(|row| row.iter().any(|n| *n > 0));
+    let column = (0..matrix.len()).rfind(|c| matrix.iter().any(|row| row[*c] > 0));
+    let Some(last) = row.max(column) else {
+        return Vec::new();
+    };
+    let rows = matrix[..=last].iter();
+    rows.map(|row| row[..=last].to_vec()).collect()
 }
 
 /// How many page faults are not the first of their page: those beyond what was resident at the

@@ -24,14 +24,16 @@ use anyhow::{Context, Result};
 use mallard_allocators::Error;
 use mallard_allocators::program::{self, Program};
 use mallard_measure::{Cpus, End, Launcher, Spec, Stop};
-use mallard_observe::family::{self, Family};
-use mallard_report::diagnosis::{self, Answer, Diagnosis, Evidence, Figures, SCHEMA};
+use mallard_observe::Findings;
+use mallard_observe::family::{self, Family, Pool};
+use mallard_report::diagnosis::{self, Answer, Diagnosis, Evidence, Figures, SCHEMA, TroubleKey};
 use mallard_service::Service;
 use object::{Object, ObjectSymbol};
 
 use crate::options::command_line;
 use crate::service;
 use crate::service::work::Work;
+use crate::session::folder::DIAGNOSIS_FILE;
 use crate::session::{self, machine};
 use crate::terminal::exit::{CANNOT_TELL, INTERRUPTED, usage};
 use crate::terminal::output::{self, say};
@@ -190,24 +192,7 @@ fn diagnose(
         return Err(not_observed(executable));
     }
     let (mut f, way) = figures::figures(runs, options.way);
-    let served = found
-        .main()
-        .map(|image| image.allocator.clone())
-        .unwrap_or_default();
-    let family = Family::of_object(&served);
-    f.allocator = named(family, &served);
-    f.linkage = if served.is_empty() {
-        String::new()
-    } else {
-        "dynamic".to_owned()
-    };
-    let main = found
-        .main()
-        .map_or(executable.to_string_lossy().into_owned(), |image| {
-            image.program.clone()
-        });
-    let pool = family::pool_of(&main, &found.mapped);
-    f.pool = pool.map(|pool| pool.name.to_owned());
+    let (family, pool) = name_allocators(&mut f, found, executable);
     let mut notes = notes(options, runs, &f);
     let mut d = Diagnosis {
         ways: ways(runs, way),
@@ -229,27 +214,50 @@ fn diagnose(
     d.troubles = verdict.troubles;
     d.takes = verdict.takes;
     d.next = verdict.next;
-    if let (Some(pool), true) = (
-        pool,
-        d.takes.as_ref().is_none_or(|takes| takes.key != "pool"),
-    ) {
+    let takes = d.takes.as_ref();
+    let is_said = takes.is_some_and(|takes| takes.key == TroubleKey::Pool);
+    if let Some(pool) = pool.filter(|_| !is_said) {
         notes.push(format!("{}.", pool.advice));
     }
     if d.answer == Answer::CannotTell {
-        let why = if way == Way::Proc && about.cpus == 1 {
-            "looks need a second CPU, from which the lab looks at the program"
-        } else {
-            "the program is too short, or waits too much, to tell"
-        };
-        d.sentence = format!(
-            "Only {} samples of CPU time in {} {}: {why}.",
-            d.figures.samples,
-            d.figures.runs,
-            if d.figures.runs == 1 { "run" } else { "runs" }
-        );
+        d.sentence = too_few_samples(&d.figures, way, about.cpus);
     }
     d.notes = notes;
     Ok(d)
+}
+
+/// Notes the names of the allocator and of the program's own pool, if it has one.
+fn name_allocators(f: &mut Figures, found: &Findings, executable: &Path) -> (Family, Option<Pool>) {
+    let main = found.main();
+    let served = main.map(|image| image.allocator.clone());
+    let served = served.unwrap_or_default();
+    let family = Family::of_object(&served);
+    f.allocator = named(family, &served);
+    f.linkage = if served.is_empty() {
+        String::new()
+    } else {
+        "dynamic".to_owned()
+    };
+    let program = main.map_or(executable.to_string_lossy().into_owned(), |image| {
+        image.program.clone()
+    });
+    let pool = family::pool_of(&program, &found.mapped);
+    f.pool = pool.map(|pool| pool.name.to_owned());
+    (family, pool)
+}
+
+fn too_few_samples(f: &Figures, way: Way, cpus: usize) -> String {
+    let why = if way == Way::Proc && cpus == 1 {
+        "sampling from outside needs a second CPU"
+    } else {
+        "the program is too short, or waits too much, to tell"
+    };
+    format!(
+        "Only {} samples of CPU time in {} {}: {why}.",
+        f.samples,
+        f.runs,
+        if f.runs == 1 { "run" } else { "runs" }
+    )
 }
 
 /// The name of an allocator with its version where the object has it.
@@ -280,7 +288,7 @@ fn glibc_version() -> Option<String> {
     Some(text.to_str().ok()?.to_owned())
 }
 
-/// Whether a program has a malloc of its own, before which no probe can be put.
+/// Whether a program has its own malloc, which no probe can precede.
 fn brings_malloc(content: &[u8]) -> bool {
     object::File::parse(content).is_ok_and(|file| {
         let mut symbols = file.dynamic_symbols();
@@ -299,7 +307,7 @@ fn not_observed(executable: &Path) -> String {
     if brings_malloc(&content) {
         let family = Family::of_program(&content).map_or("not known", Family::name);
         return format!(
-            "The program brings its own malloc ({family}), before which no probe can be put."
+            "The program brings its own malloc ({family}), which no probe can precede."
         );
     }
     "The program called malloc in no process that the probe could observe.".to_owned()
@@ -311,7 +319,7 @@ fn notes(options: &Options, runs: &Runs, f: &Figures) -> Vec<String> {
     match measured.end {
         End::Signal(_) if !runs.ended_by_us => {
             notes.push(format!(
-                "The program ended by {}: the figures are until then.",
+                "The program ended by {}: the figures end there.",
                 f.exit
             ));
         }
@@ -325,7 +333,7 @@ fn notes(options: &Options, runs: &Runs, f: &Figures) -> Vec<String> {
                 );
             }
         }
-        End::Stopped => notes.push("Interrupted: the figures are until then.".to_owned()),
+        End::Stopped => notes.push("Interrupted: the figures end there.".to_owned()),
         _ => {}
     }
     if let Some(reason) = &runs.elsewhere {
@@ -335,7 +343,7 @@ fn notes(options: &Options, runs: &Runs, f: &Figures) -> Vec<String> {
     }
     if f.probe_cost.is_some_and(|cost| cost > 0.10) {
         notes.push(
-            "The probe cost more than 10 % of CPU time: take the times as an indication."
+            "The probe cost more than 10 % of CPU time: the times are only an indication."
                 .to_owned(),
         );
     }
@@ -354,19 +362,19 @@ fn ways(runs: &Runs, way: Way) -> Vec<Evidence> {
     let share = match way {
         Way::Signals => {
             "timer signals of each thread’s CPU time, 197 a second, at which the probe \
-                         tells whether the thread is inside"
+                         says whether the thread is inside"
         }
         Way::Proc | Way::Perf | Way::Ptrace => {
-            "a thousand looks a second at the probe’s cells, with the state of threads from \
+            "the probe’s cells, read a thousand times a second, with the state of threads from \
                       /proc"
         }
     };
     let syscalls = match &runs.syscalls {
         Ok(counted) if counted.cut => format!(
-            "counted for {:.1} s of a run of its own (seccomp)",
+            "counted for {:.1} s of a separate run (seccomp)",
             counted.seconds
         ),
-        Ok(_) => "counted in a run of its own (seccomp)".to_owned(),
+        Ok(_) => "counted in a separate run (seccomp)".to_owned(),
         Err(reason) => reason.clone(),
     };
     vec![
@@ -377,7 +385,7 @@ fn ways(runs: &Runs, way: Way) -> Vec<Evidence> {
         evidence("CPU share", share),
         evidence(
             "waits",
-            "a thousand looks a second at the probe’s cells and /proc",
+            "the probe’s cells and /proc, read a thousand times a second",
         ),
         evidence("system calls", &syscalls),
         evidence(
@@ -439,7 +447,7 @@ fn show(options: &Options, d: &Diagnosis, name: &Path) -> Result<ExitCode> {
         .with_context(|| format!("cannot write results to the folder {}", folder.display()))?;
     keep_earlier(&folder);
     write(&page, &diagnosis::page(d))?;
-    write(&folder.join("diagnose.json"), &d.json())?;
+    write(&folder.join(DIAGNOSIS_FILE), &d.json())?;
     if options.json {
         output::text(&d.json())?;
     } else {
@@ -458,7 +466,7 @@ fn show(options: &Options, d: &Diagnosis, name: &Path) -> Result<ExitCode> {
 /// Renames an earlier diagnosis in the folder by the time when it was made, so that both can be
 /// compared. One that cannot be read or renamed is overwritten.
 fn keep_earlier(folder: &Path) {
-    let Ok(made) = fs::metadata(folder.join("diagnose.json")).and_then(|file| file.modified())
+    let Ok(made) = fs::metadata(folder.join(DIAGNOSIS_FILE)).and_then(|file| file.modified())
     else {
         return;
     };
@@ -471,7 +479,7 @@ fn keep_earlier(folder: &Path) {
 }
 
 fn explain() -> Result<ExitCode> {
-    say!("The evidence, how it is had, and what is used where that is refused:")?;
+    say!("Evidence, how it is obtained, and the fallback:")?;
     for (what, how) in [
         (
             "calls, sizes, live bytes",
@@ -491,15 +499,15 @@ fn explain() -> Result<ExitCode> {
         ),
         (
             "CPU share (--how proc)",
-            "1,000 looks a second at the probe’s cells and /proc; used if the program uses that signal itself",
+            "the probe’s cells and /proc, read 1,000 times a second; used if the program uses that signal itself",
         ),
         (
             "waits, calls > 1 ms",
-            "the same looks: the same call in two of them lasts; /proc/PID/task/TID/syscall says what for",
+            "the same readings: a call that is in two of them lasts; /proc/PID/task/TID/syscall says what for",
         ),
         (
             "system calls",
-            "a run of its own with seccomp’s user notification; where that is refused: not counted",
+            "a separate run with seccomp’s user notification; where that is refused: not counted",
         ),
         (
             "system calls (--pid)",

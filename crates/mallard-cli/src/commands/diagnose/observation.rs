@@ -22,7 +22,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 const MEMORY_INTERVAL: Duration = Duration::from_millis(100);
 /// Threads in one look; of more, the next look takes the next ones.
 const LOOK_THREADS_MAX: usize = 64;
-/// A thread is parked only if it was looked at so often.
+/// A thread counts as parked only after this many readings.
 const PARKED_LOOKS_MIN: u64 = 20;
 /// CPUs below which a program hardly computes.
 const COMPUTING_CPUS_MIN: f64 = 0.2;

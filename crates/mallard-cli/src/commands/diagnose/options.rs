@@ -10,8 +10,8 @@ use crate::service::Subject;
 /// Find out whether malloc is a program's bottleneck, and why
 ///
 /// Runs the program with a probe before its own allocator, whichever that is. The probe counts
-/// every call; the lab watches what threads do and wait for inside of them. The answer is a bound
-/// (how much faster the program could be if malloc and free cost nothing), the reasons with their
+/// every call; the lab watches what threads do and wait for inside them. The answer is a bound (how
+/// much faster the program could be if malloc and free cost nothing), the reasons with their
 /// thresholds, and the commands to try next. Exit code 0: an answer; 3: cannot tell, with the
 /// reason.
 #[derive(Debug, clap::Args)]
@@ -21,7 +21,7 @@ pub struct Options {
     #[arg(long, value_name = "PID", value_parser = process, conflicts_with_all = ["program", "quick", "input", "service", "start"])]
     pub pid: Option<u32>,
 
-    /// How long to watch; a program that runs longer is ended, and the load of a service takes as
+    /// How long to watch; a program still running then is ended, and a service is loaded for this
     /// long [default: with --pid 30s, else to its end]
     #[arg(long = "for", value_name = "TIME", value_parser = duration)]
     pub duration: Option<Duration>,
@@ -38,7 +38,8 @@ pub struct Options {
     #[arg(long)]
     pub no_syscalls: bool,
 
-    /// Print the thresholds of all verdicts and how each kind of evidence is had, and run nothing
+    /// Print the thresholds of all verdicts and how each kind of evidence is obtained, and run
+    /// nothing
     #[arg(long)]
     pub explain: bool,
 
@@ -70,9 +71,9 @@ pub enum Way {
     Perf,
     /// Timer signals of each thread's CPU time
     Signals,
-    /// Looks at the probe's cells and at /proc, a thousand a second
+    /// Read the probe's cells and /proc a thousand times a second
     Proc,
-    /// With --pid, where the kernel refuses samples: stops each running thread for a moment, a
+    /// With --pid, where the kernel refuses samples: stop each running thread for a moment, a
     /// hundred times a second, as a debugger does
     Ptrace,
 }

@@ -10,7 +10,7 @@ use mallard_live::image::Images;
 use mallard_live::source::Reader;
 use mallard_observe::perf::{Refused, Samples, What};
 use mallard_process::{about, is_alive};
-use mallard_report::diagnosis::{Answer, Diagnosis, Evidence, Figures, Trouble};
+use mallard_report::diagnosis::{Answer, Diagnosis, Evidence, Figures, Trouble, TroubleKey};
 
 use super::judge::sentence;
 use super::kernel::Kernel;
@@ -95,7 +95,8 @@ pub fn run(options: &Options, pid: u32) -> Result<ExitCode> {
 fn waits_only(d: &mut Diagnosis) {
     let f = &d.figures;
     let busy = (f.user_seconds + f.system_seconds) / f.wall_seconds.max(1e-3);
-    let in_memory = |trouble: &Trouble| ["held_back", "pinned"].contains(&trouble.key.as_str());
+    let in_memory =
+        |trouble: &Trouble| matches!(trouble.key, TroubleKey::HeldBack | TroubleKey::Pinned);
     if busy >= IDLE_CPUS_MAX {
         return;
     }
@@ -113,7 +114,7 @@ fn waits_only(d: &mut Diagnosis) {
     );
     d.next.clear();
     d.takes = f.waits_outside.first().map(|(kind, share)| Trouble {
-        key: "idle".to_owned(),
+        key: TroubleKey::Idle,
         what: "the process waits".to_owned(),
         because: format!("{:.0} % of thread time, {kind}", share * 100.0),
     });

@@ -208,7 +208,7 @@ impl Runner<'_> {
         }
         if let (Some(work), false) = (self.service, self.stop.requested()) {
             // The figures of its load are not those of the service: the probe is beside it. But
-            // they tell what a request costs.
+            // they show what a request costs.
             let run = work
                 .judge(&measured)
                 .map_err(|failure| work::failed(&failure))?;
@@ -231,7 +231,7 @@ impl Runner<'_> {
         let (limit, beside): (_, Option<&(dyn Fn(u32) + Sync)>) = match self.service {
             Some(work) if matches!(work.stage.service.ready, Ready::Log(_)) => {
                 return Err(
-                    "not counted: the output that tells when the service is ready is not \
+                    "not counted: the output that shows when the service is ready is not \
                             read in that run"
                         .to_owned(),
                 );

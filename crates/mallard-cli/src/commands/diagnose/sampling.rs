@@ -1,5 +1,5 @@
 //! Programs that take no probe: static ones, setuid ones, those of another C library or with a
-//! malloc of their own. The kernel's samples and the names in the program's files tell what share
+//! malloc of their own. The kernel's samples and the names in the program's files show what share
 //! of its time is the allocator's. `--how perf` asks for the same for any program.
 
 use std::fs;
@@ -11,7 +11,7 @@ use mallard_measure::{Cpus, Launcher, Measurement, Purpose, Spec, Stop};
 use mallard_observe::family::{self, Family};
 use mallard_observe::findings::Findings;
 use mallard_observe::perf::{Samples, What};
-use mallard_report::diagnosis::{Answer, Diagnosis, Evidence, Figures};
+use mallard_report::diagnosis::{Answer, Diagnosis, Evidence, Figures, TroubleKey};
 
 use super::judge::{About, judge};
 use super::kernel::Kernel;
@@ -147,7 +147,9 @@ pub fn verdict(mut f: Figures, seen: Seen, subject: &Subject<'_>) -> Diagnosis {
     if let Some(why) = &subject.why {
         notes.push(format!("{why} It was watched from outside."));
     }
-    if let Some(pool) = pool.filter(|_| judged.takes.as_ref().is_none_or(|t| t.key != "pool")) {
+    let takes = judged.takes.as_ref();
+    let is_said = takes.is_some_and(|takes| takes.key == TroubleKey::Pool);
+    if let Some(pool) = pool.filter(|_| !is_said) {
         notes.push(format!("{}.", pool.advice));
     }
     let sentence = match judged.answer {
@@ -162,7 +164,7 @@ pub fn verdict(mut f: Figures, seen: Seen, subject: &Subject<'_>) -> Diagnosis {
         evidence("CPU share", seen.how()),
         evidence(
             "waits",
-            "a hundred looks a second at /proc, with the stacks of threads that wait".to_owned(),
+            "/proc, read a hundred times a second, with the stacks of threads that wait".to_owned(),
         ),
         evidence(
             "page faults",

@@ -2,9 +2,9 @@
 
 /// Below this factor, no allocator is worth the change.
 pub const BOUND_FACTOR_MIN: f64 = 1.03;
-/// An interval that reaches from below that to here tells nothing.
+/// An interval that reaches from below that to here decides nothing.
 pub const UNCLEAR_FACTOR_MIN: f64 = 1.15;
-/// Shares of busy threads' time that they wait inside the allocator.
+/// Share of their time that busy threads wait inside the allocator.
 pub const LOCK_WAIT_SHARE_MIN: f64 = 0.03;
 /// CPU share of the allocator from which its work matters.
 pub const WORK_CPU_SHARE_MIN: f64 = 0.05;
@@ -21,15 +21,15 @@ pub const GIVING_REFAULT_SHARE_MIN: f64 = 0.05;
 pub const FAULT_CPU_SHARE_MIN: f64 = 0.05;
 /// Fewer page faults are those of any start.
 pub const FAULTS_MIN: u64 = 5000;
-/// Frees a second that work in the kernel longer than a millisecond.
+/// Frees a second that spend more than a millisecond in the kernel.
 pub const SLOW_FREES_PER_SECOND_MIN: f64 = 0.5;
 /// Share of blocks that another thread frees.
 pub const HAND_OFF_SHARE_MIN: f64 = 0.20;
 /// Memory over live bytes at the end, and the least excess that matters.
 pub const HELD_FACTOR_MIN: f64 = 1.5;
 pub const HELD_BYTES_MIN: u64 = 16 << 20;
-/// A process on Mallard publishes its figures each second while it allocates. Older ones may have
-/// become wrong.
+/// A process on Mallard publishes its figures about four times a second while it allocates. Older
+/// ones may be out of date.
 pub const FRESH_SECONDS_MAX: f64 = 3.0;
 /// Growth of live bytes over the run as a share of their peak, how well a line fits, and the least
 /// that matters.
@@ -56,7 +56,7 @@ pub const TABLE: [(&str, &str, &str); 13] = [
         "no: look elsewhere",
     ),
     (
-        "busy threads' time that waits inside the allocator",
+        "time that busy threads wait inside the allocator",
         "≥ 3 %",
         "locks",
     ),
@@ -68,7 +68,7 @@ pub const TABLE: [(&str, &str, &str); 13] = [
     (
         "page faults on pages that had been there before",
         "≥ 20 %",
-        "memory goes to and fro",
+        "memory is returned and needed again",
     ),
     (
         "madvise, munmap, brk by the allocator",
@@ -81,7 +81,7 @@ pub const TABLE: [(&str, &str, &str); 13] = [
         "growth",
     ),
     (
-        "frees that work in the kernel longer than 1 ms",
+        "frees that spend more than 1 ms in the kernel",
         "≥ 0.5 a second",
         "slow purge",
     ),
@@ -97,14 +97,14 @@ pub const TABLE: [(&str, &str, &str); 13] = [
     ),
     ("the same, does not fall", "≥ 1.5", "pinned"),
     (
-        "live bytes grow on a line through the run (and ≥ 8 MiB)",
+        "live bytes grow steadily (and ≥ 8 MiB)",
         "≥ 50 % of their peak",
         "the program's own growth",
     ),
     (
-        "thread time that waits outside the allocator",
+        "time that threads wait outside the allocator",
         "≥ 30 %",
-        "names what for: own lock, disk, events, sleep",
+        "names what they wait for: own lock, disk, events, sleep",
     ),
     ("samples", "< 30", "cannot tell"),
 ];

@@ -11,10 +11,10 @@ use mallard_profile::names;
 
 /// Serve metrics and heap profiles of the processes on Mallard over HTTP
 ///
-/// For Prometheus, and for continuous profilers such as Parca and Pyroscope. All processes are
-/// served that `mallard top` shows; heap profiles, with names, of those that sample. There is no
-/// encryption and no password: whoever reaches the address reads all of it, so that it is this
-/// machine alone unless ADDR says otherwise.
+/// For Prometheus, and for continuous profilers such as Parca and Pyroscope. Serves all processes
+/// that `mallard top` shows, and named heap profiles of those that sample. There is no encryption
+/// and no password: anyone who can reach the address can read everything. By default, only this
+/// machine can.
 ///
 ///   /metrics                      all processes, for Prometheus
 ///   /targets                      one target for each process (http_sd_configs of Prometheus)
@@ -43,8 +43,8 @@ pub struct Options {
     #[arg(long)]
     pub control: bool,
 
-    /// A program or library to use for names in the place of the one with its build id or name (may
-    /// be repeated)
+    /// A program or library to use for names instead of the one with its build id or name (may be
+    /// repeated)
     #[arg(long = "binary", value_name = "FILE")]
     pub binaries: Vec<PathBuf>,
 
@@ -71,7 +71,7 @@ Examples:
   curl http://127.0.0.1:9700/metrics
   go tool pprof http://127.0.0.1:9700/pid/4711/debug/pprof/heap
 
-The exit code is 2 for an address that is none, and 1 if it cannot be listened on.";
+The exit code is 2 if the address is not valid, and 1 if the command cannot listen on it.";
 
 /// Where to listen, as it was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,7 +90,7 @@ impl FromStr for Address {
             .ok_or("expected HOST:PORT, such as 127.0.0.1:9700, or :9700")?;
         let port = port
             .parse()
-            .map_err(|_| format!("`{port}` is no port; expected 0 to 65535"))?;
+            .map_err(|_| format!("`{port}` is not a port; expected 0 to 65535"))?;
         let inner = host
             .strip_prefix('[')
             .and_then(|host| host.strip_suffix(']'));

@@ -4,7 +4,7 @@ use maud::{DOCTYPE, html};
 
 use super::profile::Kind;
 use super::watched::Process;
-use crate::commands::top::columns::{bytes, percent};
+use crate::processes::figures::{bytes, percent};
 
 const STYLE: &str = "\
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem }

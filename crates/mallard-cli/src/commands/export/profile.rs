@@ -4,13 +4,13 @@ use std::sync::{Mutex, PoisonError};
 
 use hyper::StatusCode;
 use mallard_live::process::{About, Identity};
-use mallard_profile::names;
 use mallard_profile::process::Error;
 use mallard_profile::view::trim::trimmed;
 use mallard_profile::write;
+use mallard_profile::{model, names};
 
 use super::answer::Answer;
-use crate::commands::profile::source::{self, Names};
+use crate::profiles::source::{self, Names};
 
 /// The most addresses whose names are kept, over all processes: some 200 bytes each.
 const NAMES_MAX: usize = 1 << 20;
@@ -50,11 +50,11 @@ impl Kind {
 
     fn sample_type(self) -> &'static str {
         match self {
-            Kind::Heap => "inuse_space",
-            Kind::Allocs => "alloc_space",
-            Kind::Peak => "peak_space",
-            Kind::Lifetime => "lifetime",
-            Kind::Frag => "frag_space",
+            Kind::Heap => model::INUSE_SPACE,
+            Kind::Allocs => model::ALLOC_SPACE,
+            Kind::Peak => model::PEAK_SPACE,
+            Kind::Lifetime => model::LIFETIME,
+            Kind::Frag => model::FRAG_SPACE,
         }
     }
 }
@@ -73,8 +73,7 @@ impl Known {
         place.map_or_else(Names::default, |place| known.remove(place).1)
     }
 
-    /// Keeps the names of a process, in the place of those that were not asked for in the longest
-    /// time.
+    /// Keeps the names of a process, instead of the least recently used ones.
     fn put(&self, identity: Identity, names: Names) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|(of, _)| *of != identity);
@@ -116,7 +115,7 @@ pub fn failure(error: &Error) -> Answer {
             StatusCode::NOT_FOUND
         }
         Error::Denied { .. } => StatusCode::FORBIDDEN,
-        // It can be had, once it samples.
+        // There is a profile once the process samples.
         Error::NeverOn(_) => StatusCode::CONFLICT,
         _ => StatusCode::INTERNAL_SERVER_ERROR,
     };

@@ -15,8 +15,8 @@ use super::answer::{Answer, PLAIN, Question};
 use super::page;
 use super::profile::{self, Kind};
 use super::watched::{Look, Process, Watched};
-use crate::commands::profile::request::ANSWER_TIMEOUT;
-use crate::commands::profile::source;
+use crate::processes::request::{self, ANSWER_TIMEOUT};
+use crate::profiles::source;
 
 const GET: &str = "GET, HEAD";
 const POST: &str = "POST";
@@ -80,7 +80,7 @@ impl Site {
 
     pub fn answer(&self, question: &Question) -> Answer {
         let Some(path) = parse(&question.path) else {
-            return Answer::not_found("there is no such path; / lists those that there are");
+            return Answer::not_found("there is no such path; / lists all paths");
         };
         let allowed = match path {
             Path::Start(_) | Path::Stop(_) => POST,
@@ -187,7 +187,7 @@ impl Site {
         }
     }
 
-    /// Names addresses, as pprof asks for it: a GET tells that there are names, and a POST of
+    /// Names addresses, as pprof asks for it: a GET says that there are names, and a POST of
     /// `0x1000+0x2000` gets a line for each address that has a name.
     fn symbols(&self, pid: u32, question: &Question) -> Answer {
         let watched = self.watched.lock();
@@ -237,7 +237,7 @@ impl Site {
             .and_then(|reader| reader.ask(request, Consent::SharedOnly, ANSWER_TIMEOUT));
         match asked {
             Ok(()) => {
-                let done = crate::commands::profile::request::done(request);
+                let done = request::done(request);
                 Answer::of(PLAIN, format!("process {pid} {done}\n"))
             }
             Err(error) => refusal(&error),
@@ -286,7 +286,7 @@ fn own(text: &mut String, format: Format, look: &Look, begun: Instant) -> std::f
     let time = (
         "mallard_export_look_seconds",
         "seconds",
-        "Time that this look at all processes took.",
+        "Time that reading all processes took.",
     );
     metrics::own(text, format, time, &[("", begun.elapsed().as_secs_f64())])
 }

@@ -7,7 +7,7 @@ use mallard_live::metrics;
 use mallard_live::process::{self, About, Identity};
 use mallard_live::snapshot::Snapshot;
 
-use crate::commands::top::row::{Row, Watch, fits};
+use crate::processes::row::{Row, Watch, fits};
 
 /// A process with its figures.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use mallard_profile::view::View;
 use mallard_profile::view::rows::{By, rows};
 
 use super::empty;
-use crate::commands::profile::program::{Profiles, Watch};
+use crate::profiles::program::{Profiles, Watch};
 
 /// The live bytes during the run: at equal distances, which double when there are many.
 #[derive(Default)]

@@ -1,4 +1,4 @@
-//! `mallard leak`: runs a program on Mallard, samples every block, and tells what was never freed.
+//! `mallard leak`: runs a program on Mallard, samples every block, and shows what was never freed.
 //!
 //! While the program runs, the live bytes of its call stacks are read from outside ([`growth`]). A
 //! site whose bytes rise in each of four quarters of the run grows; all others were allocated once,
@@ -16,18 +16,19 @@ use mallard_profile::show::{self, Layout, Named, Page};
 use mallard_profile::view::View;
 use mallard_profile::view::rows::{By, keys, rows};
 
-use crate::commands::profile::SearchOptions;
-use crate::commands::profile::program;
+use crate::options::search::SearchOptions;
+use crate::profiles::program;
 use crate::terminal::output;
 use growth::Growth;
 
-/// Tell what a program never freed
+/// Find memory that a program never freed
 ///
 /// Runs the program on Mallard, records every block, and shows by site what is still in use at the
-/// end: first the sites that grew all the time, then the others. Sites that the C library, the
+/// end: first the sites that grew all the time, then the others. Blocks that the C library, the
 /// loader and the runtimes of C++ and Rust keep for themselves until the end are left out.
 ///
-/// A program that ends by a signal or by _exit is shown as it was read last, half a second before.
+/// If the program ends by a signal or by _exit, the last reading is shown, usually at most
+/// half a second old (older for large heaps).
 ///
 /// The exit code is 0 without leaks, 1 with leaks or if nothing could be read of the program, 2 for
 /// a mistake on the command line. If the program fails, it is the program's own; 128 and the
@@ -153,10 +154,12 @@ fn summary(leaks: &[Leak], is_known: bool) -> String {
     }
     let bytes: i128 = leaks.iter().map(|leak| leak.bytes).sum();
     let growing = leaks.iter().filter(|leak| leak.grows).count();
-    let growth = if is_known {
-        format!("{growing} of them growing")
-    } else {
-        "the run was too short to tell which of them grow".to_owned()
+    let growth = match (is_known, leaks.len(), growing) {
+        (false, 1, _) => "the run was too short to tell whether it grows".to_owned(),
+        (false, ..) => "the run was too short to tell which of them grow".to_owned(),
+        (true, 1, 0) => "not growing".to_owned(),
+        (true, 1, _) => "growing".to_owned(),
+        (true, ..) => format!("{growing} of them growing"),
     };
     let sites = if leaks.len() == 1 { "site" } else { "sites" };
     let bytes = mallard_figures::bytes(bytes as f64);

@@ -5,10 +5,10 @@ use std::process::ExitCode;
 use anyhow::Result;
 use mallard_live::request::Request;
 
-use super::request;
+use crate::processes::request;
 
-/// Sampling in a running process. It begins and ends at once, for all threads; the process must
-/// allocate to take note of the request.
+/// Sampling in a running process. It begins and ends at once, for all threads. A process sees the
+/// request when it allocates.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Running processes")]
 pub struct Control {
@@ -25,14 +25,14 @@ pub struct Control {
     dump: Option<u32>,
 
     /// With --start: mean bytes between samples as a base-2 logarithm, such as 16; forgets the
-    /// samples so far if it differs, also while the process samples [default: as it was last; at
-    /// first as the process's options say]
+    /// samples so far if it differs, also while the process samples [default: the last one; at
+    /// first that of the process's options]
     #[arg(long, value_name = "N", requires = "start", value_parser = clap::value_parser!(u32).range(0..64))]
     lg_sample: Option<u32>,
 
-    /// With --start, --stop and --dump: write the request, eight bytes, into the page that the
-    /// process keeps for this, if it was not started with MALLOC_CONF=export_stats:true; takes the
-    /// right to debug it
+    /// With --start, --stop and --dump: allow the request to a process that was not started with
+    /// MALLOC_CONF=export_stats:true; this writes eight bytes into its memory and requires
+    /// permission to debug it
     #[arg(long)]
     write_memory: bool,
 }

@@ -1,14 +1,11 @@
 //! `mallard profile`: reads heap profiles, gives them names and shows them.
 //!
 //! `mallard_profile` does the work. [`source`] reads files, processes and core files, [`program`]
-//! runs a program to its end, and [`request`] asks
-//! a process to sample. This module picks the form of the answer and writes files.
+//! runs a program to its end, and [`control`] asks a process to sample. This module picks the form
+//! of the answer and writes files.
 
 mod control;
 mod options;
-pub mod program;
-pub mod request;
-pub mod source;
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -22,9 +19,10 @@ use mallard_profile::view::View;
 use mallard_profile::view::trim::trimmed;
 use mallard_profile::write;
 
+use crate::profiles::program::{self, Profiles};
+use crate::profiles::source::{self, Loaded};
 use crate::terminal::output::{self, say};
-pub use options::{Options, SearchOptions};
-use source::Loaded;
+pub use options::Options;
 
 /// The page that is written beside a table.
 const PAGE: &str = "profile.html";
@@ -36,13 +34,13 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         return outcome;
     }
     if !options.program.is_empty() {
-        return program::profile(options);
+        return of_program(options);
     }
     let Some(subject) = &options.subject else {
         unreachable!("the command line asks for a subject")
     };
     if let Some(apart) = options.span {
-        let (before, after) = source::twice(subject, apart, options)?;
+        let (before, after) = source::twice(subject, apart, &options.search)?;
         return present(
             &after,
             Some(&before),
@@ -53,10 +51,10 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         );
     }
     let before = match &options.diff {
-        Some(before) => Some(source::load(before, options)?),
+        Some(before) => Some(source::load(before, &options.search)?),
         None => None,
     };
-    let subject = source::load(subject, options)?;
+    let subject = source::load(subject, &options.search)?;
     present(
         &subject,
         before.as_ref(),
@@ -65,6 +63,33 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         None,
         options,
     )
+}
+
+/// `mallard profile -- PROGRAM`.
+fn of_program(options: &Options) -> Result<ExitCode> {
+    let conf = options
+        .rate
+        .map_or_else(String::new, |rate| format!(",lg_prof_sample:{}", rate.lg));
+    let is_quiet = !options.form.is_table();
+    let mut watch = Profiles::default();
+    let ended = program::run(
+        &options.program,
+        &conf,
+        is_quiet,
+        &mut watch,
+        &options.search,
+    )?;
+    let mut first = None;
+    // At the end of most programs little is left: what was there at the peak is the question.
+    if options.view.is_none() && options.form.is_table() {
+        let (quiet, named) = (options.without_files(), &ended.loaded);
+        present(named, None, None, View::Peak, None, &quiet)?;
+        say!("")?;
+        first = Some(View::Peak);
+    }
+    let view = options.view.view();
+    present(&ended.loaded, None, None, view, first, options)?;
+    Ok(program::code_of(ended.status))
 }
 
 /// Gives the answer and writes files, in which the view `first` comes before the one that is shown.
@@ -139,7 +164,7 @@ fn answer(page: &Page<'_>, options: &Options) -> Result<String> {
     Ok(show::table(page, layout)?)
 }
 
-/// Writes what was asked for and tells each file.
+/// Writes the requested files and prints their names.
 fn write_files(page: &Page<'_>, options: &Options) -> Result<Vec<String>> {
     let default = options.form.is_table() && !options.no_html;
     let html = options.html.clone().or(default.then(|| PAGE.into()));

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::control::Control;
+use crate::options::search::SearchOptions;
 use crate::options::values::duration;
 use mallard_profile::view::View;
 use mallard_profile::view::rows::By;
@@ -47,7 +48,7 @@ pub struct Options {
     #[arg(long = "for", value_name = "TIME", value_parser = duration, conflicts_with_all = ["diff", "program", "collapsed", "pprof"])]
     pub span: Option<Duration>,
 
-    /// The mean bytes between samples of a program; 1 for every block [default: 524288, as
+    /// Mean bytes between samples of a program; 1 for every block [default: 524288, as
     /// lg_prof_sample:19]
     #[arg(long, value_name = "BYTES", requires = "program")]
     pub rate: Option<Rate>,
@@ -76,7 +77,7 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value_t = 20, conflicts_with_all = ["text", "json", "collapsed"])]
     pub rows: usize,
 
-    /// Where to write the page with flame graphs [default: profile.html in this folder; none with
+    /// File for the page with flame graphs [default: profile.html in this folder; none with
     /// --text, --json and --collapsed]
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
@@ -96,7 +97,7 @@ pub struct Options {
     pub control: Control,
 }
 
-/// The question. Without one it is what is live.
+/// What to show; live memory by default.
 #[derive(Debug, Clone, Copy, clap::Args)]
 #[group(multiple = false)]
 pub struct ViewFlags {
@@ -104,7 +105,7 @@ pub struct ViewFlags {
     #[arg(long)]
     live: bool,
 
-    /// Memory that was live when most was
+    /// Memory that was live at the peak
     #[arg(long)]
     peak: bool,
 
@@ -112,7 +113,7 @@ pub struct ViewFlags {
     #[arg(long)]
     allocs: bool,
 
-    /// Bytes that blocks have more than was asked for
+    /// Bytes lost to rounding up
     #[arg(long)]
     waste: bool,
 
@@ -140,30 +141,6 @@ pub struct FormFlags {
     /// All rows as JSON
     #[arg(long)]
     pub json: bool,
-}
-
-/// Where names come from.
-#[derive(Debug, Clone, clap::Args)]
-#[command(next_help_heading = "Names")]
-pub struct SearchOptions {
-    /// The root of the paths in the profile: /proc/PID/root for a container, or a copy of another
-    /// machine's files
-    #[arg(long, value_name = "FOLDER")]
-    pub root: Option<PathBuf>,
-
-    /// A program or library to use in the place of the one with its build id or name (may be
-    /// repeated)
-    #[arg(long = "binary", value_name = "FILE")]
-    pub binaries: Vec<PathBuf>,
-
-    /// A folder with debug files, as /usr/lib/debug is (may be repeated)
-    #[arg(long = "debug", value_name = "FOLDER")]
-    pub debug_folders: Vec<PathBuf>,
-
-    /// The process, for the map of its JIT compiler in /tmp/perf-PID.map [default: the number in
-    /// the profile's name]
-    #[arg(long, value_name = "N")]
-    pub pid: Option<u32>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

@@ -22,6 +22,7 @@ use mallard_measure::{Cpus, Stop};
 use mallard_observe::folder::{Ask, Record};
 use mallard_observe::recorder::{Clock, Drain, Ended, Limits, Outcome};
 use mallard_observe::{Folder, PROBE, PROBE_NAME, layout};
+use mallard_report::stats::SUBJECT;
 use mallard_trace::cut::{self, Part};
 use mallard_trace::description::Start;
 use mallard_trace::{EXTENSION, Recording, Writer};
@@ -101,7 +102,7 @@ fn allocator(options: &Options) -> Result<Option<Allocator>> {
             None => Ok(None),
         };
     }
-    let allocator = choice::one(&options.choice, "mallard", "record")?;
+    let allocator = choice::one(&options.choice, SUBJECT, "record")?;
     choice::check_options(std::slice::from_ref(&allocator), conf)?;
     Ok(Some(allocator))
 }

@@ -17,7 +17,7 @@ use crate::service::Subject;
 /// never what memory contains. Input and output are the program's own.
 ///
 /// With --service a server is recorded from its start to its end while its load runs. It runs once
-/// without the recorder before, to tell what recording costs.
+/// without the recorder first, to measure what recording costs.
 ///
 /// The exit code is the program's own; 128 and the signal's number if a signal ended it.
 #[derive(Debug, clap::Args)]
@@ -27,15 +27,15 @@ pub struct Options {
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 
-    /// How long to record; the program is ended then, and the load of a service takes as long
+    /// How long to record; the program is ended then, and a service is loaded for this long
     #[arg(long = "for", value_name = "TIME", value_parser = duration)]
     pub time: Option<Duration>,
 
-    /// Leave out the first part of the run; what lives then is the beginning of the recording
+    /// Leave out the first part of the run; the recording begins with the blocks that live then
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub skip: Option<Duration>,
 
-    /// The length of the file at which recording ends, such as 2GB; the program goes on
+    /// File length at which recording ends, such as 2GB; the program goes on
     #[arg(long, value_name = "SIZE")]
     pub limit: Option<Bytes>,
 
@@ -59,8 +59,8 @@ pub struct Options {
     #[arg(long)]
     pub keep_command: bool,
 
-    /// Run the program also without the recorder, before and after, to tell what recording costs; a
-    /// service always runs without it before
+    /// Also run the program without the recorder, before and after, to measure what recording
+    /// costs; a service always runs without it first
     #[arg(long)]
     pub cost: bool,
 

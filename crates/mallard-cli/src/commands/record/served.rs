@@ -1,7 +1,7 @@
 //! `mallard record --service`: a server under its load, recorded from its start to its end.
 //!
 //! The server runs once without the recorder. That run finds mistakes in the description before a
-//! file is written, and tells what the load measures by itself.
+//! file is written, and shows what the load measures by itself.
 
 use std::fs::File;
 use std::path::Path;
@@ -9,9 +9,9 @@ use std::process::ExitCode;
 use std::thread;
 
 use anyhow::{Context, Result};
-use mallard_allocators::program;
+use mallard_allocators::{Allocator, program};
 use mallard_measure::{Error, Launcher, Measurement, Purpose, Spec};
-use mallard_observe::recorder::{Drain, Ended, Limits, Outcome};
+use mallard_observe::recorder::{Clock, Drain, Ended, Limits, Outcome};
 use mallard_process::is_alive;
 use mallard_report::metrics;
 use mallard_report::model::Run;
@@ -38,11 +38,7 @@ pub fn run(options: &Options, service: &Service) -> Result<ExitCode> {
     let work = Work::new(service, &launcher, seconds, None)?;
     let named = work.stage.program().unwrap_or_else(|| "sh".into());
     program::check(&named.to_string_lossy())?;
-    let spec = match &allocator {
-        Some(on) => work.spec(on, options.conf.as_deref()),
-        None => Ok(work.stage.spec(Vec::new())),
-    };
-    let spec = spec.map_err(anyhow::Error::msg)?;
+    let spec = spec(options, &work, allocator.as_ref())?;
     let plainly = || work.once(&launcher, &spec);
     let spinner = Spinner::new();
     let mut without = Vec::new();
@@ -55,21 +51,14 @@ pub fn run(options: &Options, service: &Service) -> Result<ExitCode> {
     }
     let file = Output::create(options, &service.name)?.file;
     let recorder = Recorder::new(options, &output)?;
-    let under = format!("under {}", service.load.shown());
-    let command = vec![service.start.shown(), under];
-    let start = start(options, &service.name, command, recorder.clock);
-    let writer =
-        Writer::new(file, &start).with_context(|| format!("cannot write {}", output.display()))?;
+    let writer = writer(options, service, recorder.clock, file)
+        .with_context(|| format!("cannot write {}", output.display()))?;
     spinner.show(format!("recording {}", service.name));
     let limits = Limits {
         time: None,
         bytes: options.limit.map(|limit| limit.0),
     };
-    let spec_recorded = Spec {
-        environment: recorder.add_to(&spec.environment),
-        ..spec.clone()
-    };
-    let recorded = record(&work, &launcher, &spec_recorded, &recorder, writer, limits)?;
+    let recorded = record(&work, &launcher, &spec, &recorder, writer, limits)?;
     let judged = work.judge(&recorded.measured);
     if options.cost && judged.is_ok() && !stop.requested() {
         spinner.show(format!("running {} without the recorder", service.name));
@@ -100,7 +89,7 @@ pub fn run(options: &Options, service: &Service) -> Result<ExitCode> {
     })
 }
 
-/// Fails for a file whose folder is not there: that is better known before minutes of load.
+/// Fails for a file whose folder does not exist, before minutes of load.
 fn check_folder(output: &Path) -> Result<()> {
     if let Some(folder) = std::path::absolute(output)?.parent() {
         std::fs::read_dir(folder).with_context(|| {
@@ -108,6 +97,27 @@ fn check_folder(output: &Path) -> Result<()> {
         })?;
     }
     Ok(())
+}
+
+/// The process that runs the server, on an allocator or as it is.
+fn spec(options: &Options, work: &Work, allocator: Option<&Allocator>) -> Result<Spec> {
+    let spec = match allocator {
+        Some(on) => work.spec(on, options.conf.as_deref()),
+        None => Ok(work.stage.spec(Vec::new())),
+    };
+    spec.map_err(anyhow::Error::msg)
+}
+
+/// The recording's file, with its beginning.
+fn writer(
+    options: &Options,
+    service: &Service,
+    clock: Clock,
+    file: File,
+) -> mallard_trace::Result<Writer<File>> {
+    let under = format!("under {}", service.load.shown());
+    let command = vec![service.start.shown(), under];
+    Writer::new(file, &start(options, &service.name, command, clock))
 }
 
 /// A run with the recorder.
@@ -126,6 +136,10 @@ fn record(
     limits: Limits,
 ) -> Result<Recorded> {
     work.before(Purpose::Cost).map_err(anyhow::Error::msg)?;
+    let spec = Spec {
+        environment: recorder.add_to(&spec.environment),
+        ..spec.clone()
+    };
     let beside = |pid: u32| {
         thread::scope(|scope| {
             let driver = scope.spawn(|| work.drive(pid, Purpose::Cost));
@@ -141,7 +155,7 @@ fn record(
             }
         })
     };
-    let (measured, ended) = match launcher.run_beside(spec, Purpose::Cost, beside) {
+    let (measured, ended) = match launcher.run_beside(&spec, Purpose::Cost, beside) {
         Err(Error::Stopped) => return Err(Interrupted.into()),
         ran => ran?,
     };
@@ -174,8 +188,8 @@ fn measured(work: &Work, run: &Run) -> String {
     shown.join(" · ")
 }
 
-/// What recording has cost: requests a second if the load tells them, else the load's time; and CPU
-/// time of the server for each request, or in all.
+/// What recording has cost: requests a second if the load reports them, else the load's time; and
+/// CPU time of the server for each request, or in all.
 fn cost(recorded: &Run, without: &[Run]) -> Option<String> {
     if without.is_empty() {
         return None;

@@ -308,20 +308,20 @@ fn doubts(plan: &Plan) -> String {
     let lives = plan.lives;
     if lives.lost + lives.unknown > 0 {
         text += &format!(
-            " Of the recording, {} blocks never end although another took their address, and {} ends \
+            " In the recording, {} blocks have no end although another took their address, and {} ends \
              have no block.",
             lives.lost, lives.unknown
         );
     }
     if plan.queries_left_out > 0 {
         text += &format!(
-            " {} questions for usable sizes are left out, because another thread freed the block.",
+            " {} calls of malloc_usable_size are left out, because another thread freed the block.",
             plan.queries_left_out
         );
     }
     if plan.stalled_us * 100 > plan.span_us {
         text += &format!(
-            " {} in which threads waited for the recorder are taken out.",
+            " {} in which threads waited for the recorder are subtracted.",
             units::seconds(plan.stalled_us as f64 / 1e6)
         );
     }

@@ -1,4 +1,4 @@
-//! How true a replay is: to the recording, and to the program itself.
+//! How closely a replay follows the recording, and the program itself.
 
 use mallard_trace::plan::Plan;
 

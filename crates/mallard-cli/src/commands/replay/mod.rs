@@ -2,22 +2,26 @@
 //!
 //! The recording is compiled into a plan ([`mallard_trace::plan`]), which the workload `replay`
 //! executes. Allocators take turns as in any [race](crate::race). [`family`] has the rows of the
-//! processes that forked from one, and [`fidelity`] tells how true they were.
+//! processes that forked from one, and [`fidelity`] says how accurate they were.
 
 mod decay;
 mod family;
 mod fidelity;
 pub mod options;
 
+use std::fs::File;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use mallard_allocators::program;
+use mallard_allocators::program::{self, Program};
 use mallard_measure::Cpus;
-use mallard_report::model::{Experiment, Kind};
+use mallard_report::model::{Experiment, Kind, Row};
+use mallard_trace::Recording;
 
+use crate::race::settings;
 use crate::recording::plan::compile;
-use crate::recording::{open, processes, warn_of_state};
+use crate::recording::processes::{self, Subject};
+use crate::recording::{open, warn_of_state};
 use crate::session::Session;
 use crate::terminal::exit::usage;
 use crate::workloads::Workloads;
@@ -27,7 +31,7 @@ use options::Options;
 pub fn run(options: &Options) -> Result<ExitCode> {
     let path = &options.file;
     if options.program.is_empty() && options.check {
-        return Err(usage("--check needs the program behind --"));
+        return Err(usage("--check needs the program after --"));
     }
     let checked = match options.program.first() {
         Some(name) => Some(program::check(&name.to_string_lossy())?),
@@ -49,29 +53,13 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         .to_string_lossy()
         .into_owned();
     let session = Session::open("replay", &label, &options.common, options.conf.as_deref())?;
-    let workloads = Workloads::install(session.launcher.folder())?;
-    let mut rows = Vec::new();
-    let mut descriptions = Vec::new();
-    for subject in &replayed {
-        if session.stop.requested() {
-            break;
-        }
-        let family = &subject.family;
-        let own = (session.launcher.folder()).join(format!("plan-{}", family.processes[0]));
-        let (plan_path, plan) = compile(options.serial, &mut recording, path, family, &own)?;
-        let replay = FamilyReplay {
-            options,
-            session: &session,
-            program: workloads.plain("replay"),
-            plan_path,
-            plan: &plan,
-            label: (processes > 1).then(|| subject.label()),
-        };
-        let description = replay.run(checked.as_ref(), &mut rows)?;
-        descriptions.push(description + &subject.apart());
-        // The next one may need the room.
-        let _ = std::fs::remove_file(&own);
-    }
+    let (rows, descriptions) = rows(
+        options,
+        &session,
+        &mut recording,
+        &replayed,
+        checked.as_ref(),
+    )?;
     let description = descriptions.join(" ") + &processes::left_out(&replayed, &left);
     let experiment = Experiment {
         name: "replay".to_owned(),
@@ -94,9 +82,44 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     )
 }
 
+/// The rows of each subject, and what a reader should know of them.
+fn rows(
+    options: &Options,
+    session: &Session,
+    recording: &mut Recording<File>,
+    replayed: &[Subject],
+    checked: Option<&Program>,
+) -> Result<(Vec<Row>, Vec<String>)> {
+    let workloads = Workloads::install(session.launcher.folder())?;
+    let processes: usize = replayed.iter().map(|subject| subject.processes.len()).sum();
+    let mut rows = Vec::new();
+    let mut descriptions = Vec::new();
+    for subject in replayed {
+        if session.stop.requested() {
+            break;
+        }
+        let family = &subject.family;
+        let own = (session.launcher.folder()).join(format!("plan-{}", family.processes[0]));
+        let (plan_path, plan) = compile(options.serial, recording, &options.file, family, &own)?;
+        let replay = FamilyReplay {
+            options,
+            session,
+            program: workloads.plain("replay"),
+            plan_path,
+            plan: &plan,
+            label: (processes > 1).then(|| subject.label()),
+        };
+        let description = replay.run(checked, &mut rows)?;
+        descriptions.push(description + &subject.apart());
+        // The next one may need the room.
+        let _ = std::fs::remove_file(&own);
+    }
+    Ok((rows, descriptions))
+}
+
 fn settings(options: &Options, processes: String) -> Vec<(String, String)> {
     let cpus = options.common.cpus.clone().unwrap_or_else(Cpus::allowed);
-    let settings = [
+    settings::owned(vec![
         ("recording", options.file.display().to_string()),
         ("process", processes),
         (
@@ -116,13 +139,9 @@ fn settings(options: &Options, processes: String) -> Vec<(String, String)> {
         ),
         ("touched", format!("{:?}", options.touch).to_lowercase()),
         (
-            "taken off",
+            "subtracted",
             "time and memory of the same replay without an allocator".to_owned(),
         ),
-        ("CPUs", cpus.to_string()),
-    ];
-    let owned = settings.into_iter();
-    owned
-        .map(|(name, value)| (name.to_owned(), value))
-        .collect()
+        settings::cpus(&cpus),
+    ])
 }

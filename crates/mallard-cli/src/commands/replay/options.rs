@@ -14,8 +14,8 @@ use crate::recording::processes::Wanted;
 /// Does what the recorded program did with malloc and free, by the same threads in the same order,
 /// on each allocator. The first row is at full speed and compares time; the second keeps the
 /// recorded times, faster by a factor, and compares memory. What the replay itself costs is
-/// measured without an allocator and taken off. Every result tells its fidelity: how far the live
-/// bytes were from the recording.
+/// measured without an allocator and subtracted. Every result reports its fidelity: how far the
+/// live bytes were from the recording.
 ///
 /// A replay ranks allocators. It does not predict seconds: what the program computed, and the
 /// caches that it used, are not in a recording.
@@ -40,8 +40,8 @@ pub struct Options {
     #[arg(long)]
     pub serial: bool,
 
-    /// How far a thread may run ahead of the slowest, in recorded time [default: 1ms, a 500th of
-    /// the recording, or the time in which 2 % of the most live bytes begin; the least of them]
+    /// How far a thread may run ahead of the slowest, in recorded time [default: the least of 1ms,
+    /// a 500th of the recording, and the time in which 2 % of the peak live bytes are allocated]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub window: Option<std::time::Duration>,
 
@@ -49,13 +49,12 @@ pub struct Options {
     #[arg(long, value_enum, value_name = "WHAT", default_value = "page")]
     pub touch: Touch,
 
-    /// Write this much of a buffer of its own whenever a thread has waited, against caches that are
-    /// warmer than in life
+    /// Write this much other memory after each wait, because caches stay warmer in a replay
     #[arg(long, value_name = "SIZE")]
     pub pollute: Option<Bytes>,
 
-    /// Run also the program itself on each allocator, and compare: the program that was recorded
-    /// stands behind --
+    /// Also run the program itself on each allocator, and compare: the program that was recorded
+    /// follows --
     #[arg(long, requires = "program")]
     pub check: bool,
 

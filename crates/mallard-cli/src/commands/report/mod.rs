@@ -1,6 +1,6 @@
 //! `mallard report`: a result of the lab, shown again.
 //!
-//! Every command of the lab writes its result as JSON. [`read`] finds out of which kind a file is,
+//! Every command of the lab writes its result as JSON. [`read`] finds out which kind of file it is,
 //! and this module writes the text, the Markdown and the page from it again, with this version's
 //! forms. Several files of one kind are shown side by side. Nothing is measured.
 
@@ -50,7 +50,7 @@ Examples:
   mallard report                                      the last session
   mallard report --open mallard-results/diagnose-web
   mallard report before/compare.json after/compare.json
-  mallard report .mallard/baselines/web.json          how a baseline went from save to save
+  mallard report .mallard/baselines/web.json          how a baseline changed from save to save
   mallard report --export-markdown - tune.json >> notes.md
 
 To know what changed between two results, use `mallard diff`: it compares round by round.";
@@ -176,7 +176,7 @@ fn several(found: &[(PathBuf, Found)]) -> Result<Forms> {
             .iter()
             .map(|(path, found)| format!("{} is of {}", path.display(), found.command()));
         return Err(usage(format!(
-            "only results of one kind stand side by side: {}",
+            "only results of one kind can be shown side by side: {}",
             kinds.collect::<Vec<_>>().join(", ")
         )));
     };

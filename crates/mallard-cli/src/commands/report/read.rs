@@ -1,5 +1,4 @@
-//! Finds out of which kind a file of the lab is, by the fields that only that kind has, and reads
-//! it.
+//! Finds out what kind of lab file a file is, by the fields that only that kind has, and reads it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,6 +12,7 @@ use mallard_report::tuning::{self, Tuning};
 use serde_json::Value;
 
 use crate::commands::baseline;
+use crate::session::folder::{COMPARISON_FILE, DIAGNOSIS_FILE, RESULTS_FILE, TUNING_FILE};
 
 /// What a file holds.
 pub enum Found {
@@ -39,7 +39,7 @@ impl Found {
 }
 
 /// The files that a folder of results may have.
-const NAMES: [&str; 4] = ["results.json", "compare.json", "diagnose.json", "tune.json"];
+const NAMES: [&str; 4] = [RESULTS_FILE, COMPARISON_FILE, DIAGNOSIS_FILE, TUNING_FILE];
 
 /// Reads a file, or the one in a folder. Returns its path, too.
 pub fn read(path: &Path) -> Result<(PathBuf, Found)> {
@@ -52,8 +52,8 @@ pub fn read(path: &Path) -> Result<(PathBuf, Found)> {
     let Ok(value) = serde_json::from_slice::<Value>(&bytes) else {
         // A profile is shown by the command that knows its symbols.
         bail!(
-            "{shown} is no JSON file of the lab; heap profiles are shown by `mallard profile`, recordings \
-             by `mallard trace info`"
+            "{shown} is not a JSON file of the lab; `mallard profile` shows heap profiles, \
+             `mallard trace info` recordings"
         );
     };
     let has = |key: &str| value.get(key).is_some();
@@ -76,8 +76,8 @@ pub fn read(path: &Path) -> Result<(PathBuf, Found)> {
         Found::Profile(Box::new(Sites::of(&text).map_err(wrong)?))
     } else {
         bail!(
-            "{shown} is no result that can be shown again: those of bench, compare, replay, diagnose, tune, \
-             baseline check and profile, and the files of baselines can"
+            "{shown} is not a result that can be shown again: those of bench, compare, replay, diagnose, \
+             tune, baseline check and profile, and the files of baselines can"
         );
     };
     Ok((path, found))

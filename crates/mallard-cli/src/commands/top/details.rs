@@ -2,8 +2,8 @@
 
 use mallard_live::snapshot::{Arena, Class, Lock};
 
-use super::columns::{bytes, count, percent};
-use super::row::Row;
+use crate::processes::figures::{bytes, count, percent};
+use crate::processes::row::Row;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tab {
@@ -60,11 +60,7 @@ fn memory(row: &Row) -> [Figure; 12] {
             bytes(totals.allocated),
             "blocks that the program holds",
         ),
-        (
-            "peak",
-            bytes(totals.peak),
-            "the most of that at any publication",
-        ),
+        ("peak", bytes(totals.peak), "largest published value"),
         (
             "active",
             bytes(totals.active),
@@ -149,14 +145,14 @@ fn state(row: &Row) -> [Figure; 11] {
             "age",
             format!("{} s", row.snapshot.age.as_secs()),
             match row.is_doubtful() {
-                true => "of these figures; other ones may be true by now",
+                true => "of these figures; they may be out of date",
                 false => "of these figures",
             },
         ),
         (
             "publication",
             format!("{} µs", totals.cost_ns / 1000),
-            "took the last one",
+            "time that the last one took",
         ),
     ]
 }

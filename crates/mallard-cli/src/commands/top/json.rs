@@ -3,7 +3,7 @@
 use mallard_live::snapshot::{Arena, Class, Lock};
 use serde_json::{Map, Value, json};
 
-use super::row::Row;
+use crate::processes::row::Row;
 
 /// A process on one line.
 pub fn line(row: &Row) -> String {

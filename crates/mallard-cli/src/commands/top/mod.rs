@@ -1,15 +1,16 @@
 //! `mallard top`: the processes on Mallard, live.
 //!
-//! `mallard_live` finds and reads them. [`row`] keeps the last look at each for rates, [`columns`]
-//! is the table, [`json`] its form for scripts, [`screen`] the program on a terminal with its
-//! [`details`] of one process, and the [`sites`] of its heap profile. `mallard export` has the
-//! same processes, and shows figures in the same form.
+//! `mallard_live` finds and reads them. A [`row`] keeps the last look at each for rates,
+//! [`columns`] is the table, [`json`] its form for scripts, [`screen`] the program on a terminal
+//! with its [`details`] of one process, and the [`sites`] of its heap profile. `mallard export`
+//! has the same processes, and shows figures in the same form.
+//!
+//! [`row`]: crate::processes::row
 
-pub mod columns;
+mod columns;
 mod details;
 mod json;
 mod options;
-pub mod row;
 mod screen;
 mod sites;
 
@@ -23,11 +24,11 @@ use anyhow::{Context, Result, bail};
 use mallard_live::memory::core;
 use mallard_live::process::{About, Identity};
 
+use crate::processes::row::{Row, Watch};
 use crate::terminal::output::say;
 use columns::Layout;
 use details::{TABS, Tab};
 pub use options::Options;
-use row::{Row, Watch};
 
 /// The columns of a table that no terminal limits.
 const TABLE_WIDTH_COLUMNS: usize = 120;
@@ -40,7 +41,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         return once(options);
     }
     if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
-        bail!("this is no terminal; --once prints one table, --json lines for scripts");
+        bail!("standard input or output is not a terminal; use --once or --json");
     }
     screen::run(options)
 }
@@ -50,7 +51,7 @@ fn dead(file: &Path, json: bool) -> Result<ExitCode> {
     let shown = file.display().to_string();
     let bytes = core::open(file).with_context(|| format!("cannot read {shown}"))?;
     let Some(bytes) = bytes else {
-        bail!("{shown} is no core file");
+        bail!("{shown} is not a core file");
     };
     let dead = mallard_live::core_file::read(&bytes, None).with_context(|| shown)?;
     let row = Row {
@@ -108,7 +109,7 @@ fn table(rows: &[Row], options: &Options) -> Result<()> {
     rows.iter().try_for_each(|row| say!("{}", layout.row(row)))
 }
 
-/// Says on standard error why processes are missing. The exit code tells whether one is that was
+/// Says on standard error why processes are missing. The exit code says whether one of them was
 /// named.
 fn report_unread(watch: &Watch, rows: &[Row], options: &Options) -> ExitCode {
     let is_shown = |pid: u32| rows.iter().any(|row| row.pid() == pid);

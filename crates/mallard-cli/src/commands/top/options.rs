@@ -8,13 +8,13 @@ use super::columns::{Column, ORDER};
 
 /// Watch the processes that run on Mallard
 ///
-/// Shows all processes on Mallard that can be read, live: those of a second and 8 MiB and more, or
-/// started with MALLOC_CONF=export_stats:true. To read a process without that option takes the
-/// right to debug it, as root has.
+/// Shows, live, every process on Mallard that can be read: those that are a second old and hold 8
+/// MiB, and those started with MALLOC_CONF=export_stats:true. Reading a process without that option
+/// requires permission to debug it, which root has.
 ///
-/// The figures are those of the process's last publication, four times a second at most while it
-/// allocates. The exit code is 0 if the answer was given, and 1 if a process that was named cannot
-/// be read.
+/// The figures are those that the process published last, which it does about four times a second
+/// while it allocates. The exit code is 0 if the answer was given, and 1 if a process that was
+/// named cannot be read.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Options {
@@ -30,24 +30,24 @@ pub struct Options {
     #[arg(short, long, value_name = "COLUMN", default_value = "resid")]
     pub sort: Sort,
 
-    /// Seconds between two looks
+    /// Seconds between updates
     #[arg(short, long, value_name = "SECONDS", default_value = "1")]
     pub interval: Interval,
 
-    /// Print one table and end; for rates, after two looks
+    /// Print one table and exit; for rates, after two readings
     #[arg(long)]
     pub once: bool,
 
-    /// Print one line of JSON for each process and end
+    /// Print one line of JSON for each process and exit
     #[arg(long)]
     pub json: bool,
 
-    /// Print what the process of a core file had, as of its last publication, and end
+    /// Print the last published figures from a core file, and exit
     #[arg(long, value_name = "FILE", conflicts_with_all = ["pids", "matching", "sort", "interval", "once"])]
     pub core: Option<PathBuf>,
 
-    /// Allow requests (sampling, purging) to processes without export_stats:true: eight bytes are
-    /// written into the page that they keep for this
+    /// Allow requests (sampling, purging) to processes without export_stats:true; this writes eight
+    /// bytes into their memory
     #[arg(long)]
     pub write_memory: bool,
 }
@@ -59,7 +59,7 @@ Examples:
   mallard top --once 4711
   mallard top --json | jq 'select(.fragmentation > 0.3) | .pid'
   mallard top --core core.4711
-  MALLOC_CONF=export_stats:true mallard run -- ./server    can be read without further rights";
+  MALLOC_CONF=export_stats:true mallard run -- ./server    can be read without more permissions";
 
 /// The column to sort by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,7 +81,7 @@ impl FromStr for Sort {
     }
 }
 
-/// The time between two looks.
+/// The time between two updates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interval(pub Duration);
 

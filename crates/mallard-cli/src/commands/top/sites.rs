@@ -1,7 +1,7 @@
 //! The code that holds a process's memory, as the details show it.
 //!
-//! Reading a profile takes milliseconds, but to find the names of a large program takes seconds the
-//! first time. A thread does both, so that the screen goes on.
+//! Reading a profile takes milliseconds, but finding the names of a large program takes seconds the
+//! first time. A thread does both, so that the screen stays responsive.
 
 use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::thread;
@@ -13,8 +13,8 @@ use mallard_profile::process::Error;
 use mallard_profile::view::View;
 use mallard_profile::view::rows::{By, Row, rows};
 
-use super::columns::{bytes, count, percent};
-use crate::commands::profile::source::{self, Names};
+use crate::processes::figures::{bytes, count, percent};
+use crate::profiles::source::{self, Names};
 
 /// The time between the end of a look and the next one.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);

@@ -17,7 +17,7 @@ use crate::terminal::output::say;
 
 /// Write a part of a recording as a recording
 ///
-/// Blocks that live when the part begins are in it, so that it replays by itself.
+/// The part contains the blocks that live when it begins, so it can be replayed by itself.
 #[derive(Debug, clap::Args)]
 pub struct Options {
     #[command(flatten)]

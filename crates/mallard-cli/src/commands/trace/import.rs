@@ -14,7 +14,7 @@ use super::Input;
 use crate::terminal::exit::usage;
 use crate::terminal::output::say;
 
-/// Make a recording of another tool's
+/// Convert another tool's recording
 ///
 /// Reads the text of Android's malloc_debug (record_allocs), the `.ops` of WebKit's MallocBench,
 /// the output of `ltrace -f -e malloc+free+calloc+realloc`, the interpreted text of heaptrack, and
@@ -28,7 +28,7 @@ pub struct Options {
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// Whose file it is: android, ops, ltrace, heaptrack or memray [default: a guess by its
+    /// Format of the file: android, ops, ltrace, heaptrack or memray [default: detected from its
     /// content]
     #[arg(long, value_name = "FORMAT", value_parser = format)]
     from: Option<Format>,

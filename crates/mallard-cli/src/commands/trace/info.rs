@@ -14,10 +14,10 @@ use super::Input;
 use crate::recording::{open, warn_of_state};
 use crate::terminal::output;
 
-/// Tell what a recording holds
+/// Summarize a recording
 ///
-/// Processes, threads, calls by kind, sizes, live bytes, blocks that another thread freed, and
-/// whether begin and end of blocks alternate at every address.
+/// Shows processes, threads, calls by kind, sizes, live bytes, blocks that another thread freed,
+/// and whether begin and end of blocks alternate at every address.
 #[derive(Debug, clap::Args)]
 pub struct Options {
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `mallard trace`: looks into recordings.
+//! `mallard trace`: inspects recordings.
 
 mod compile;
 mod cut;
@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-/// Look into a recording, cut it, or import another tool's
+/// Inspect a recording, cut it, or import another tool's
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Options {

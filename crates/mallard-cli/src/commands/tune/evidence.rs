@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use mallard_report::diagnosis::TroubleKey;
 
 use super::options::Options;
 use crate::commands::report::read::{self, Found};
@@ -12,7 +13,7 @@ use crate::terminal::exit::usage;
 
 /// The troubles of the diagnosis that the user names, or of the subject's own in the folder of
 /// results; none if there is no such diagnosis.
-pub fn troubles(options: &Options, target: &Target) -> Result<Vec<String>> {
+pub fn troubles(options: &Options, target: &Target) -> Result<Vec<TroubleKey>> {
     let found = match &options.diagnosis {
         Some(path) => Some(named(path)?),
         None => own(options, target),
@@ -20,15 +21,16 @@ pub fn troubles(options: &Options, target: &Target) -> Result<Vec<String>> {
     let Some((path, troubles)) = found.filter(|(_, troubles)| !troubles.is_empty()) else {
         return Ok(Vec::new());
     };
+    let words: Vec<&str> = troubles.iter().map(TroubleKey::as_str).collect();
     eprintln!(
         "Options against {} come first ({}).",
-        troubles.join(", "),
+        words.join(", "),
         path.display()
     );
     Ok(troubles)
 }
 
-fn named(path: &Path) -> Result<(PathBuf, Vec<String>)> {
+fn named(path: &Path) -> Result<(PathBuf, Vec<TroubleKey>)> {
     match read::read(path)? {
         (path, Found::Diagnosis(d)) => Ok((
             path,
@@ -43,7 +45,7 @@ fn named(path: &Path) -> Result<(PathBuf, Vec<String>)> {
 }
 
 /// The diagnosis of the same subject, if it was made here.
-fn own(options: &Options, target: &Target) -> Option<(PathBuf, Vec<String>)> {
+fn own(options: &Options, target: &Target) -> Option<(PathBuf, Vec<TroubleKey>)> {
     let typed = match target {
         Target::Program { words, .. } => command_line::typed(words),
         Target::Service { service, .. } => options.subject.typed(service),

@@ -128,7 +128,7 @@ impl Bench<'_> {
         if !is_same {
             // Other options were given: what is left of that session is of another search.
             self.spinner.say(
-                "the earlier session took another way from here on; its other runs are not used",
+                "the search diverges from the earlier session here; its remaining runs are not used",
             );
             self.earlier.clear();
             return None;

@@ -1,6 +1,6 @@
 //! `mallard tune`: a short option string for a program or a service, or "keep the defaults".
 //!
-//! [`space`] has the options that are worth trying, [`objective`] what is to become better,
+//! [`space`] has the options that are worth trying, [`objective`] what to improve,
 //! [`search`] the way from the one to the other with [`model`], [`evidence`] what a diagnosis says
 //! about where to begin, and [`lab`] the runs. [`show`] says what was found and how sure it is.
 
@@ -20,7 +20,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Result, bail};
 use mallard_allocators::{Allocator, Kind, conf};
 use mallard_measure::{Cpus, Launcher, Stop};
-use mallard_report::stats::BASELINE;
+use mallard_report::stats::{BASELINE, SUBJECT};
 
 use crate::allocators::choice::Choice;
 use crate::allocators::preparation;
@@ -131,7 +131,7 @@ fn ordered(
 fn ending(stop: &Stop, folder: &Folder, outcome: &Outcome) -> ExitCode {
     if stop.requested() {
         eprintln!(
-            "Interrupted: go on with --resume {} and the same options.",
+            "Interrupted: continue with --resume {} and the same options.",
             folder.path().display()
         );
         return ExitCode::from(INTERRUPTED);
@@ -146,8 +146,8 @@ fn ending(stop: &Stop, folder: &Folder, outcome: &Outcome) -> ExitCode {
 fn too_little(budget: f64, each: f64) -> Result<ExitCode> {
     let enough = Duration::from_secs((each * RUNS_MIN * 2.0) as u64 + 1);
     say!(
-        "Cannot tell: the budget allows {:.0} runs, and {RUNS_MIN} are the least. Give a --budget of {} or \
-         more, or a shorter load.",
+        "Cannot tell: the budget allows {:.0} runs, but at least {RUNS_MIN} are needed. Give a --budget of \
+         {} or more, or a shorter load.",
         budget / each,
         humantime::format_duration(enough)
     )?;
@@ -159,7 +159,7 @@ fn allocators(choice: &Choice) -> Result<Vec<Allocator>> {
     let words = match choice.is_given() {
         true => choice.clone(),
         false => Choice {
-            names: vec![BASELINE.to_owned(), "mallard".to_owned()],
+            names: vec![BASELINE.to_owned(), SUBJECT.to_owned()],
             ..Choice::default()
         },
     };

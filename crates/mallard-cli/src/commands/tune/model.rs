@@ -28,7 +28,7 @@ pub struct Fit {
 /// Rounds of the fit; the steps of the last are far below any noise.
 const FIT_ROUNDS: usize = 20;
 
-/// Fits block and value effects to the observations by turns.
+/// Fits block effects and value effects to the observations, alternately.
 pub fn fit(observations: &[Observation], knobs: &[Knob]) -> Fit {
     let mut values = Values::default();
     // Of each observation: its block and its value of each option, by number.

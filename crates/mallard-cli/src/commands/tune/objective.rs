@@ -1,4 +1,4 @@
-//! What is to become better, and what may not become worse for it.
+//! What to improve, and what may not become worse for it.
 
 use mallard_report::model::Metric;
 
@@ -6,7 +6,7 @@ use crate::options::limit::Within;
 use crate::subject::{Figures, figure};
 use crate::terminal::exit::usage;
 
-/// What is to become better.
+/// What to improve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Objective {
     /// More work in a second: the rate of a service, or the time of a program

@@ -10,8 +10,8 @@ use crate::options::limit::Within;
 use crate::options::values::duration;
 use crate::service::Subject;
 
-/// Find a short option string for a program, a service or a recording, or that the defaults are
-/// best
+/// Find a short option string for a program, a service or a recording, or confirm that the defaults
+/// are best
 ///
 /// Races allocators and options in turns, with each run beside the control; then judges what it
 /// found by fresh runs. The control is the first allocator at its defaults (glibc, if it takes
@@ -20,12 +20,12 @@ use crate::service::Subject;
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES, override_usage = "mallard tune [OPTIONS] -- <PROGRAM> [ARGS]...\n       mallard tune [OPTIONS] --service <NAME|FILE>\n       mallard tune [OPTIONS] --trace <FILE>")]
 pub struct Options {
-    /// What is to become better
+    /// What to improve
     #[arg(long, value_enum, default_value_t = Objective::Throughput)]
     pub objective: Objective,
 
-    /// What may not become worse than this against the control, such as rss=+10% or qps=-3% (can be
-    /// repeated)
+    /// Limit on how much another metric may worsen against the control, such as rss=+10% or qps=-3%
+    /// (can be repeated)
     #[arg(long, value_name = "METRIC=CHANGE")]
     pub within: Vec<Within>,
 
@@ -40,8 +40,8 @@ pub struct Options {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["program", "service", "start"])]
     pub trace: Option<PathBuf>,
 
-    /// What `mallard diagnose` found (its folder or diagnose.json): options against that come first
-    /// [default: the subject's own, if it is in mallard-results]
+    /// Findings of `mallard diagnose` (folder or diagnose.json); options against them come first
+    /// [default: the subject's own, if they are in mallard-results]
     #[arg(long, value_name = "FILE")]
     pub diagnosis: Option<PathBuf>,
 
@@ -50,7 +50,7 @@ pub struct Options {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub timeout: Option<Duration>,
 
-    /// Go on with a session that was interrupted: its folder. Give the same options again
+    /// Continue an interrupted session: its folder. Give the same options again
     #[arg(long, value_name = "FOLDER")]
     pub resume: Option<PathBuf>,
 

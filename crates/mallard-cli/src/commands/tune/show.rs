@@ -11,7 +11,7 @@ use super::objective::{self, Goal};
 use super::search::{self, Block, IMPROVEMENT_MIN, Outcome};
 use super::space::{self, Setting};
 use crate::options::command_line;
-use crate::session::folder::Folder;
+use crate::session::folder::{Folder, TUNING_FILE};
 use crate::session::machine;
 use crate::subject::{Figures, Target};
 use crate::terminal::output;
@@ -34,7 +34,7 @@ impl Found<'_> {
     pub fn show(&self, json: bool) -> Result<()> {
         let found = self.tuning();
         let text = serde_json::to_string_pretty(&found)? + "\n";
-        self.folder.text("tune.json", &text)?;
+        self.folder.text(TUNING_FILE, &text)?;
         let page = self.folder.text("tune.html", &tuning::page(&found))?;
         match json {
             true => output::text(&text)?,
@@ -66,7 +66,7 @@ impl Found<'_> {
         }
     }
 
-    /// The lines below the sentence: a label, and what is to be said.
+    /// The lines below the sentence: a label and a text.
     fn lines(&self, points: &[Point]) -> Vec<(String, String)> {
         let outcome = self.outcome;
         let mut lines = self.against();
@@ -108,7 +108,7 @@ impl Found<'_> {
         line(
             "how sure",
             format!(
-                "{} runs{} in {:.1} s; a run varies by {:.1} %; an improvement of {:.1} % or more would have been seen",
+                "{} runs{} in {:.1} s; a run varies by {:.1} %; these runs can detect an improvement of {:.1} %",
                 outcome.runs,
                 lab::executions(self.times),
                 self.spent,
@@ -147,7 +147,7 @@ impl Found<'_> {
         let percent = |share: f64| format!("{:.1}", share * 100.0);
         match &outcome.recommended {
             _ if outcome.unconfirmed => {
-                "Not confirmed: the search ended before its last step; go on with --resume."
+                "Not confirmed: the search ended before its last step; continue with --resume."
                     .to_owned()
             }
             Some(setting) => format!("Use {}.", self.named(setting)),
@@ -157,19 +157,18 @@ impl Found<'_> {
             }
             None if outcome.refused.is_some() => {
                 format!(
-                    "Keep {}: what is better breaks a limit.",
+                    "Keep {}: every better setting breaks a limit.",
                     self.named(&self.control)
                 )
             }
             None if outcome.smallest <= IMPROVEMENT_MIN => format!(
-                "Keep {}: nothing is better by {:.0} % or more; {} % would have been seen.",
+                "Keep {}: nothing is better by {:.0} % or more; these runs can detect {} %.",
                 self.named(&self.control),
                 IMPROVEMENT_MIN * 100.0,
                 percent(outcome.smallest)
             ),
-            // What is smaller would not have been seen, so nothing is said about it.
             None => format!(
-                "Keep {}: nothing is better by {} % or more, and less than that these runs cannot show.",
+                "Keep {}: nothing is better by {} % or more; these runs cannot detect less.",
                 self.named(&self.control),
                 percent(outcome.smallest)
             ),

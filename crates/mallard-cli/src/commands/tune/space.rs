@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use mallard_allocators::{Allocator, Kind};
+use mallard_report::diagnosis::TroubleKey;
 
 /// An option of an allocator.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -169,9 +170,9 @@ pub fn knobs(allocator: &Allocator, cpus: usize) -> Vec<Knob> {
 }
 
 /// The options that act on each trouble of a diagnosis, the likeliest first.
-const AGAINST: [(&str, &[&str]); 11] = [
+static AGAINST: [(TroubleKey, &[&str]); 11] = [
     (
-        "locks",
+        TroubleKey::Locks,
         &[
             "narenas",
             "arena_max",
@@ -181,9 +182,12 @@ const AGAINST: [(&str, &[&str]); 11] = [
             "tcache_count",
         ],
     ),
-    ("growth", &["thp", "hugetlb", "top_pad", "metadata_thp"]),
     (
-        "trim",
+        TroubleKey::Growth,
+        &["thp", "hugetlb", "top_pad", "metadata_thp"],
+    ),
+    (
+        TroubleKey::Trim,
         &[
             "trim_threshold",
             "top_pad",
@@ -192,12 +196,15 @@ const AGAINST: [(&str, &[&str]); 11] = [
         ],
     ),
     (
-        "mmap",
+        TroubleKey::Mmap,
         &["mmap_threshold", "dirty_decay_ms", "muzzy_decay_ms"],
     ),
-    ("decay", &["dirty_decay_ms", "muzzy_decay_ms", "dirty_max"]),
     (
-        "slow_purge",
+        TroubleKey::Decay,
+        &["dirty_decay_ms", "muzzy_decay_ms", "dirty_max"],
+    ),
+    (
+        TroubleKey::SlowPurge,
         &[
             "background_thread",
             "dirty_decay_ms",
@@ -206,7 +213,7 @@ const AGAINST: [(&str, &[&str]); 11] = [
         ],
     ),
     (
-        "hand_off",
+        TroubleKey::HandOff,
         &[
             "narenas",
             "arena_max",
@@ -216,7 +223,7 @@ const AGAINST: [(&str, &[&str]); 11] = [
         ],
     ),
     (
-        "caches",
+        TroubleKey::Caches,
         &[
             "tcache_max",
             "lg_tcache_max",
@@ -225,7 +232,7 @@ const AGAINST: [(&str, &[&str]); 11] = [
         ],
     ),
     (
-        "work",
+        TroubleKey::Work,
         &[
             "tcache_max",
             "lg_tcache_max",
@@ -235,7 +242,7 @@ const AGAINST: [(&str, &[&str]); 11] = [
         ],
     ),
     (
-        "held_back",
+        TroubleKey::HeldBack,
         &[
             "dirty_decay_ms",
             "dirty_max",
@@ -245,14 +252,14 @@ const AGAINST: [(&str, &[&str]); 11] = [
         ],
     ),
     (
-        "pinned",
+        TroubleKey::Pinned,
         &["narenas", "arena_max", "tailored_classes", "thp"],
     ),
 ];
 
 /// Puts the options against the troubles first. Where the budget does not allow all values, those
 /// that come last are not tried.
-pub fn order(knobs: &mut [Knob], troubles: &[String]) {
+pub fn order(knobs: &mut [Knob], troubles: &[TroubleKey]) {
     let wanted: Vec<&str> = troubles
         .iter()
         .filter_map(|trouble| AGAINST.iter().find(|(key, _)| key == trouble))
@@ -286,10 +293,10 @@ mod tests {
     fn options_against_what_was_found_come_first_and_the_others_keep_their_order() {
         let mut knobs = ["thp", "narenas", "dirty_decay_ms", "tcache_max"]
             .map(|key| knob(key, &["0", "1"], false));
-        order(&mut knobs, &["held_back".to_owned(), "locks".to_owned()]);
+        order(&mut knobs, &[TroubleKey::HeldBack, TroubleKey::Locks]);
         let keys: Vec<&str> = knobs.iter().map(|knob| knob.key.as_str()).collect();
         assert_eq!(keys, ["dirty_decay_ms", "narenas", "tcache_max", "thp"]);
-        order(&mut knobs, &["leak".to_owned()]);
+        order(&mut knobs, &[TroubleKey::Leak]);
         assert_eq!(knobs[0].key, "dirty_decay_ms", "nothing acts on a leak");
     }
 

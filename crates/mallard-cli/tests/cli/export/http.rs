@@ -250,7 +250,7 @@ fn an_address_that_is_none_or_taken_is_told_in_a_line() {
     for (address, code, why) in [
         ("9700", 2, "expected HOST:PORT"),
         ("[::1:80", 2, "needs brackets"),
-        ("127.0.0.1:99999", 2, "is no port"),
+        ("127.0.0.1:99999", 2, "is not a port"),
         ("203.0.113.1:80", 1, "cannot listen on 203.0.113.1:80"),
         (
             "no.such.host.invalid:80",

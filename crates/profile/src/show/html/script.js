@@ -3,7 +3,7 @@
 (() => {
   "use strict";
   const data = JSON.parse(document.getElementById("profile").textContent);
-  const ROW = 20, LEAST_PX = 1.2, TEXT_PX = 22;
+  const ROW = 20, WIDTH_PX_MIN = 1.2, TEXT_PX = 22;
   const flame = document.getElementById("flame"), detail = document.getElementById("detail");
   const search = document.getElementById("search"), matched = document.getElementById("matched");
   const reset = document.getElementById("reset");
@@ -104,7 +104,7 @@
     const all = value(zoomed);
     const place = (node, left, row) => {
       const wide = all > 0 ? (value(node) / all) * width : 0;
-      if (wide < LEAST_PX) return;
+      if (wide < WIDTH_PX_MIN) return;
       parts.append(element(node, left, wide, row, false));
       rows = Math.max(rows, row + 1);
       const below = children[node].slice().sort((a, b) => value(b) - value(a));

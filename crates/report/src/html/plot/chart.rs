@@ -11,7 +11,7 @@ use crate::arithmetic::stats::{self, Spread, Standing};
 use crate::model::{Experiment, Kind, Row, Run};
 use crate::units::{self, TimeUnit};
 
-/// More runs of a row than this are not told apart in a picture: quantiles stand for them.
+/// The most runs of a row that a picture can show as dots; above this it shows quantiles.
 const DRAWN_RUNS_MAX: usize = 60;
 
 /// One plot.

@@ -19,7 +19,7 @@ const LINE_POINTS_MIN: f64 = 200.0;
 const LINE_POINTS_MAX: usize = 200;
 const _: () = assert!(LINE_POINTS_MAX <= thinning::SERIES_POINTS_MAX);
 
-/// Whether a run of the row tells its RSS over time.
+/// Whether a run of the row has its RSS over time.
 pub fn is_known(row: &Row) -> bool {
     row.cells
         .iter()

@@ -34,7 +34,7 @@ pub struct Diagnosis {
     pub takes: Option<Trouble>,
     pub notes: Vec<String>,
     pub next: Vec<Next>,
-    /// How each kind of evidence was had, or why not.
+    /// How each kind of evidence was obtained, or why not.
     pub ways: Vec<Evidence>,
     pub figures: Figures,
     pub timeline: Vec<Moment>,
@@ -61,11 +61,68 @@ pub struct Bound {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trouble {
     /// A word for programs to read: `locks`, `held_back`.
-    pub key: String,
+    pub key: TroubleKey,
     /// What it is, in a clause.
     pub what: String,
     /// The figure and its threshold: `waits 11 % ≥ 3 %`.
     pub because: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TroubleKey {
+    Locks,
+    Growth,
+    SlowPurge,
+    HandOff,
+    Caches,
+    Work,
+    ToAndFro,
+    Decay,
+    Trim,
+    Mmap,
+    Leak,
+    HeldBack,
+    Pinned,
+    OwnLock,
+    Io,
+    Idle,
+    Child,
+    Waits,
+    Pool,
+    Computing,
+    /// A word that only a newer version knows.
+    #[serde(untagged)]
+    Other(String),
+}
+
+impl TroubleKey {
+    /// The word in files.
+    pub fn as_str(&self) -> &str {
+        match self {
+            TroubleKey::Locks => "locks",
+            TroubleKey::Growth => "growth",
+            TroubleKey::SlowPurge => "slow_purge",
+            TroubleKey::HandOff => "hand_off",
+            TroubleKey::Caches => "caches",
+            TroubleKey::Work => "work",
+            TroubleKey::ToAndFro => "to_and_fro",
+            TroubleKey::Decay => "decay",
+            TroubleKey::Trim => "trim",
+            TroubleKey::Mmap => "mmap",
+            TroubleKey::Leak => "leak",
+            TroubleKey::HeldBack => "held_back",
+            TroubleKey::Pinned => "pinned",
+            TroubleKey::OwnLock => "own_lock",
+            TroubleKey::Io => "io",
+            TroubleKey::Idle => "idle",
+            TroubleKey::Child => "child",
+            TroubleKey::Waits => "waits",
+            TroubleKey::Pool => "pool",
+            TroubleKey::Computing => "computing",
+            TroubleKey::Other(word) => word,
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,7 +157,7 @@ pub struct Figures {
     pub inside: Option<f64>,
     pub inside_low: Option<f64>,
     pub inside_high: Option<f64>,
-    /// The share of busy threads' time that they wait inside the allocator.
+    /// Share of their time that busy threads wait inside the allocator.
     pub waiting: Option<f64>,
     /// The same by what they wait for.
     pub waits: Vec<(String, f64)>,
@@ -226,5 +283,23 @@ impl Diagnosis {
         let stretch = self.timeline.len().div_ceil(SERIES_POINTS_MAX).max(1);
         let highest = |moments: &[Moment]| moments.iter().max_by_key(|m| m.rss).copied();
         self.timeline = self.timeline.chunks(stretch).filter_map(highest).collect();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_its_word_in_files_and_an_unknown_word_is_kept() {
+        let words = "locks growth slow_purge hand_off caches work to_and_fro decay trim mmap leak \
+                     held_back pinned own_lock io idle child waits pool computing newer";
+        for word in words.split(' ') {
+            let json = format!("\"{word}\"");
+            let key: TroubleKey = serde_json::from_str(&json).unwrap();
+            assert_eq!(key.as_str(), word);
+            assert_eq!(matches!(key, TroubleKey::Other(_)), word == "newer");
+            assert_eq!(serde_json::to_string(&key).unwrap(), json);
+        }
     }
 }

@@ -78,11 +78,11 @@ fn findings(d: &Diagnosis) -> Markup {
                     div class="card k-subject" {
                         h3 { "If malloc and free cost nothing" }
                         p class="winner" { (format!("{:.2} to {:.2} ×", bound.low, bound.high)) }
-                        p class="faint" { "as fast, at most; a better placement of blocks is not in it" }
+                        p class="faint" { "as fast, at most; this does not include a better placement of blocks" }
                     }
                 }
                 @for trouble in d.troubles.iter().chain(&d.takes) {
-                    div class="card k-0" { h3 { (trouble.key.replace('_', " ")) } p { (trouble.what) } p class="faint" { (trouble.because) } }
+                    div class="card k-0" { h3 { (trouble.key.as_str().replace('_', " ")) } p { (trouble.what) } p class="faint" { (trouble.because) } }
                 }
             }
             @for note in &d.notes { p { (note) } }

@@ -11,7 +11,7 @@ const WIDTH_PX: f64 = 440.0;
 const HEIGHT_PX: f64 = 150.0;
 const MARGIN_LEFT_PX: f64 = 56.0;
 const MARGIN_BOTTOM_PX: f64 = 34.0;
-/// Blocks of one save that a picture tells apart.
+/// The most blocks of one save that a picture can show.
 const DRAWN_BLOCKS_MAX: usize = 100;
 /// Older saves than these are not drawn.
 const DRAWN_SAVES_MAX: usize = 60;

@@ -69,7 +69,7 @@ impl Process {
     /// of the parent have freed. Returns the slots that are empty now.
     ///
     /// A block that a thread of the parent is resizing stays in its slot, as it stays in the heap
-    /// of a child in life, where nothing can free it.
+    /// of a real child, where nothing can free it.
     pub fn forked(&mut self, parent: &Process, mut empty: Vec<u32>) -> Vec<u32> {
         let (slots, more) = parent.slots.forked();
         empty.extend(more);

@@ -42,7 +42,7 @@ impl Work {
         let fail = |reason: String| Err(race::failure(reason, measured));
         let driven = std::mem::replace(&mut *self.lock(), Ok(Reported::default()));
         if measured.end == End::TimedOut {
-            return fail("it did not finish within the time limit".to_owned());
+            return fail(race::NOT_IN_TIME.to_owned());
         }
         let driven = match driven {
             Ok(reported) => reported,

@@ -10,7 +10,7 @@ mod words;
 
 use mallard_figures::percent;
 use mallard_observe::family::{Family, Pool};
-use mallard_report::diagnosis::{Answer, Bound, Figures, Heap, Next, Trouble};
+use mallard_report::diagnosis::{Answer, Bound, Figures, Heap, Next, Trouble, TroubleKey};
 use mallard_report::units;
 
 use super::thresholds as limit;
@@ -50,14 +50,17 @@ pub fn judge(f: &Figures, about: About) -> Verdict {
     // Nothing about time matters if no allocator makes the program faster; its memory may.
     let locks = f.waiting.unwrap_or(0.0) >= limit::LOCK_WAIT_SHARE_MIN;
     if fast_enough && !locks {
-        troubles.retain(|trouble| ["slow_purge", "growth"].contains(&trouble.key.as_str()));
+        troubles
+            .retain(|trouble| matches!(trouble.key, TroubleKey::SlowPurge | TroubleKey::Growth));
     }
-    if memory.iter().any(|trouble| trouble.key == "leak") {
+    if memory.iter().any(|trouble| trouble.key == TroubleKey::Leak) {
         // The heap grows because the program keeps more and more.
-        troubles.retain(|trouble| trouble.key != "growth");
+        troubles.retain(|trouble| trouble.key != TroubleKey::Growth);
     }
     troubles.extend(memory);
-    let leak_only = troubles.iter().all(|trouble| trouble.key == "leak");
+    let leak_only = troubles
+        .iter()
+        .all(|trouble| trouble.key == TroubleKey::Leak);
     let answer = match () {
         () if bound.is_none() && troubles.is_empty() && waits_only(f) => Answer::No,
         () if bound.is_none() && troubles.is_empty() => Answer::CannotTell,
@@ -86,7 +89,7 @@ pub fn judge(f: &Figures, about: About) -> Verdict {
     }
 }
 
-/// Whether the program hardly computes, and was looked at long enough to say so.
+/// Whether the program hardly computes, and was watched long enough to say so.
 fn waits_only(f: &Figures) -> bool {
     let cpu = (f.user_seconds + f.system_seconds) / f.wall_seconds.max(1e-3);
     cpu < limit::BUSY_CPUS_MIN
@@ -137,9 +140,9 @@ fn busy(f: &Figures) -> f64 {
     awake.min(1.0)
 }
 
-fn trouble(key: &str, what: &str, because: String) -> Trouble {
+fn trouble(key: TroubleKey, what: &str, because: String) -> Trouble {
     Trouble {
-        key: key.to_owned(),
+        key,
         what: what.to_owned(),
         because,
     }
@@ -157,7 +160,7 @@ fn memory_troubles(f: &Figures, pool: Option<Pool>) -> Vec<Trouble> {
             units::bytes(growth.bytes_per_second)
         );
         found.push(trouble(
-            "leak",
+            TroubleKey::Leak,
             "the program keeps more and more blocks itself",
             because,
         ));
@@ -189,12 +192,12 @@ fn memory_troubles(f: &Figures, pool: Option<Pool>) -> Vec<Trouble> {
     );
     if returned * 2 >= excess {
         found.push(trouble(
-            "held_back",
+            TroubleKey::HeldBack,
             "the allocator keeps free memory",
             because,
         ));
     } else if pool.is_none() {
-        found.push(trouble("pinned", PINNED, because));
+        found.push(trouble(TroubleKey::Pinned, PINNED, because));
     }
     found
 }
@@ -217,8 +220,12 @@ fn in_heap(heap: &Heap, peak_rss: u64) -> Option<Trouble> {
         units::bytes(free as f64)
     );
     Some(match free * 2 >= excess {
-        true => trouble("held_back", "the allocator keeps free memory", because),
-        false => trouble("pinned", PINNED, because),
+        true => trouble(
+            TroubleKey::HeldBack,
+            "the allocator keeps free memory",
+            because,
+        ),
+        false => trouble(TroubleKey::Pinned, PINNED, because),
     })
 }
 
@@ -234,19 +241,22 @@ fn takes(f: &Figures, pool: Option<Pool>) -> Option<Trouble> {
         && *share > f.running
     {
         let (key, what) = match kind.as_str() {
-            "futex" => ("own_lock", "threads wait for locks of the program’s own"),
-            "file or socket" => ("io", "threads wait for files, pipes or sockets"),
-            "events" => ("idle", "threads wait for events"),
-            "sleep" => ("idle", "the program sleeps"),
-            "child process" => ("child", "the program waits for its children"),
-            _ => ("waits", "threads wait outside of the allocator"),
+            "futex" => (
+                TroubleKey::OwnLock,
+                "threads wait for locks of the program’s own",
+            ),
+            "file or socket" => (TroubleKey::Io, "threads wait for files, pipes or sockets"),
+            "events" => (TroubleKey::Idle, "threads wait for events"),
+            "sleep" => (TroubleKey::Idle, "the program sleeps"),
+            "child process" => (TroubleKey::Child, "the program waits for its children"),
+            _ => (TroubleKey::Waits, "threads wait outside the allocator"),
         };
         let because = format!("{} of thread time, {kind}", percent(*share));
         return Some(trouble(key, what, because));
     }
     if let Some(pool) = pool {
         return Some(trouble(
-            "pool",
+            TroubleKey::Pool,
             pool.advice,
             format!("its allocator is {}", pool.name),
         ));
@@ -256,7 +266,7 @@ fn takes(f: &Figures, pool: Option<Pool>) -> Option<Trouble> {
             "{} of CPU time is outside",
             percent(1.0 - f.inside.unwrap_or(0.0))
         );
-        trouble("computing", "the program computes", because)
+        trouble(TroubleKey::Computing, "the program computes", because)
     })
 }
 

@@ -1,7 +1,7 @@
 //! The commands to try next.
 
 use mallard_observe::family::Family;
-use mallard_report::diagnosis::{Answer, Next, Trouble};
+use mallard_report::diagnosis::{Answer, Next, Trouble, TroubleKey};
 
 use super::About;
 use crate::options::command_line;
@@ -36,7 +36,10 @@ pub fn next(troubles: &[Trouble], answer: Answer, about: About) -> Vec<Next> {
             add(format!("{settings} {}", about.typed), what);
         }
     }
-    if troubles.iter().any(|trouble| trouble.key == "leak") {
+    if troubles
+        .iter()
+        .any(|trouble| trouble.key == TroubleKey::Leak)
+    {
         add(
             format!(
                 "MALLARD_CONF=prof:true,prof_final:true mallard run -- {}",
@@ -50,7 +53,7 @@ pub fn next(troubles: &[Trouble], answer: Answer, about: About) -> Vec<Next> {
 
 /// The setting that an allocator has against a trouble, as a variable of the environment, and what
 /// it does.
-fn settings(trouble: &str, family: Family) -> Option<(String, &'static str)> {
+fn settings(trouble: &TroubleKey, family: Family) -> Option<(String, &'static str)> {
     let name = match family {
         Family::Mallard => "MALLARD_CONF",
         Family::Jemalloc => "MALLOC_CONF",
@@ -58,30 +61,32 @@ fn settings(trouble: &str, family: Family) -> Option<(String, &'static str)> {
         _ => return None,
     };
     let (option, what) = match trouble {
-        "locks" => ("percpu_arena:percpu", "an arena for each CPU"),
-        "decay" | "trim" | "mmap" | "to_and_fro" => {
+        TroubleKey::Locks => ("percpu_arena:percpu", "an arena for each CPU"),
+        TroubleKey::Decay | TroubleKey::Trim | TroubleKey::Mmap | TroubleKey::ToAndFro => {
             ("dirty_decay_ms:30000", "keep free pages for half a minute")
         }
-        "growth" => ("thp:always", "huge pages"),
-        "slow_purge" => ("background_thread:true", "give memory back elsewhere"),
-        "caches" => ("tcache_max:256k", "larger thread caches"),
-        "held_back" => ("dirty_decay_ms:1000", "give free pages back after a second"),
-        "pinned" => ("narenas:2", "fewer arenas"),
+        TroubleKey::Growth => ("thp:always", "huge pages"),
+        TroubleKey::SlowPurge => ("background_thread:true", "return memory in another thread"),
+        TroubleKey::Caches => ("tcache_max:256k", "larger thread caches"),
+        TroubleKey::HeldBack => ("dirty_decay_ms:1000", "return free pages after a second"),
+        TroubleKey::Pinned => ("narenas:2", "fewer arenas"),
         _ => return None,
     };
     Some((format!("{name}={option}"), what))
 }
 
 /// The same for glibc.
-fn tunables(trouble: &str) -> Option<(String, &'static str)> {
+fn tunables(trouble: &TroubleKey) -> Option<(String, &'static str)> {
     let (tunable, what) = match trouble {
-        "locks" => ("glibc.malloc.arena_max=64", "more arenas"),
-        "decay" | "trim" | "mmap" | "to_and_fro" => (
+        TroubleKey::Locks => ("glibc.malloc.arena_max=64", "more arenas"),
+        TroubleKey::Decay | TroubleKey::Trim | TroubleKey::Mmap | TroubleKey::ToAndFro => (
             "glibc.malloc.trim_threshold=1073741824:glibc.malloc.mmap_threshold=1073741824",
             "keep free memory",
         ),
-        "growth" => ("glibc.malloc.hugetlb=1", "huge pages"),
-        "held_back" | "pinned" => ("glibc.malloc.arena_max=2", "fewer arenas, which keep less"),
+        TroubleKey::Growth => ("glibc.malloc.hugetlb=1", "huge pages"),
+        TroubleKey::HeldBack | TroubleKey::Pinned => {
+            ("glibc.malloc.arena_max=2", "fewer arenas, which keep less")
+        }
         _ => return None,
     };
     Some((format!("GLIBC_TUNABLES={tunable}"), what))

@@ -42,7 +42,7 @@ fn keys(verdict: &Verdict) -> Vec<&str> {
 fn a_program_that_computes_is_told_so() {
     let verdict = judged(&figures(0.005));
     assert_eq!(verdict.answer, Answer::No);
-    assert_eq!(verdict.takes.unwrap().key, "computing");
+    assert_eq!(verdict.takes.unwrap().key.as_str(), "computing");
     assert!(
         verdict.sentence.contains("no allocator makes"),
         "{}",
@@ -231,6 +231,6 @@ fn what_a_program_waits_for_is_named() {
         let mut f = figures(0.001);
         f.running = 0.1;
         f.waits_outside = vec![(kind.to_owned(), 0.8)];
-        assert_eq!(judged(&f).takes.unwrap().key, key);
+        assert_eq!(judged(&f).takes.unwrap().key.as_str(), key);
     }
 }

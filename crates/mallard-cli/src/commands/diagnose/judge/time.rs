@@ -3,7 +3,7 @@
 use mallard_figures::percent;
 use mallard_observe::family::Family;
 use mallard_observe::perf::memory::Region;
-use mallard_report::diagnosis::{Figures, Trouble};
+use mallard_report::diagnosis::{Figures, Trouble, TroubleKey};
 use mallard_report::units;
 
 use super::super::thresholds as limit;
@@ -42,7 +42,7 @@ fn locks(f: &Figures) -> Option<Trouble> {
         percent(waiting),
         percent(limit::LOCK_WAIT_SHARE_MIN)
     );
-    Some(trouble("locks", what, because))
+    Some(trouble(TroubleKey::Locks, what, because))
 }
 
 fn growth(f: &Figures) -> Option<Trouble> {
@@ -53,7 +53,7 @@ fn growth(f: &Figures) -> Option<Trouble> {
             percent(limit::FAULT_CPU_SHARE_MIN),
             percent(1.0 - f.refaults.unwrap_or(0.0))
         );
-        trouble("growth", "the heap grows page by page", because)
+        trouble(TroubleKey::Growth, "the heap grows page by page", because)
     })
 }
 
@@ -66,11 +66,11 @@ fn slow_purge(f: &Figures) -> Option<Trouble> {
     let rate = slow as f64 / f.wall_seconds.max(1e-3) / f64::from(f.runs.max(1));
     (slow >= 3 && rate >= limit::SLOW_FREES_PER_SECOND_MIN).then(|| {
         let because = format!(
-            "{slow} frees worked in the kernel longer than 1 ms, the longest {}",
+            "{slow} frees spent more than 1 ms in the kernel, the longest {}",
             units::seconds(f.longest_call_seconds)
         );
         let what = "frees wait for memory to be given back";
-        trouble("slow_purge", what, because)
+        trouble(TroubleKey::SlowPurge, what, because)
     })
 }
 
@@ -85,7 +85,7 @@ fn hand_off(f: &Figures) -> Option<Trouble> {
             percent(inside)
         );
         let what = "blocks change threads before they are freed";
-        trouble("hand_off", what, because)
+        trouble(TroubleKey::HandOff, what, because)
     })
 }
 
@@ -98,8 +98,8 @@ fn caches(f: &Figures, family: Family) -> Option<Trouble> {
             percent(middle),
             percent(limit::MIDDLE_BYTES_SHARE_MIN)
         );
-        let what = "requests of 32 to 256 KiB pass the thread caches by";
-        trouble("caches", what, because)
+        let what = "requests of 32 to 256 KiB bypass the thread caches";
+        trouble(TroubleKey::Caches, what, because)
     })
 }
 
@@ -109,7 +109,7 @@ fn work(f: &Figures) -> Option<Trouble> {
         .filter(|share| *share >= limit::WORK_CPU_SHARE_MIN)?;
     let because = format!("malloc and free take {} of CPU time", percent(inside));
     let what = "the program calls the allocator very often";
-    Some(trouble("work", what, because))
+    Some(trouble(TroubleKey::Work, what, because))
 }
 
 /// Whether page faults of malloc's heap take time because it grows. The start of a program has
@@ -118,7 +118,7 @@ pub fn heap_grows(f: &Figures) -> bool {
     let live = f.peak_live.unwrap_or(0).max(0) as u64;
     let is_malloc_s = match f.peak_live {
         Some(_) => live >= f.peak_rss / 2,
-        // Of a process that is seen from outside, the addresses tell.
+        // For a process that is seen from outside, the addresses decide.
         None => in_heap(f).is_some_and(|share| share >= 0.5),
     };
     heap_faults(f) >= limit::FAULT_CPU_SHARE_MIN
@@ -143,7 +143,7 @@ pub fn heap_faults(f: &Figures) -> f64 {
     f.fault_share * in_heap(f).unwrap_or(1.0)
 }
 
-/// Memory that goes back to the system and comes again, and how.
+/// Memory that is returned to the system and requested again, and how.
 fn to_and_fro(f: &Figures) -> Option<Trouble> {
     let rate = |name: &str| {
         f.syscalls
@@ -163,13 +163,18 @@ fn to_and_fro(f: &Figures) -> Option<Trouble> {
         return None;
     }
     let (key, how) = match () {
-        () if giving < 1.0 => ("to_and_fro", ""),
-        () if madvise >= munmap.max(brk) => ("decay", ": pages are given back by madvise"),
+        () if giving < 1.0 => (TroubleKey::ToAndFro, ""),
+        () if madvise >= munmap.max(brk) => {
+            (TroubleKey::Decay, ": pages are given back by madvise")
+        }
         () if brk >= munmap => (
-            "trim",
+            TroubleKey::Trim,
             ": the top of the heap is trimmed and grown again by brk",
         ),
-        () => ("mmap", ": large blocks are mapped and unmapped one by one"),
+        () => (
+            TroubleKey::Mmap,
+            ": large blocks are mapped and unmapped one by one",
+        ),
     };
     let mut because = Vec::new();
     if often {
@@ -185,6 +190,6 @@ fn to_and_fro(f: &Figures) -> Option<Trouble> {
             units::rate(giving)
         ));
     }
-    let what = format!("memory goes to the system and comes again{how}");
+    let what = format!("memory is returned to the system and requested again{how}");
     Some(trouble(key, &what, because.join("; ")))
 }

@@ -1,7 +1,7 @@
 //! The verdict as a sentence.
 
 use mallard_figures::percent;
-use mallard_report::diagnosis::{Answer, Bound, Figures, Trouble};
+use mallard_report::diagnosis::{Answer, Bound, Figures, Trouble, TroubleKey};
 
 use super::super::thresholds as limit;
 use super::busy;
@@ -9,15 +9,16 @@ use super::time::heap_faults;
 
 /// How malloc is the bottleneck, by the first trouble.
 fn how(troubles: &[Trouble]) -> &'static str {
-    let first = troubles.first().map_or("work", |first| first.key.as_str());
-    match first {
-        "locks" => "by locks.",
-        "decay" | "trim" | "mmap" | "to_and_fro" => "by memory that goes to and fro.",
-        "growth" => "by page faults of a growing heap.",
-        "hand_off" => "by blocks that change threads.",
-        "slow_purge" => "by slow frees.",
-        "held_back" => "in memory: the allocator holds it back.",
-        "pinned" => "in memory: blocks pin it.",
+    match troubles.first().map(|first| &first.key) {
+        Some(TroubleKey::Locks) => "by locks.",
+        Some(TroubleKey::Decay | TroubleKey::Trim | TroubleKey::Mmap | TroubleKey::ToAndFro) => {
+            "by memory that is returned and needed again."
+        }
+        Some(TroubleKey::Growth) => "by page faults of a growing heap.",
+        Some(TroubleKey::HandOff) => "by blocks that change threads.",
+        Some(TroubleKey::SlowPurge) => "by slow frees.",
+        Some(TroubleKey::HeldBack) => "in memory: the allocator holds it back.",
+        Some(TroubleKey::Pinned) => "in memory: blocks pin it.",
         _ => "by its own work.",
     }
 }
@@ -47,7 +48,7 @@ pub fn sentence(
             match bound {
                 Some(bound) if bound.high >= limit::BOUND_FACTOR_MIN => format!(
                     "{by} If malloc and free cost nothing: {:.2} to {:.2} × as fast (95 %){}{}. No \
-                     allocator can bring more, except by a better placement of blocks.",
+                     allocator can do better, except by a better placement of blocks.",
                     bound.low,
                     bound.high,
                     bound.without_faults.map_or(String::new(), |more| format!(
@@ -55,7 +56,7 @@ pub fn sentence(
                     )),
                     sleeps(f)
                 ),
-                _ if troubles[0].key == "growth" => {
+                _ if troubles[0].key == TroubleKey::Growth => {
                     format!("{by} They take {} of CPU time.", percent(heap_faults(f)))
                 }
                 _ => format!("{by} In time, no allocator makes it more than {most:.2} × as fast."),
@@ -63,9 +64,12 @@ pub fn sentence(
         }
     };
     if answer == Answer::No {
-        if let Some(leak) = troubles.iter().find(|trouble| trouble.key == "leak") {
+        if let Some(leak) = troubles
+            .iter()
+            .find(|trouble| trouble.key == TroubleKey::Leak)
+        {
             text += &format!(" But {}: {}.", leak.what, leak.because);
-        } else if let Some(takes) = takes.filter(|takes| takes.key == "pool") {
+        } else if let Some(takes) = takes.filter(|takes| takes.key == TroubleKey::Pool) {
             text += &format!(" {}.", capital(&takes.what));
         } else if let Some(takes) = takes {
             text += &format!(" {}: {}.", capital(&takes.what), takes.because);
@@ -74,7 +78,7 @@ pub fn sentence(
     text
 }
 
-/// How much of the time the program sleeps, where that limits what an allocator can bring.
+/// How much of the time the program sleeps, where that limits the gain from another allocator.
 fn sleeps(f: &Figures) -> String {
     let asleep = 1.0 - busy(f);
     match asleep >= limit::ASLEEP_SHARE_MIN {

@@ -1,8 +1,7 @@
 //! The program on a terminal.
 //!
-//! The state changes by keys and by looks; drawing only reads it. All that is drawn are lines of
-//! text, so that it works on any terminal; colour and weight are additions, and NO_COLOR leaves the
-//! colour out.
+//! Keys and new readings change the state; drawing only reads it. Only lines of text are drawn, so
+//! it works on any terminal. Colour and weight are additions, and NO_COLOR leaves the colour out.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -16,13 +15,14 @@ use ratatui::text::{Line, Text};
 use ratatui::widgets::Paragraph;
 use ratatui::{DefaultTerminal, Frame};
 
-use super::columns::{self, Column, Layout, ORDER, bytes, clipped};
+use super::columns::{self, Column, Layout, ORDER, clipped};
 use super::details::{self, TABS, Tab};
 use super::options::Options;
-use super::row::{Row, Watch};
 use super::sites::Sites;
 use super::unread;
-use crate::commands::profile::request;
+use crate::processes::figures::bytes;
+use crate::processes::request;
+use crate::processes::row::{Row, Watch};
 
 /// How long a request may hold up the screen.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(1500);
@@ -430,8 +430,8 @@ FRAG      the part of ACTIVE that holds no block
 DIRTY     free pages that wait for their return to the system
 CACHED    free blocks in thread caches and transfer caches
 META      the allocator's own records
-ALLOC/s   blocks a second that thread caches took from arenas; what a cache
-          has again from its own thread is not counted
+ALLOC/s   blocks a second that thread caches took from arenas; blocks that a
+          thread reuses from its own cache are not counted
 RETURN/s  memory a second that was returned to the system
 THR       threads with a cache
 WORST     the size class with the most unused memory, and how full it is

@@ -1,4 +1,4 @@
-//! Judges what was found on fresh runs alone: the luck that chose it cannot speak for it.
+//! Judges the found string only by fresh runs, so that luck in the search does not count.
 
 use mallard_statistics::{Comparison, holm};
 

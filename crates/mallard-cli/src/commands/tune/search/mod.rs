@@ -2,21 +2,21 @@
 //!
 //! 1. *Noise*: the control beside itself.
 //! 2. *Allocators* at their defaults, in turns; those that are clearly behind drop out.
-//! 3. *Screening*: each value of each option once or twice on the best allocator. What fails is
-//!    never tried again, and what is far worse than the default neither.
+//! 3. *Screening*: each value of each option once or twice on the best allocator. A value that
+//!    fails, or is far worse than the default, is never tried again.
 //! 4. *Racing*: settings that draw every option at random among its remaining values ([`model`]).
-//!    After each round a value drops out that is worse than the best by more than the noise; the
-//!    best number gets half and twice of it as rivals.
-//! 5. *Pruning*: fresh runs of the whole string, and of the string without each option of which it
-//!    is not sure what it gains. Options that gain little are left out, from the smallest gain on,
-//!    as long as all that is left out together costs at most a percent.
-//! 6. *Confirmation*: control, default and the found string on fresh runs only, so that the luck
-//!    that chose the string cannot speak for it. Nothing is recommended that fails it.
+//!    After each round, values that are worse than the best by more than the noise drop out; half
+//!    and twice the best number become its rivals.
+//! 5. *Pruning*: fresh runs of the whole string, and of the string without each option whose gain
+//!    is in doubt. Options that gain little are left out, from the smallest gain on, as long as all
+//!    of them together cost at most a percent.
+//! 6. *Confirmation*: control, default and the found string on fresh runs only, so that luck in the
+//!    search does not count. A string that fails here is not recommended.
 //!
 //! Steps 5 and 6 are in [`prune`] and [`confirm`].
 //!
-//! Given the same outcomes of runs, the search always takes the same way, so a session resumes from
-//! the runs that it had.
+//! Given the same outcomes of runs, the search always takes the same path, so a session resumes
+//! from the runs that it had.
 
 mod confirm;
 mod prune;

@@ -1,7 +1,7 @@
 //! Makes the found string short: options that gain little are left out.
 //!
-//! The fit of the race says what each option gains, and how sure that is. Those of which it is not
-//! sure are left out one by one in fresh blocks first.
+//! The fit of the race says what each option gains, and how sure that is. First, each option whose
+//! gain is in doubt is left out by itself in fresh blocks.
 
 use super::super::model::Fit;
 use super::super::space::{Knob, Setting};

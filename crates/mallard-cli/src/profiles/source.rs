@@ -15,7 +15,7 @@ use mallard_profile::process::{self, Reading, core};
 use mallard_profile::read;
 use mallard_profile::show::Named;
 
-use super::{Options, SearchOptions};
+use crate::options::search::SearchOptions;
 use crate::terminal::progress::Spinner;
 
 /// A profile that has its names.
@@ -23,7 +23,7 @@ pub struct Loaded {
     pub name: String,
     pub profile: Profile,
     pub outcome: Outcome,
-    /// What is to be known of it.
+    /// Notes on the profile.
     pub notes: Vec<String>,
 }
 
@@ -53,8 +53,7 @@ impl Loaded {
 }
 
 /// Reads a file, a process or a core file.
-pub fn load(subject: &Path, options: &Options) -> Result<Loaded> {
-    let search = &options.search;
+pub fn load(subject: &Path, search: &SearchOptions) -> Result<Loaded> {
     if let Some(pid) = process_of(subject)? {
         let reading = Process::open(pid)?.read()?;
         return Ok(Loaded::of(reading, Some(pid), search));
@@ -100,11 +99,10 @@ pub fn load(subject: &Path, options: &Options) -> Result<Loaded> {
 }
 
 /// Reads a process twice.
-pub fn twice(subject: &Path, apart: Duration, options: &Options) -> Result<(Loaded, Loaded)> {
-    let search = &options.search;
+pub fn twice(subject: &Path, apart: Duration, search: &SearchOptions) -> Result<(Loaded, Loaded)> {
     let pid = process_of(subject)?.ok_or_else(|| {
         anyhow!(
-            "--for reads a process, and {} is no number of one; --diff compares files",
+            "--for reads a process, and {} is not the number of one; --diff compares files",
             subject.display()
         )
     })?;

@@ -3,9 +3,9 @@
 # and prints a table for each group of claims (docs/claims.md has the claims and what came of
 # them).
 #
-#     scripts/seeds.sh facts               # defaults, sizes, arenas, memory that stays: any machine
-#     scripts/seeds.sh times [FOLDER]      # the experiments: a quiet machine, about an hour
-#     scripts/seeds.sh all [FOLDER]
+#     scripts/claims.sh facts               # defaults, sizes, arenas, memory that stays: any machine
+#     scripts/claims.sh times [FOLDER]      # the experiments: a quiet machine, about an hour
+#     scripts/claims.sh all [FOLDER]
 #
 # RUNS (5) and QUICK=1 (small work, three runs: a trial of the script, no measurement) may be set,
 # and MALLARD to the command. Results of the lab stay in FOLDER (default: a new temporary one).
@@ -246,5 +246,5 @@ case $what in
   facts) facts ;;
   times) times ;;
   all) facts; times ;;
-  *) echo "usage: scripts/seeds.sh facts|times|all [FOLDER]" >&2; exit 2 ;;
+  *) echo "usage: scripts/claims.sh facts|times|all [FOLDER]" >&2; exit 2 ;;
 esac

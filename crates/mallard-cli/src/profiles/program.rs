@@ -16,11 +16,11 @@ use mallard_allocators::{environment_of_user, program};
 use mallard_profile::process::Reading;
 use mallard_profile::process::live::Process;
 use mallard_profile::read;
-use mallard_profile::view::View;
+use mallard_report::stats::SUBJECT;
 
 use super::source::{Loaded, find_names};
-use super::{Options, SearchOptions, present};
 use crate::allocators::choice::{self, Choice};
+use crate::options::search::SearchOptions;
 use crate::terminal::exit;
 
 /// The pause between two looks at whether the program has ended.
@@ -33,33 +33,6 @@ const READ_INTERVAL_FACTOR: u32 = 20;
 pub struct Ended {
     pub status: ExitStatus,
     pub loaded: Loaded,
-}
-
-/// `mallard profile -- PROGRAM`.
-pub fn profile(options: &Options) -> Result<ExitCode> {
-    let conf = options
-        .rate
-        .map_or_else(String::new, |rate| format!(",lg_prof_sample:{}", rate.lg));
-    let is_quiet = !options.form.is_table();
-    let mut watch = Profiles::default();
-    let ended = run(
-        &options.program,
-        &conf,
-        is_quiet,
-        &mut watch,
-        &options.search,
-    )?;
-    let mut first = None;
-    // At the end of most programs little is left: what was there at the peak is the question.
-    if options.view.is_none() && options.form.is_table() {
-        let (quiet, named) = (options.without_files(), &ended.loaded);
-        present(named, None, None, View::Peak, None, &quiet)?;
-        crate::terminal::output::say!("")?;
-        first = Some(View::Peak);
-    }
-    let view = options.view.view();
-    present(&ended.loaded, None, None, view, first, options)?;
-    Ok(code_of(ended.status))
 }
 
 /// The exit code that stands for a program's end, as in a shell.
@@ -131,7 +104,7 @@ pub fn run(
         unreachable!("the command line asks for a program")
     };
     let found = program::check(&name.to_string_lossy())?;
-    let allocator = choice::one(&Choice::default(), "mallard", "profile")?;
+    let allocator = choice::one(&Choice::default(), SUBJECT, "profile")?;
     let folder = tempfile::tempdir().context("cannot make a folder for the profile")?;
     let prefix = folder.path().join("heap");
     // The program's own options are read before, so these win.
@@ -204,7 +177,7 @@ fn last_profile(
         }
         (None, None) => {
             let why = format!(
-                "{shown} ended with {status} and left no profile; a program that ends by a signal or by _exit writes none, and one that does not run on Mallard neither"
+                "{shown} ended with {status} and left no profile; a program that ends by a signal or by _exit writes none, nor does one that does not run on Mallard"
             );
             if status.success() {
                 return Err(anyhow!(why));
