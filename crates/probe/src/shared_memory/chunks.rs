@@ -7,8 +7,8 @@
 //! zero is one that was not written yet, and what a process that was killed has recorded is all
 //! there.
 //!
-//! The state of a chunk says who may use it: none (its memory is not reserved yet), free (a thread
-//! may take it), taken (only its thread; the lab may read), full (only the lab).
+//! The state of a chunk says what may use it. None: its memory is not reserved yet. Free: a thread
+//! may take it. Taken: its thread writes, and the lab may read. Full: only the lab uses it.
 //!
 //! Threads that have no chunk of their own share the common one: those that end, and those beyond
 //! three quarters of the chunks. They write it one at a time, and say which thread goes on.

@@ -460,7 +460,7 @@ mod tests {
     #[test]
     fn a_fork_waits_for_a_thread_that_writes_a_profile() {
         own_process!();
-        // Who opens a pipe to write waits until somebody reads it.
+        // Opening a pipe to write waits for a reader.
         let path = std::env::temp_dir().join(format!("mallard-pipe-{}", std::process::id()));
         let name = CString::new(path.to_str().expect("text")).expect("no zeros");
         // SAFETY: the path is terminated.
