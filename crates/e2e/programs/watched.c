@@ -113,6 +113,20 @@ int main(int argc, char **argv) {
         waitpid(child, NULL, 0);
         return 0;
     }
+    if (!strcmp(what, "copies")) {
+        for (int i = 0; i < 60; i++, usleep(5000))
+            work();
+        pid_t child = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+        if (child == 0) {
+            while (!input_ended())
+                usleep(5000);
+            _exit(0);
+        }
+        say_number("child", child);
+        work_until_input_ends();
+        waitpid(child, NULL, 0);
+        return 0;
+    }
     if (!strcmp(what, "closes")) {
         for (int i = 0; i < 60; i++, usleep(5000))
             work();

@@ -53,6 +53,14 @@ impl Watched {
         (watched, line)
     }
 
+    /// Starts the program and waits for the number of its child.
+    fn with_child(what: &str, options: &str) -> (Watched, u32) {
+        let (watched, line) = Watched::start(what, options);
+        let number = line.strip_prefix("child ").expect(&line);
+        let child = number.parse().expect("a number");
+        (watched, child)
+    }
+
     fn line(&mut self) -> String {
         let mut line = String::new();
         self.output.read_line(&mut line).expect("text");
@@ -197,12 +205,7 @@ fn the_child_of_a_fork_has_a_page_of_its_own() {
         ("clone", "export_stats:true"),
         ("clone", ""),
     ] {
-        let (watched, line) = Watched::start(what, options);
-        let child: u32 = line
-            .strip_prefix("child ")
-            .expect(&line)
-            .parse()
-            .expect("a number");
+        let (watched, child) = Watched::with_child(what, options);
         let half = HELD_BYTES / 2;
         let (reader, snapshot) = read_until(child, |s| held(s) == half);
         expect_what_it_holds(&snapshot, half);
@@ -213,6 +216,15 @@ fn the_child_of_a_fork_has_a_page_of_its_own() {
         expect_what_it_holds(&snapshot, left);
         watched.end();
     }
+}
+
+#[test]
+fn a_child_without_a_page_of_its_own_is_not_taken_for_its_parent() {
+    let (watched, child) = Watched::with_child("copies", "export_stats:true");
+    read_until(watched.pid(), |s| s.totals.allocated >= HELD_BYTES);
+    // It has the mapping of its parent's page, in which a request would be its parent's.
+    assert!(matches!(open(child), Err(Error::NoPage(_))));
+    watched.end();
 }
 
 #[test]

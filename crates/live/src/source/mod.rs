@@ -76,8 +76,19 @@ impl Reader {
         if magic != ROOT_MAGIC || at == 0 {
             return Err(Error::NoPage(pid));
         }
+        // A process opens the descriptor before its root leads to the page. One that made its page
+        // since the look above shares it nevertheless.
+        if let Some(source) = shared(pid)? {
+            return Ok(Reader { pid, source });
+        }
         let source = Source::Memory { at };
-        Ok(Reader { pid, source })
+        let reader = Reader { pid, source };
+        let owner = reader.word(page::WORD_PID)?;
+        // A child has the mapping of its parent's page until it makes its own.
+        if owner != 0 && Some(owner as u32) != about::number_inside(pid) {
+            return Err(Error::NoPage(pid));
+        }
+        Ok(reader)
     }
 
     /// Whether other processes of the user can read and ask without the right to debug.

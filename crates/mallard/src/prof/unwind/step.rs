@@ -375,6 +375,10 @@ impl<'a> Walker<'a> {
         let Some(bytes) = bytes_now(at.wrapping_sub(8)) else {
             return false;
         };
+        // A saved frame pointer leads to behind a return address, whose bytes may look like a call.
+        if usize::from_le_bytes(bytes).abs_diff(at) < CODE_REACH_BYTES {
+            return false;
+        }
         // What follows the first byte: a register, memory that a register points to, the same
         // with an index, with a distance of a byte or of four, and memory relative to rip.
         let by = |length: usize, modes: core::ops::RangeInclusive<u8>| {

@@ -22,12 +22,18 @@ pub struct Pages {
 
 impl Pages {
     pub fn new(count: usize) -> Pages {
+        Pages::near(0, count)
+    }
+
+    /// At this address if that is free, or anywhere.
+    fn near(hint: usize, count: usize) -> Pages {
         let size = count * PAGE;
+        let hint = std::ptr::without_provenance_mut(hint);
         let anonymous = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let all = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
         // SAFETY: a new mapping, of which the last page is taken away again.
         let start = unsafe {
-            let start = libc::mmap(std::ptr::null_mut(), size + PAGE, all, anonymous, -1, 0);
+            let start = libc::mmap(hint, size + PAGE, all, anonymous, -1, 0);
             assert_ne!(start, libc::MAP_FAILED);
             assert_eq!(libc::mprotect(start.add(size), PAGE, libc::PROT_NONE), 0);
             start.expose_provenance()
@@ -186,6 +192,31 @@ fn code_without_tables_and_frame_pointer_ends_a_walk_and_harms_nobody() {
         let (frames, _, bounds, _) = run(&code);
         assert!(bounds.contains(&frames[1]));
     }
+}
+
+/// Addresses whose bytes look like a call, before those that saved frame pointers lead to.
+#[test]
+fn what_lies_above_a_return_address_is_no_code() {
+    // Like a call with a distance: the fourth byte of the address.
+    const LIKE_A_CALL: usize = 0xe8 << 24;
+    let mut pages = (1..256)
+        .map(|i| Pages::near(i << 32 | LIKE_A_CALL, 2))
+        .find(|pages| pages.start() >> 24 & 0xff == LIKE_A_CALL >> 24)
+        .expect("one of these places is free");
+    let (rip, caller) = (pages.start() + 30, pages.start() + 9);
+    // call
+    pages.bytes()[4] = 0xe8;
+    let stack = pages.start() + PAGE;
+    let outer_frame = stack + 24;
+    pages.put(stack + 8, outer_frame);
+    pages.put(stack + 16, caller);
+    // The outer frame has no caller.
+    pages.put(outer_frame + 8, 0);
+    let (walk, out) = walk_from(rip, stack, 1);
+    assert_eq!(
+        (walk.end, &out[..]),
+        (End::Complete, &[rip + 1, caller][..])
+    );
 }
 
 /// Walks from registers that are made up.

@@ -2,6 +2,7 @@
 
 pub mod code;
 mod file;
+mod guard;
 mod hostile;
 mod library;
 mod oracle;

@@ -1,8 +1,9 @@
 //! Walks from signal handlers, through the frames that the kernel makes, from every instruction of
 //! a program that is run one by one.
 
+use super::guard;
 use super::library::Library;
-use super::walks::{ROOM, cache, own_stack};
+use super::walks::{ROOM, cache};
 use crate::prof::unwind::modules::Modules;
 use crate::prof::unwind::walk::walk_by;
 use crate::prof::unwind::{End, Registers};
@@ -15,6 +16,8 @@ const STEP: i64 = 0x100;
 
 static STEPS: AtomicUsize = AtomicUsize::new(0);
 static IN_VDSO: AtomicUsize = AtomicUsize::new(0);
+/// Walks of the C library that crashed.
+static CRASHES: AtomicUsize = AtomicUsize::new(0);
 /// Walks that differ.
 static BAD: AtomicUsize = AtomicUsize::new(0);
 /// The first one: where it was, ours, and the C library's.
@@ -32,8 +35,11 @@ extern "C" fn on_step(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_voi
     let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
     let registers = Registers::interrupted(context);
     let (mut theirs, mut ours) = ([0; ROOM], [0; ROOM]);
-    let count = own_stack(&mut theirs);
-    let theirs = &mut theirs[..count];
+    guard::walks_from(registers.rip);
+    let Some(theirs) = guard::own_stack(&mut theirs) else {
+        CRASHES.fetch_add(1, Ordering::Relaxed);
+        return;
+    };
     // Ours tells an interrupted instruction from a return address.
     let Some(interrupted) = theirs.iter().position(|&at| at == registers.rip) else {
         // The C library has no way out of here, and nothing else has the true stack.
@@ -64,6 +70,8 @@ extern "C" fn on_step(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_voi
 // Flips the bit. With a table for each instruction: the stack is walked between them.
 core::arch::global_asm!(
     ".pushsection .text.mallard_test",
+    ".hidden mallard_test_flip_step",
+    ".globl mallard_test_flip_step",
     ".type mallard_test_flip_step, @function",
     "mallard_test_flip_step:",
     ".cfi_startproc",
@@ -109,14 +117,17 @@ fn from_every_instruction_of_a_program_the_stack_is_that_of_the_c_library() {
         return not_installed("c++");
     };
     // The C library loads its unwinder at the first use, and ours makes its cache.
-    own_stack(&mut [0; ROOM]);
+    guard::own_stack(&mut [0; ROOM]);
     cache();
     let function = library.function("stepped");
     handle(libc::SIGTRAP, on_step);
+    handle(libc::SIGSEGV, guard::on_crash);
+    handle(libc::SIGBUS, guard::on_crash);
     let value = step_through(function);
     let steps = STEPS.load(Ordering::Relaxed);
     let in_vdso = IN_VDSO.load(Ordering::Relaxed);
-    std::eprintln!("{steps} instructions, {in_vdso} of them in the vDSO");
+    let crashes = CRASHES.load(Ordering::Relaxed);
+    std::eprintln!("{steps} instructions, {in_vdso} of them in the vDSO; {crashes} crashes");
     let first_bad = FIRST_BAD.lock().unwrap();
     let bad = BAD.load(Ordering::Relaxed);
     assert_eq!(bad, 0, "of {steps}; the first: {first_bad:x?}");

@@ -1,0 +1,126 @@
+//! Runs the C library's unwinder where it may crash. Its tables do not cover every instruction: in
+//! between it can take any word for a return address, and read there.
+//!
+//! For a process with one thread that walks.
+
+use std::ffi::CStr;
+use std::string::{String, ToString};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+unsafe extern "C" {
+    fn backtrace(out: *mut usize, room: i32) -> i32;
+    /// Calls `function(out, room)`, and keeps in `resume` where its stack was meanwhile.
+    fn mallard_test_guarded(
+        out: *mut usize,
+        room: i32,
+        resume: *const AtomicUsize,
+        function: unsafe extern "C" fn(*mut usize, i32) -> i32,
+    ) -> i32;
+    /// The end of such a call that crashed: it returns -1.
+    fn mallard_test_resume();
+}
+
+// The registers that a function keeps for its caller are on the stack, so both ends restore them.
+core::arch::global_asm!(
+    ".pushsection .text.mallard_test",
+    ".hidden mallard_test_guarded",
+    ".globl mallard_test_guarded",
+    ".hidden mallard_test_resume",
+    ".globl mallard_test_resume",
+    ".type mallard_test_guarded, @function",
+    "mallard_test_guarded:",
+    ".cfi_startproc",
+    "push rbp",
+    ".cfi_def_cfa_offset 16",
+    ".cfi_offset rbp, -16",
+    "mov rbp, rsp",
+    ".cfi_def_cfa_register rbp",
+    "push rbx",
+    "push r12",
+    "push r13",
+    "push r14",
+    "push r15",
+    "push rdx",
+    "mov [rdx], rsp",
+    "call rcx",
+    "jmp 2f",
+    "mallard_test_resume:",
+    "mov eax, -1",
+    "2:",
+    "pop rdx",
+    "mov qword ptr [rdx], 0",
+    "pop r15",
+    "pop r14",
+    "pop r13",
+    "pop r12",
+    "pop rbx",
+    "pop rbp",
+    ".cfi_def_cfa rsp, 8",
+    "ret",
+    ".cfi_endproc",
+    ".popsection",
+);
+
+/// The stack pointer of the call under way that may crash; 0 for none.
+static RESUME: AtomicUsize = AtomicUsize::new(0);
+/// The instruction that the walks under way begin with.
+static WALKED_FROM: AtomicUsize = AtomicUsize::new(0);
+
+/// The C library's stack of the caller; `None` if it crashed.
+#[inline(always)]
+pub fn own_stack(out: &mut [usize]) -> Option<&mut [usize]> {
+    // SAFETY: the function writes at most as many addresses as there is room for.
+    let count = unsafe {
+        mallard_test_guarded(
+            out.as_mut_ptr(),
+            out.len() as i32,
+            &raw const RESUME,
+            backtrace,
+        )
+    };
+    // The first frame is the guard's.
+    out.get_mut(1..usize::try_from(count).ok()?)
+}
+
+/// Says where walks begin, for the message of one that crashes.
+pub fn walks_from(at: usize) {
+    WALKED_FROM.store(at, Ordering::Relaxed);
+}
+
+/// The handler of bad addresses: it ends a guarded call. Any other crash is ours, and ends the
+/// process with a line that says where.
+pub extern "C" fn on_crash(signal: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the kernel passes the context of the interrupted thread, which stands still.
+    let registers = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
+    let resume = RESUME.swap(0, Ordering::Relaxed);
+    if resume != 0 {
+        registers[libc::REG_RSP as usize] = resume as i64;
+        registers[libc::REG_RIP as usize] = mallard_test_resume as *const () as i64;
+        return;
+    }
+    let at = registers[libc::REG_RIP as usize] as usize;
+    let from = WALKED_FROM.load(Ordering::Relaxed);
+    let (at, from) = (place(at), place(from));
+    std::eprintln!("crash at {at}, in a walk from {from}");
+    // SAFETY: the default handler; the instruction crashes again, without one of ours.
+    unsafe { libc::signal(signal, libc::SIG_DFL) };
+}
+
+/// An address as a place in a file.
+fn place(at: usize) -> String {
+    // SAFETY: plain words, for which zeros are valid.
+    let mut about: libc::Dl_info = unsafe { std::mem::zeroed() };
+    // SAFETY: any address will do, and the C library writes what it knows.
+    let is_known = unsafe { libc::dladdr(std::ptr::with_exposed_provenance(at), &mut about) } != 0;
+    let name = match is_known && !about.dli_fname.is_null() {
+        // SAFETY: a C string that belongs to a loaded file.
+        true => unsafe { CStr::from_ptr(about.dli_fname) }
+            .to_string_lossy()
+            .into_owned(),
+        false => "no file".to_string(),
+    };
+    std::format!(
+        "{at:#x} ({name} + {:#x})",
+        at.wrapping_sub(about.dli_fbase.addr())
+    )
+}
