@@ -226,3 +226,24 @@ fn a_program_with_its_own_malloc_is_detected() {
         assert!(reason.contains("its own `"), "{reason}");
     }
 }
+
+#[test]
+fn a_program_that_calls_jemalloc_s_own_functions_needs_an_allocator_that_has_them() {
+    let mut lab = Lab::new();
+    let own = "#include <stddef.h>\n#include <stdlib.h>\n\
+               void *mallocx(size_t size, int flags) { return flags ? NULL : malloc(size); }\n";
+    let other = lab.compile("libother.so", own, &["-shared", "-fPIC"]);
+    let folder = lab.folder.path().display().to_string();
+    let source = "#include <stdlib.h>\nvoid *mallocx(size_t, int);\n\
+                  int main(void) { free(mallocx(1, 0)); return 0; }\n";
+    let arguments = [other.to_str().unwrap(), &format!("-Wl,-rpath,{folder}")];
+    let target = lab.compile("target", source, &arguments);
+    let reason = probe::verify_in_target(&program(&target), &lab.glibc()).unwrap_err();
+    assert!(
+        reason.contains("jemalloc's `mallocx`") && reason.contains("libother.so"),
+        "{reason}"
+    );
+    let front = lab.front(&format!("{BUMP}\n{own}")).unwrap();
+    let served = probe::verify_in_target(&program(&target), &front).unwrap();
+    assert_eq!(Some(served), front.file);
+}

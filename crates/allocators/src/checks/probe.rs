@@ -36,6 +36,11 @@ const FAMILY: [&str; 8] = [
     "malloc_usable_size",
 ];
 
+/// jemalloc's own functions whose blocks are exchanged with those of [`FAMILY`].
+const JEMALLOC_FAMILY: [&str; 6] = [
+    "mallocx", "rallocx", "xallocx", "sallocx", "dallocx", "sdallocx",
+];
+
 /// The findings of the probe program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Served {
@@ -214,7 +219,8 @@ pub fn verify_in_target(program: &Program, allocator: &Allocator) -> Result<Path
     let brings_its_own = |function: &str| own.defines(function);
     let mut serves = None;
     for binding in record.lines().filter_map(Binding::read) {
-        if !FAMILY.contains(&binding.symbol) {
+        let is_jemallocs = JEMALLOC_FAMILY.contains(&binding.symbol);
+        if !FAMILY.contains(&binding.symbol) && !is_jemallocs {
             continue;
         }
         let object = PathBuf::from(binding.to);
@@ -229,12 +235,18 @@ pub fn verify_in_target(program: &Program, allocator: &Allocator) -> Result<Path
             // itself. The function behind it has a binding of its own.
             continue;
         }
+        if is_jemallocs && binding.from == binding.to {
+            continue;
+        }
         check_object(allocator, &object).map_err(|_| {
-            let object = object.display();
-            format!(
-                "in this program, the loader takes `{}` from {object}",
-                binding.symbol
-            )
+            let (symbol, object) = (binding.symbol, object.display());
+            match is_jemallocs {
+                true => format!(
+                    "the program also calls jemalloc's `{symbol}`, which the loader takes from \
+                     {object}: it would mix the blocks of two allocators"
+                ),
+                false => format!("in this program, the loader takes `{symbol}` from {object}"),
+            }
         })?;
         if binding.symbol == "malloc" {
             serves = Some(object);
@@ -250,6 +262,7 @@ pub fn verify_in_target(program: &Program, allocator: &Allocator) -> Result<Path
 
 /// One line of the loader's record.
 struct Binding<'a> {
+    from: &'a str,
     to: &'a str,
     symbol: &'a str,
 }
@@ -258,11 +271,12 @@ impl<'a> Binding<'a> {
     /// Reads ``PID: binding file A [0] to B [0]: normal symbol `malloc' [VERSION]``.
     fn read(line: &'a str) -> Option<Binding<'a>> {
         let (_, rest) = line.split_once("binding file ")?;
+        let (from, rest) = rest.split_once(" [")?;
         let (_, rest) = rest.split_once("] to ")?;
         let (to, rest) = rest.split_once(" [")?;
         let (_, rest) = rest.split_once("symbol `")?;
         let (symbol, _) = rest.split_once('\'')?;
-        Some(Binding { to, symbol })
+        Some(Binding { from, to, symbol })
     }
 }
 

@@ -18,15 +18,21 @@ pub fn preloaded(programs: &[OsString], allocator: &Allocator) -> Result<Allocat
     let Err(refused) = verify(programs, allocator) else {
         return Ok(allocator.clone());
     };
-    let first = match allocator.kind {
-        Kind::Glibc => libc().map(|file| Allocator {
-            file: Some(file),
-            ..allocator.clone()
-        }),
+    let libc = match allocator.kind {
+        Kind::Glibc => libc(),
         _ => None,
     };
-    let first = first.filter(|allocator| verify(programs, allocator).is_ok());
-    first.ok_or(format!("not measured: {refused}"))
+    let Some(file) = libc else {
+        return Err(format!("not measured: {refused}"));
+    };
+    let first = Allocator {
+        file: Some(file),
+        ..allocator.clone()
+    };
+    match verify(programs, &first) {
+        Ok(()) => Ok(first),
+        Err(refused) => Err(format!("not measured: {refused}")),
+    }
 }
 
 fn verify(programs: &[OsString], allocator: &Allocator) -> Result<(), String> {

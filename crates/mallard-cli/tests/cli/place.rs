@@ -73,6 +73,32 @@ pub fn outcome(command: &mut Command) -> (Option<i32>, String, String) {
     )
 }
 
+/// An allocator that can serve a server beside Mallard, for `-a`: glibc; or the jemalloc that the
+/// server is linked with, if it calls functions that glibc does not have.
+pub fn beside_mallard(server: &str) -> String {
+    let output = std::process::Command::new("sh")
+        .args([
+            "-c",
+            "file=$(command -v \"$0\") && cat \"$file\" && ldd \"$file\"",
+        ])
+        .arg(server)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let found = String::from_utf8_lossy(&output.stdout);
+    let jemalloc = || {
+        let library = found
+            .lines()
+            .find_map(|line| line.split_once("libjemalloc.so.2 => "));
+        let library = library.expect("it is linked with jemalloc").1;
+        format!("own-jemalloc={}", library.split(' ').next().unwrap())
+    };
+    match found.contains("\0mallocx\0") {
+        true => jemalloc(),
+        false => "glibc".to_owned(),
+    }
+}
+
 /// A small allocator that never frees, to be distinguishable from glibc's.
 pub const BUMP: &str = r#"
     #include <errno.h>

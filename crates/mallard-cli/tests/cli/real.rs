@@ -4,13 +4,14 @@
 use mallard_needs::lacks;
 use mallard_report::model::Row;
 
-use crate::place::{Place, outcome};
+use crate::place::{Place, beside_mallard, outcome};
 
-/// Runs the row once, with `--quick`, on glibc and mallard.
-fn run(row: &str) -> Row {
+/// Runs the row once, with `--quick`, on another allocator and mallard.
+fn run(row: &str, other: &str) -> Row {
     let place = Place::new();
+    let allocators = format!("{other},mallard");
     let words = ["bench", "--suite", "full", "--quick", "-r", "1"];
-    let words = [&words[..], &["-a", "glibc,mallard", row]].concat();
+    let words = [&words[..], &["-a", &allocators, row]].concat();
     let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
     assert_eq!(code, Some(0), "{stdout}{stderr}");
     let text = place.text("mallard-results/latest/results.json");
@@ -32,7 +33,7 @@ fn an_interpreter_writes_the_same_output_on_both() {
     if lacks(&["perl"]) {
         return;
     }
-    let row = run("perl");
+    let row = run("perl", "glibc");
     let [glibc, mallard] = [&row.cells[0].runs[0], &row.cells[1].runs[0]];
     assert!(glibc.output_hash.is_some());
     assert_eq!(glibc.output_hash, mallard.output_hash);
@@ -46,7 +47,7 @@ fn redis_is_driven_and_its_memory_is_read_after_everything_is_deleted() {
     if lacks(&programs) {
         return;
     }
-    let row = run("redis");
+    let row = run("redis", &beside_mallard("redis-server"));
     assert_eq!(row.seconds_are.as_deref(), Some("per 100,000 requests"));
     for cell in &row.cells {
         let run = &cell.runs[0];

@@ -6,11 +6,12 @@ use std::fs;
 use mallard_needs::{lacks, skipped};
 use mallard_report::model::Row;
 
-use crate::place::{Place, outcome};
+use crate::place::{Place, beside_mallard, outcome};
 
-/// Compares a service on glibc and mallard in two short rounds, and returns its row.
-fn race(service: &str) -> Row {
+/// Compares a service on another allocator and mallard in two short rounds, and returns its row.
+fn race(service: &str, other: &str) -> Row {
     let place = Place::new();
+    let allocators = format!("{other},mallard");
     let words = [
         "compare",
         "--service",
@@ -20,7 +21,7 @@ fn race(service: &str) -> Row {
         "--settle",
         "200ms",
     ];
-    let words = [&words[..], &["-r", "2", "-w", "0", "-a", "glibc,mallard"]].concat();
+    let words = [&words[..], &["-r", "2", "-w", "0", "-a", &allocators]].concat();
     let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
     assert_eq!(code, Some(0), "{stdout}{stderr}");
     assert!(stdout.contains("closed loop"), "{stdout}");
@@ -57,14 +58,20 @@ macro_rules! presets {
         #[test]
         fn $test() {
             if !lacks(&$programs) {
-                race($preset);
+                race($preset, "glibc");
             }
         }
     )*};
 }
 
+#[test]
+fn redis_is_raced() {
+    if !lacks(&["redis-server", "redis-benchmark", "redis-cli"]) {
+        race("redis", &beside_mallard("redis-server"));
+    }
+}
+
 presets! {
-    redis_is_raced: "redis" needs ["redis-server", "redis-benchmark", "redis-cli"];
     nginx_is_raced: "nginx" needs ["/usr/sbin/nginx", "wrk"];
     memcached_is_raced: "memcached" needs ["memcached", "python3"];
     java_is_raced: "java" needs ["javac", "wrk"];
@@ -83,7 +90,7 @@ fn postgres_is_raced() {
     if !permitted.is_ok_and(|output| output.status.success()) {
         return skipped("this machine permits no user namespaces");
     }
-    race("postgres");
+    race("postgres", "glibc");
 }
 
 #[test]
@@ -121,7 +128,8 @@ fn a_server_under_its_load_is_recorded() {
     }
     let place = Place::new();
     let words = ["record", "--service", "redis", "--for", "1s", "--settle"];
-    let words = [&words[..], &["100ms", "-a", "glibc"]].concat();
+    let other = beside_mallard("redis-server");
+    let words = [&words[..], &["100ms", "-a", &other]].concat();
     let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
     assert_eq!(code, Some(0), "{stdout}{stderr}");
     for part in [
