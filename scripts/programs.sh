@@ -86,9 +86,27 @@ install_missing() {
   trap restore_policy EXIT
 
   apt_get update -qq
-  apt_get install -y -qq --no-install-recommends "${missing_packages[@]}"
+  # A release may have dropped a package, as Debian 13 did with php-imap.
+  local to_install=() dropped=()
+  for package in "${missing_packages[@]}"; do
+    if [ -n "$(apt-cache madison "$package")" ]; then
+      to_install+=("$package")
+    else
+      dropped+=("$package")
+    fi
+  done
+  if [ ${#dropped[@]} -gt 0 ]; then
+    echo "$name: not in this release: ${dropped[*]}" >&2
+  fi
+  if [ ${#to_install[@]} -gt 0 ]; then
+    apt_get install -y -qq --no-install-recommends "${to_install[@]}"
+  fi
 
-  for command in "${missing_commands[@]}"; do
+  for i in "${!missing_commands[@]}"; do
+    command=${missing_commands[i]}
+    if [[ " ${dropped[*]} " == *" ${missing_packages[i]} "* ]]; then
+      continue
+    fi
     if ! is_there "$command"; then
       echo "$name: $command is still missing after its package was installed" >&2
       exit 1
@@ -103,5 +121,5 @@ install_missing() {
       done
     fi
   done
-  echo "$name: installed ${missing_packages[*]}"
+  echo "$name: installed ${to_install[*]:-nothing}"
 }

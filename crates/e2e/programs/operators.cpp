@@ -1,6 +1,7 @@
 // Every replaceable form of operator new and delete: alignment, pairing, the new-handler's loop and
 // std::bad_alloc. `operators NAME` prints "NAME ok".
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <functional>
 #include <map>

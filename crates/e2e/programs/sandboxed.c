@@ -28,8 +28,8 @@ static const int allowed[] = {
 
 /* The calls that the loader needs in addition. */
 static const int loading[] = {SYS_execve,          SYS_arch_prctl, SYS_access,  SYS_openat,
-                              SYS_newfstatat,      SYS_read,       SYS_pread64, SYS_close,
-                              SYS_set_tid_address, SYS_prlimit64};
+                              SYS_newfstatat,      SYS_fstat,      SYS_read,    SYS_pread64,
+                              SYS_set_tid_address, SYS_prlimit64,  SYS_close};
 
 /* The C library reads /proc/sys/vm/overcommit_memory when it shrinks a thread's arena. */
 static const int shrinking[] = {SYS_openat, SYS_read, SYS_close};

@@ -17,6 +17,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <ctime>
 #include <malloc.h>
@@ -25,6 +26,7 @@
 #include <pthread.h>
 #include <sys/time.h>
 #include <sys/wait.h>
+#include <utility>
 #include <vector>
 
 #include "check.h"

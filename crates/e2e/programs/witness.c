@@ -11,7 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char *const functions[] = {"malloc", "calloc", "realloc", "free", "posix_memalign"};
+static const char *const functions[] = {"malloc", "calloc",         "realloc",
+                                        "free",   "posix_memalign", "mallocx"};
 
 /* The file that has the definition at the address, or NULL if there is only a reference. */
 static const char *definer(void *address) {

@@ -14,6 +14,7 @@ import re
 import subprocess
 import sys
 import threading
+import warnings
 import zlib
 
 
@@ -63,6 +64,8 @@ def threads():
 
 def forks_among_threads():
     """A fork while other threads allocate: the child must be able to go on."""
+    # Since Python 3.12, such a fork warns, with the number of the process.
+    warnings.simplefilter("ignore", DeprecationWarning)
     stop = threading.Event()
 
     def noise():

@@ -18,16 +18,23 @@ pub struct Testimony {
     pub program: String,
     /// The files that provide `malloc`, `calloc`, `realloc`, `free` and `posix_memalign`.
     pub providers: Vec<PathBuf>,
+    /// The file that provides jemalloc's `mallocx`, or `nobody`.
+    pub provider_of_mallocx: PathBuf,
 }
 
 impl Testimony {
-    /// Whether the library provides every function.
+    /// Whether the library provides every function of the C library's.
     pub fn served_by(&self, library: &Library) -> bool {
         !self.providers.is_empty()
             && self
                 .providers
                 .iter()
                 .all(|provider| is_same_file(provider, &library.shared))
+    }
+
+    /// Whether the library provides jemalloc's own functions.
+    pub fn has_mallocx_of(&self, library: &Library) -> bool {
+        is_same_file(&self.provider_of_mallocx, &library.shared)
     }
 }
 
@@ -50,9 +57,11 @@ fn parse(line: &str) -> Testimony {
         .next()
         .expect("split gives one part at least")
         .to_owned();
+    let mut providers: Vec<PathBuf> = fields.map(PathBuf::from).collect();
     Testimony {
         program,
-        providers: fields.map(PathBuf::from).collect(),
+        provider_of_mallocx: providers.pop().unwrap_or_default(),
+        providers,
     }
 }
 
