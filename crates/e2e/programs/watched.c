@@ -114,8 +114,14 @@ int main(int argc, char **argv) {
         return 0;
     }
     if (!strcmp(what, "copies")) {
-        for (int i = 0; i < 60; i++, usleep(5000))
+        /* Until the reader has found the page that the child inherits. */
+        say("ready\n");
+        struct pollfd in = {.fd = 0, .events = POLLIN};
+        char byte;
+        for (; poll(&in, 1, 5) <= 0;)
             work();
+        if (read(0, &byte, 1) != 1)
+            return 1;
         pid_t child = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
         if (child == 0) {
             while (!input_ended())

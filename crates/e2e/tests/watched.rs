@@ -1,7 +1,7 @@
 //! Running programs (`programs/watched.c`) and readers of their statistics, by the crate that
 //! `mallard top` uses.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -53,14 +53,6 @@ impl Watched {
         (watched, line)
     }
 
-    /// Starts the program and waits for the number of its child.
-    fn with_child(what: &str, options: &str) -> (Watched, u32) {
-        let (watched, line) = Watched::start(what, options);
-        let number = line.strip_prefix("child ").expect(&line);
-        let child = number.parse().expect("a number");
-        (watched, child)
-    }
-
     fn line(&mut self) -> String {
         let mut line = String::new();
         self.output.read_line(&mut line).expect("text");
@@ -80,6 +72,12 @@ impl Watched {
         assert!(status.success(), "{status}: {rest}");
         rest
     }
+}
+
+/// The number of the child, from the line with it.
+fn child_of(line: &str) -> u32 {
+    let number = line.strip_prefix("child ").expect(line);
+    number.parse().expect("a number")
 }
 
 fn open(pid: u32) -> mallard_live::Result<Reader> {
@@ -205,7 +203,8 @@ fn the_child_of_a_fork_has_a_page_of_its_own() {
         ("clone", "export_stats:true"),
         ("clone", ""),
     ] {
-        let (watched, child) = Watched::with_child(what, options);
+        let (watched, line) = Watched::start(what, options);
+        let child = child_of(&line);
         let half = HELD_BYTES / 2;
         let (reader, snapshot) = read_until(child, |s| held(s) == half);
         expect_what_it_holds(&snapshot, half);
@@ -220,8 +219,11 @@ fn the_child_of_a_fork_has_a_page_of_its_own() {
 
 #[test]
 fn a_child_without_a_page_of_its_own_is_not_taken_for_its_parent() {
-    let (watched, child) = Watched::with_child("copies", "export_stats:true");
+    let (mut watched, _) = Watched::start("copies", "export_stats:true");
     read_until(watched.pid(), |s| s.totals.allocated >= HELD_BYTES);
+    let input = watched.child.stdin.as_mut().expect("piped");
+    input.write_all(b"\n").expect("it reads");
+    let child = child_of(&watched.line());
     // It has the mapping of its parent's page, in which a request would be its parent's.
     assert!(matches!(open(child), Err(Error::NoPage(_))));
     watched.end();

@@ -243,7 +243,8 @@ pub fn verify_in_target(program: &Program, allocator: &Allocator) -> Result<Path
             match is_jemallocs {
                 true => format!(
                     "the program also calls jemalloc's `{symbol}`, which the loader takes from \
-                     {object}: it would mix the blocks of two allocators"
+                     {object}: only a part of its memory would come from {}",
+                    allocator.name
                 ),
                 false => format!("in this program, the loader takes `{symbol}` from {object}"),
             }

@@ -1,6 +1,6 @@
 //! bind9's named: answers queries for a zone over UDP and TCP, transfers the zone, reloads its
 //! configuration under load, and reports its memory on its statistics channel. dig, the client, is
-//! linked with jemalloc as well.
+//! linked with jemalloc too, by itself or through a library of BIND's.
 
 use mallard_e2e::service::{free_ports, poll};
 use mallard_e2e::{Sandbox, Service};
@@ -14,6 +14,8 @@ pub fn case() -> Case {
         name: "named",
         needs: &["named", "dig"],
         served: &["named", "dig"],
+        // Since release 9.20.
+        served_behind: &["dig"],
         run,
     }
 }

@@ -13,6 +13,7 @@ pub fn case() -> Case {
         name: "nghttpx",
         needs: &["nghttpx", "h2load"],
         served: &["nghttpx", "h2load"],
+        served_behind: &[],
         run,
     }
 }

@@ -17,6 +17,7 @@ pub fn case() -> Case {
         name: "redis",
         needs: &["redis-server", "redis-benchmark", "redis-cli"],
         served: &["redis-server", "redis-benchmark", "redis-cli"],
+        served_behind: &[],
         run,
     }
 }

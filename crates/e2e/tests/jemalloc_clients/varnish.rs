@@ -13,6 +13,7 @@ pub fn case() -> Case {
         name: "varnish",
         needs: &["varnishd", "varnishstat", "h2load", "cc"],
         served: &["varnishd", "h2load"],
+        served_behind: &[],
         run,
     }
 }

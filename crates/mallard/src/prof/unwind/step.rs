@@ -376,7 +376,8 @@ impl<'a> Walker<'a> {
             return false;
         };
         // A saved frame pointer leads to behind a return address, whose bytes may look like a call.
-        if usize::from_le_bytes(bytes).abs_diff(at) < CODE_REACH_BYTES {
+        // Both may be as far from the code that is walked, in either direction.
+        if usize::from_le_bytes(bytes).abs_diff(at) < 2 * CODE_REACH_BYTES {
             return false;
         }
         // What follows the first byte: a register, memory that a register points to, the same

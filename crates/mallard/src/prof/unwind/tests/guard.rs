@@ -4,7 +4,6 @@
 //! For a process with one thread that walks.
 
 use std::ffi::CStr;
-use std::string::{String, ToString};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 unsafe extern "C" {
@@ -98,29 +97,26 @@ pub extern "C" fn on_crash(signal: i32, _: *mut libc::siginfo_t, context: *mut l
         registers[libc::REG_RIP as usize] = mallard_test_resume as *const () as i64;
         return;
     }
-    let at = registers[libc::REG_RIP as usize] as usize;
-    let from = WALKED_FROM.load(Ordering::Relaxed);
-    let (at, from) = (place(at), place(from));
-    std::eprintln!("crash at {at}, in a walk from {from}");
     // SAFETY: the default handler; the instruction crashes again, without one of ours.
     unsafe { libc::signal(signal, libc::SIG_DFL) };
+    say("crash at", registers[libc::REG_RIP as usize] as usize);
+    say("in a walk from", WALKED_FROM.load(Ordering::Relaxed));
 }
 
-/// An address as a place in a file.
-fn place(at: usize) -> String {
+/// Prints an address as a place in a file, without an allocation: the crash may be within `malloc`.
+fn say(what: &str, at: usize) {
     // SAFETY: plain words, for which zeros are valid.
     let mut about: libc::Dl_info = unsafe { std::mem::zeroed() };
     // SAFETY: any address will do, and the C library writes what it knows.
     let is_known = unsafe { libc::dladdr(std::ptr::with_exposed_provenance(at), &mut about) } != 0;
     let name = match is_known && !about.dli_fname.is_null() {
         // SAFETY: a C string that belongs to a loaded file.
-        true => unsafe { CStr::from_ptr(about.dli_fname) }
-            .to_string_lossy()
-            .into_owned(),
-        false => "no file".to_string(),
+        true => unsafe { CStr::from_ptr(about.dli_fname) },
+        false => c"no file",
     };
-    std::format!(
-        "{at:#x} ({name} + {:#x})",
-        at.wrapping_sub(about.dli_fbase.addr())
-    )
+    let offset = at.wrapping_sub(about.dli_fbase.addr());
+    std::eprintln!(
+        "{what} {at:#x}, {} + {offset:#x}",
+        name.to_bytes().escape_ascii()
+    );
 }
