@@ -82,6 +82,13 @@ static void say_number(const char *word, long number) {
     say(line);
 }
 
+static int work_beside(pid_t child) {
+    say_number("child", child);
+    work_until_input_ends();
+    waitpid(child, NULL, 0);
+    return 0;
+}
+
 int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "hold";
     if (!strcmp(what, "small")) {
@@ -108,17 +115,14 @@ int main(int argc, char **argv) {
             work_until_input_ends();
             _exit(0);
         }
-        say_number("child", child);
-        work_until_input_ends();
-        waitpid(child, NULL, 0);
-        return 0;
+        return work_beside(child);
     }
     if (!strcmp(what, "copies")) {
         /* Until the reader has found the page that the child inherits. */
         say("ready\n");
         struct pollfd in = {.fd = 0, .events = POLLIN};
         char byte;
-        for (; poll(&in, 1, 5) <= 0;)
+        while (poll(&in, 1, 5) <= 0)
             work();
         if (read(0, &byte, 1) != 1)
             return 1;
@@ -128,10 +132,7 @@ int main(int argc, char **argv) {
                 usleep(5000);
             _exit(0);
         }
-        say_number("child", child);
-        work_until_input_ends();
-        waitpid(child, NULL, 0);
-        return 0;
+        return work_beside(child);
     }
     if (!strcmp(what, "closes")) {
         for (int i = 0; i < 60; i++, usleep(5000))

@@ -36,7 +36,7 @@ const FAMILY: [&str; 8] = [
     "malloc_usable_size",
 ];
 
-/// jemalloc's own functions whose blocks are exchanged with those of [`FAMILY`].
+/// jemalloc's own functions that allocate, resize, measure or free blocks.
 const JEMALLOC_FAMILY: [&str; 6] = [
     "mallocx", "rallocx", "xallocx", "sallocx", "dallocx", "sdallocx",
 ];

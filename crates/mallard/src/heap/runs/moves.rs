@@ -3,7 +3,7 @@
 //! Worth: `large` 0.057 → 0.044 s and 424 → 391 MiB, `z3` 56.3 → 52.7 MiB. Measure with
 //! [`WORTH_PAGES`] above every number of pages, so that nothing moves to a new run; remove that
 //! part when `large` and `z3` are as good without. Two blocks that grow in turns to 256 MiB by
-//! `realloc`: 0.43 → 0.26 s and 530 → 514 MiB, against a [`Heaps::move_block`] that moves nothing.
+//! `realloc`: 0.26 s and 514 MiB, or 0.43 s and 530 MiB if [`Heaps::move_block`] moves nothing.
 //! No row of the suite shows that part: the block of `grow-huge` grows in place.
 //!
 //! A long run takes adjacent chunks, but freed memory may lie elsewhere. Without moves, the heap

@@ -375,8 +375,9 @@ impl<'a> Walker<'a> {
         let Some(bytes) = bytes_now(at.wrapping_sub(8)) else {
             return false;
         };
-        // A saved frame pointer leads to behind a return address, whose bytes may look like a call.
-        // Both may be as far from the code that is walked, in either direction.
+        // A saved frame pointer points right above a return address, and the bytes of that address
+        // may look like a call. Each lies within the reach of rip on one side or the other, so they
+        // are at most two reaches apart.
         if usize::from_le_bytes(bytes).abs_diff(at) < 2 * CODE_REACH_BYTES {
             return false;
         }

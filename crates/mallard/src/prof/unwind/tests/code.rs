@@ -194,7 +194,8 @@ fn code_without_tables_and_frame_pointer_ends_a_walk_and_harms_nobody() {
     }
 }
 
-/// Addresses whose bytes look like a call, before those that saved frame pointers lead to.
+/// The bytes of a return address on the stack may look like a call. The saved frame pointer that
+/// points right above it is not taken for the caller.
 #[test]
 fn what_lies_above_a_return_address_is_no_code() {
     // Like a call with a distance: the fourth byte of the address.

@@ -1,13 +1,13 @@
-//! Runs the C library's unwinder where it may crash. Its tables do not cover every instruction: in
-//! between it can take any word for a return address, and read there.
+//! Runs the C library's unwinder where it may crash. The tables that it reads do not cover every
+//! instruction. At the others it may take any word for a return address, and read memory there.
 //!
-//! For a process with one thread that walks.
+//! For a process in which one thread walks.
 
+use super::walks::backtrace;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 unsafe extern "C" {
-    fn backtrace(out: *mut usize, room: i32) -> i32;
     /// Calls `function(out, room)`, and keeps in `resume` where its stack was meanwhile.
     fn mallard_test_guarded(
         out: *mut usize,
@@ -68,7 +68,8 @@ static WALKED_FROM: AtomicUsize = AtomicUsize::new(0);
 /// The C library's stack of the caller; `None` if it crashed.
 #[inline(always)]
 pub fn own_stack(out: &mut [usize]) -> Option<&mut [usize]> {
-    // SAFETY: the function writes at most as many addresses as there is room for.
+    // SAFETY: the function writes at most as many addresses as there is room for. The assembly
+    // keeps the registers of its caller, also if the call crashes.
     let count = unsafe {
         mallard_test_guarded(
             out.as_mut_ptr(),

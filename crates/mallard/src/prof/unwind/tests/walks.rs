@@ -17,7 +17,7 @@ use std::vec::Vec;
 pub const ROOM: usize = 256;
 
 unsafe extern "C" {
-    fn backtrace(out: *mut usize, room: i32) -> i32;
+    pub fn backtrace(out: *mut usize, room: i32) -> i32;
 }
 
 /// The C library's stack of the caller, whose own entry is not the same as ours.
