@@ -63,8 +63,9 @@ pub struct Measurement {
     pub wall: Duration,
     pub user: Duration,
     pub system: Duration,
-    /// Exact if [`Spec::exact_peak`] asks for it and tracing is permitted. Otherwise up to a
-    /// quarter of a MiB is missing, at random.
+    /// Exact if [`Spec::exact_peak`] asks for it, tracing is permitted, and the process is largest
+    /// at its end. Otherwise it is the kernel's record, from which pages are missing at random: up
+    /// to 32 for each CPU and each kind (anonymous, of a file, shared) since Linux 6.2.
     pub peak_rss_bytes: u64,
     pub minor_faults: u64,
     pub major_faults: u64,

@@ -407,6 +407,12 @@ pub fn figures(measured: &Measurement) -> Run {
     }
 }
 
+/// The peak RSS of a process, of which `read` was read while it ran. The kernel records a peak from
+/// counters that miss pages at random; a value from its page tables is exact and can be above.
+pub fn peak(measured: &Measurement, read: Option<u64>) -> u64 {
+    measured.peak_rss_bytes.max(read.unwrap_or(0))
+}
+
 /// How the process ended, if it ended on its own.
 pub fn exit(end: End) -> Option<Exit> {
     match end {

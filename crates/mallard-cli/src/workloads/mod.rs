@@ -237,7 +237,9 @@ pub fn judge(allocator: &Allocator, measured: &Measurement) -> Result<Run, Failu
     Ok(Run {
         seconds: answer.seconds,
         // If the work consists of starting processes, the memory of one of them counts.
-        peak_rss_bytes: answer.child_rss_bytes.unwrap_or(figures.peak_rss_bytes),
+        peak_rss_bytes: answer
+            .child_rss_bytes
+            .unwrap_or_else(|| race::peak(measured, answer.end_rss_bytes)),
         ops_per_second: Some(answer.operations / answer.seconds),
         latency: answer.latency,
         end_rss_bytes: answer.end_rss_bytes,

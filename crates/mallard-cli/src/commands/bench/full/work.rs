@@ -71,6 +71,7 @@ impl Work {
             seconds,
             ops_per_second: reported.operations.map(|operations| operations / seconds),
             latency: reported.latency,
+            peak_rss_bytes: race::peak(measured, reported.rss_bytes_max),
             end_rss_bytes: reported.end_rss_bytes,
             huge_bytes: reported.huge_bytes,
             output_hash: self.real.same_output().then(hash),

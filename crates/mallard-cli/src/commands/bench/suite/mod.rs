@@ -121,8 +121,8 @@ pub struct Running {
     pub pid: u32,
 }
 
-/// The figures of one run that the program or its driver reports. Peak RSS, faults and CPU times
-/// come from the measurement.
+/// The figures of one run that the program or its driver reports. Faults, CPU times and, unless the
+/// driver read more, peak RSS come from the measurement.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Reported {
     /// `None` means that the row's figure is the wall time of the process.
@@ -130,6 +130,8 @@ pub struct Reported {
     /// The number of operations, if their rate is of interest.
     pub operations: Option<f64>,
     pub latency: Option<Latency>,
+    /// The largest RSS that the driver read.
+    pub rss_bytes_max: Option<u64>,
     pub end_rss_bytes: Option<u64>,
     pub huge_bytes: Option<u64>,
 }

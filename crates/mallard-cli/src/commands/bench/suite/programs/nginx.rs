@@ -158,6 +158,7 @@ impl Real for Nginx {
             seconds: Some(load.seconds / load.requests * REQUESTS_OF_FIGURE),
             operations: Some(REQUESTS_OF_FIGURE),
             latency: Some(load.latency),
+            rss_bytes_max: Some(full.rss.max(idle.rss)),
             end_rss_bytes: Some(idle.rss),
             huge_bytes: Some(full.huge.max(idle.huge)),
         })

@@ -140,6 +140,7 @@ impl Real for Redis {
             seconds: Some(seconds / requests * REQUESTS_OF_FIGURE),
             operations: Some(REQUESTS_OF_FIGURE),
             latency: worst.map(Line::latency),
+            rss_bytes_max: Some(full.rss.max(empty.rss)),
             end_rss_bytes: Some(empty.rss),
             huge_bytes: Some(full.huge.max(empty.huge)),
         })
