@@ -132,6 +132,13 @@ static void *live_together(void *barrier) {
     return NULL;
 }
 
+/* Has allocated when it first waits, and ends when it has waited again. */
+static void *live_beside(void *barrier) {
+    live_together(barrier);
+    pthread_barrier_wait(barrier);
+    return NULL;
+}
+
 /* Writes to blocks as it allocates them, and prints how many resident pages follow them, at first
  * and later. */
 static void show_ahead(void) {
@@ -242,11 +249,12 @@ int main(int count, char **arguments) {
         show_ahead();
     } else if (strcmp(name, "ahead_of_threads") == 0) {
         pthread_t thread;
-        pthread_barrier_t end;
-        CHECK(pthread_barrier_init(&end, NULL, 2) == 0);
-        CHECK(pthread_create(&thread, NULL, live_together, &end) == 0);
+        pthread_barrier_t both;
+        CHECK(pthread_barrier_init(&both, NULL, 2) == 0);
+        CHECK(pthread_create(&thread, NULL, live_beside, &both) == 0);
+        pthread_barrier_wait(&both);
         show_ahead();
-        pthread_barrier_wait(&end);
+        pthread_barrier_wait(&both);
         CHECK(pthread_join(thread, NULL) == 0);
     } else if (strcmp(name, "locked") == 0) {
         show_locked();

@@ -2,10 +2,14 @@
 //! the value kills the server and all processes it started, whatever happened in the test.
 
 use std::fs::{self, File};
-use std::net::{TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::ops::Range;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram, UnixStream};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
@@ -94,6 +98,14 @@ impl Service {
         .map_err(|error| format!("{error}:\n{}", self.log()))
     }
 
+    /// Waits until the server accepts clients at this socket. Its file is there a moment before.
+    ///
+    /// # Errors
+    /// The server has ended, or does not accept in time.
+    pub fn await_socket(&mut self, socket: &Path) -> Result<(), String> {
+        self.await_ready(|| UnixStream::connect(socket).is_ok())
+    }
+
     /// The server and all its running descendants.
     pub fn processes(&self) -> Vec<u32> {
         mallard_process::family::of(self.process.id())
@@ -170,18 +182,32 @@ pub fn poll(what: &str, mut done: impl FnMut() -> Result<bool, String>) -> Resul
     Ok(())
 }
 
-/// Returns distinct free ports of 127.0.0.1. Separate requests could return the same port.
+/// The ports for servers: the system gives none of them to a program that asks for any port.
+const PORTS: Range<u16> = 10_000..32_000;
+
+/// Returns free ports of 127.0.0.1, each to one request of all processes that use this function.
 ///
 /// # Errors
-/// The system has too few.
+/// There are too few.
 pub fn free_ports<const COUNT: usize>() -> Result<[u16; COUNT], String> {
-    let fail = |error| format!("cannot find a free port: {error}");
+    // A name that only one process can have at a time, until this one ends.
+    static CLAIMED: Mutex<Vec<UnixDatagram>> = Mutex::new(Vec::new());
+    let claim = |port: &u16| {
+        let name = SocketAddr::from_abstract_name(format!("mallard-test-port-{port}")).ok()?;
+        UnixDatagram::bind_addr(&name).ok()
+    };
+    let is_free = |port: &u16| {
+        let address = ("127.0.0.1", *port);
+        TcpListener::bind(address).is_ok() && UdpSocket::bind(address).is_ok()
+    };
+    let mut claimed = CLAIMED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut free = PORTS.filter_map(|port| {
+        claimed.push(claim(&port)?);
+        is_free(&port).then_some(port)
+    });
     let mut ports = [0; COUNT];
-    let mut listeners = Vec::new();
     for port in &mut ports {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).map_err(fail)?;
-        *port = listener.local_addr().map_err(fail)?.port();
-        listeners.push(listener);
+        *port = free.next().ok_or("there is no free port")?;
     }
     Ok(ports)
 }

@@ -267,9 +267,7 @@ fn a_server_is_read_while_it_serves() {
             "prof:true,lg_prof_sample:12,prof_seed:1,export_stats:true",
         );
     let mut server = Service::start(&sandbox, "redis", &mut command).unwrap();
-    server
-        .await_ready(|| sandbox.path("redis.sock").exists())
-        .unwrap();
+    server.await_socket(&sandbox.path("redis.sock")).unwrap();
     let fill = "for i = 1, 20000 do redis.call('SET', 's' .. i, string.rep('v', 1000)) end";
     let ask = |words: &[&str]| {
         let mut client = sandbox.plain_command("redis-cli");

@@ -216,16 +216,16 @@ fn a_block_that_cannot_be_resized_stays_as_it_was() {
 
 /// Threads that start when there is no memory, not even for their caches.
 fn threads_without_memory() {
-    // The threads' own stacks are allocated first.
-    let (go, wait) = std::sync::mpsc::channel::<()>();
-    let wait = std::sync::Arc::new(std::sync::Mutex::new(wait));
+    // What the threads need of the system is allocated first, and waiting takes no memory.
+    let [ready, go] = [(); 2].map(|()| std::sync::Arc::new(std::sync::Barrier::new(5)));
     let threads: Vec<_> = (0..4)
         .map(|_| {
-            let wait = wait.clone();
+            let (ready, go) = (ready.clone(), go.clone());
             std::thread::Builder::new()
                 .stack_size(256 * 1024)
                 .spawn(move || {
-                    let _ = wait.lock().unwrap().recv();
+                    ready.wait();
+                    go.wait();
                     for size in [8, 700, 9000, 300_000] {
                         let p = api::alloc(size);
                         // SAFETY: null, or a block of ours.
@@ -236,9 +236,10 @@ fn threads_without_memory() {
                 .unwrap()
         })
         .collect();
+    ready.wait();
     let large = Chain::of_all_there_is(1 << 20);
     let small = Chain::of_all_there_is(16);
-    drop(go);
+    go.wait();
     for thread in threads {
         assert!(!thread.join().unwrap());
     }

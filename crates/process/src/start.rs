@@ -5,7 +5,7 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 /// How long a child of another thread may keep a program's file open for writing.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+const BUSY_TIMEOUT: Duration = Duration::from_secs(60);
 const BUSY_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Starts a program whose file may be busy. If another thread of this process forks while the file

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use mallard_process::family;
+use mallard_process::{family, is_alive};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -73,14 +73,22 @@ fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
     }
 }
 
-/// Kills a command with all that it started.
+/// How long a process that was killed may take to be gone.
+const GONE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Kills a command with all that it started, and waits until they are gone.
 fn end(child: &mut Child) {
-    for process in family::of(child.id()) {
-        let pid = i32::try_from(process).ok().and_then(Pid::from_raw);
+    let family = family::of(child.id());
+    for process in &family {
+        let pid = i32::try_from(*process).ok().and_then(Pid::from_raw);
         // It may have ended on its own.
         let _ = pid.map(|pid| kill_process(pid, Signal::KILL));
     }
     let _ = child.wait();
+    let begun = Instant::now();
+    while family.iter().any(|process| is_alive(*process)) && begun.elapsed() < GONE_TIMEOUT {
+        std::thread::sleep(FIRST_LOOK_INTERVAL);
+    }
 }
 
 /// The text of a file from its beginning; a process that still writes keeps its place.
@@ -126,7 +134,7 @@ mod tests {
         // The line is missing only if the shell could not even start within that time.
         if let Ok(started) = ended.stdout.trim().parse::<u32>() {
             let begun = Instant::now();
-            while mallard_process::is_alive(started) {
+            while is_alive(started) {
                 assert!(begun.elapsed() < AMPLE / 2, "it was not killed");
                 std::thread::sleep(LOOK_INTERVAL_MAX);
             }

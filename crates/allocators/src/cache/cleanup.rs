@@ -95,6 +95,7 @@ fn is_named(text: &[u8], folder: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read, Write};
     use std::process::{Command, Stdio};
 
     /// A folder with a file, last used so many days ago.
@@ -153,6 +154,10 @@ mod tests {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
+        // Its environment is to be seen once it runs, which is a moment after its start.
+        let (input, output) = (process.stdin.as_mut(), process.stdout.as_mut());
+        input.unwrap().write_all(b"x").unwrap();
+        output.unwrap().read_exact(&mut [0]).unwrap();
         prune(cache.path());
         assert!(named.exists() && again.exists());
         // It ends with its input.

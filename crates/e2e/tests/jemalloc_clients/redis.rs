@@ -56,7 +56,7 @@ fn run(sandbox: &Sandbox) -> Result<Transcript, String> {
         "redis",
         client(sandbox, "redis-server").arg(configuration),
     )?;
-    server.await_ready(|| sandbox.path("redis.sock").exists())?;
+    server.await_socket(&sandbox.path("redis.sock"))?;
     check_maps(sandbox, &server)?;
     let start = settled_memory(sandbox, "at the start")?;
 

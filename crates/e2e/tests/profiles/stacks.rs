@@ -211,7 +211,7 @@ fn redis(sandbox: &Sandbox) -> Result<(), String> {
     command.args(["--port", "0", "--unixsocket", "redis.sock", "--save", ""]);
     sampled(sandbox, &mut command);
     let mut server = Service::start(sandbox, "redis", &mut command)?;
-    server.await_ready(|| sandbox.path("redis.sock").exists())?;
+    server.await_socket(&sandbox.path("redis.sock"))?;
     for words in [&["EVAL", FILL, "0"][..], &["SHUTDOWN", "NOSAVE"]] {
         let mut client = sandbox.plain_command("redis-cli");
         sandbox.run(client.args(["-s", "redis.sock"]).args(words))?;

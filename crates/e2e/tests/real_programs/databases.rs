@@ -1,6 +1,7 @@
 //! Databases: sqlite in one process, and redis as a server that runs a benchmark, forks to save
 //! while it serves, and shuts down.
 
+use std::os::unix::net::UnixStream;
 use std::process::{Child, Command};
 
 use mallard_e2e::Sandbox;
@@ -195,7 +196,8 @@ fn await_socket(sandbox: &Sandbox, server: &mut Server) -> Result<(), String> {
                 log(sandbox)
             ));
         }
-        Ok(sandbox.path("redis.sock").exists())
+        // The file is there a moment before the server accepts clients.
+        Ok(UnixStream::connect(sandbox.path("redis.sock")).is_ok())
     })
 }
 

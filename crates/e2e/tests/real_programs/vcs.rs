@@ -47,14 +47,18 @@ fn git(sandbox: &Sandbox, arguments: &[&str]) -> Command {
     command
 }
 
+/// The commits of this repository that are cloned. [`long_history`] has a long history.
+const DEPTH: &str = "100";
+
 /// Clones, reads, repacks and checks this repository. A source archive without history is first
 /// made into a repository.
 fn own_repository(sandbox: &Sandbox) -> Result<Transcript, String> {
     let root = repository().to_string_lossy().into_owned();
+    let url = format!("file://{root}");
     if repository().join(".git").exists() {
         sandbox.run(&mut git(
             sandbox,
-            &["clone", "--quiet", "--no-local", &root, "clone"],
+            &["clone", "--quiet", "--depth", DEPTH, &url, "clone"],
         ))?;
     } else {
         sandbox.run(&mut git(sandbox, &["init", "--quiet", "clone"]))?;

@@ -27,10 +27,12 @@ const DESCRIPTOR_MIN: u32 = 100;
 pub const ROOT_MAGIC: u64 = u64::from_le_bytes(*b"MALLARD\0");
 /// Where the root has the page's address, in every layout.
 pub(crate) const ROOT_PAGE_AT_BYTE: u64 = 120;
-/// Attempts at a page that is being written, and the pause between two. A write takes a
-/// microsecond.
+/// Attempts at a page that is being written. A write takes a microsecond, but on a busy machine the
+/// writer may lose its CPU in it for longer. All attempts together take about a second.
 const ATTEMPTS_MAX: u32 = 200;
-const ATTEMPT_INTERVAL: Duration = Duration::from_micros(50);
+/// The pause after the first attempt. Each further one is twice as long, up to the longest.
+const FIRST_PAUSE: Duration = Duration::from_micros(50);
+const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 
 /// Where a page is.
 #[derive(Debug)]
@@ -112,6 +114,7 @@ impl Reader {
             return Err(Error::Damaged(self.pid));
         }
         let mut copy = vec![0; bytes];
+        let mut pause = FIRST_PAUSE;
         for _ in 0..ATTEMPTS_MAX {
             let before = self.word(page::WORD_SEQUENCE)?;
             if before.is_multiple_of(2) {
@@ -121,7 +124,8 @@ impl Reader {
                     return Ok(Words::new(&copy));
                 }
             }
-            thread::sleep(ATTEMPT_INTERVAL);
+            thread::sleep(pause);
+            pause = (pause * 2).min(LONGEST_PAUSE);
         }
         Err(Error::Torn(self.pid))
     }

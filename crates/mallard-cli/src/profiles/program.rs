@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use mallard_allocators::{environment_of_user, program};
+use mallard_observe::clock::cpu_time;
 use mallard_profile::process::Reading;
 use mallard_profile::process::live::Process;
 use mallard_profile::read;
@@ -25,7 +26,7 @@ use crate::terminal::exit;
 
 /// The pause between two looks at whether the program has ended.
 const END_CHECK_INTERVAL: Duration = Duration::from_millis(2);
-/// The time between two readings of the whole profile, and its share of what a reading takes.
+/// The time between two readings of the whole profile, and its share of what a reading costs.
 const READ_INTERVAL_MIN: Duration = Duration::from_millis(500);
 const READ_INTERVAL_FACTOR: u32 = 20;
 
@@ -64,10 +65,10 @@ pub struct Profiles {
 
 impl Watch for Profiles {
     fn look(&mut self, pid: u32) {
-        let begin = Instant::now();
-        if self.next.is_some_and(|next| begin < next) {
+        if self.next.is_some_and(|next| Instant::now() < next) {
             return;
         }
+        let begun = cpu_time();
         if self.process.is_none() {
             self.process = Process::open(pid).ok();
         }
@@ -79,7 +80,8 @@ impl Watch for Profiles {
             None => {}
         }
         let pause = if self.last.is_some() {
-            READ_INTERVAL_MIN.max(begin.elapsed() * READ_INTERVAL_FACTOR)
+            let cost = cpu_time().saturating_sub(begun);
+            READ_INTERVAL_MIN.max(cost * READ_INTERVAL_FACTOR)
         } else {
             READ_INTERVAL_MIN / 10
         };

@@ -277,10 +277,7 @@ fn an_interrupt_says_what_is_lost_and_keeps_no_part_of_a_save() {
 fn two_builds_are_compared_in_one_sitting() {
     let place = Place::new();
     for (name, text) in [("before", "echo p99 10 ms"), ("after", "echo p99 11 ms")] {
-        let path = place.path().join(name);
-        fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
-        use std::os::unix::fs::PermissionsExt;
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        place.script(name, &format!("#!/bin/sh\n{text}\n"));
     }
     let ab = |one: &str, other: &str| {
         let words = [

@@ -46,6 +46,18 @@ impl Place {
         self.compile_by("rustc", &format!("{name}.rs"), source, flags)
     }
 
+    /// Writes an executable script. Another process writes it: what a thread starts while this one
+    /// had the file open would hold it open for a moment, and such a file cannot be executed.
+    pub fn script(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path().join(name);
+        let mut shell = Command::new("sh");
+        shell
+            .args(["-c", "cat > \"$0\" && chmod 755 \"$0\""])
+            .arg(&path);
+        shell.write_stdin(text).assert().success();
+        path
+    }
+
     fn compile_by(&self, compiler: &str, file: &str, source: &str, flags: &[&str]) -> PathBuf {
         let file = self.path().join(file);
         fs::write(&file, source).unwrap();

@@ -67,13 +67,10 @@ fn a_program_is_compared_by_its_costs_and_its_output() {
 fn a_program_that_fails_under_one_allocator_is_reported_with_its_last_lines() {
     let place = Place::new();
     let library = place.compile("bump.so", BUMP, &LIBRARY);
-    let script = place.path().join("script");
-    fs::write(
-        &script,
+    place.script(
+        "script",
         "#!/bin/sh\ncase $LD_PRELOAD in *bump*) echo help >&2; kill -SEGV $$;; esac\necho fine\n",
-    )
-    .unwrap();
-    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    );
     let spec = format!("bump={}", library.display());
     let words = [
         "compare", "-a", "glibc", "--add", &spec, "-r", "2", "--", "./script",

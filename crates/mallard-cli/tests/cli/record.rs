@@ -190,7 +190,7 @@ fn a_program_that_is_killed_loses_nothing() {
 #[test]
 fn limits_end_the_recording() {
     let place = Place::new();
-    let (code, stderr, info) = recorded(&place, "endless", &["--for", "300ms"]);
+    let (code, stderr, info) = recorded(&place, "endless", &["--for", "3s"]);
     assert_eq!(code, Some(0), "{stderr}");
     assert!(stderr.contains("ended after --for"), "{stderr}");
     assert_eq!(sum(&info, "lost"), 0, "{info:#}");
@@ -288,13 +288,13 @@ fn a_part_of_a_recording_is_one_and_begins_with_what_lives() {
         let (code, _, stderr) = outcome(&mut place.mallard(&words));
         assert_eq!(code, Some(2), "{words:?}: {stderr}");
     }
-    let (_, _, info) = recorded(&place, "endless", &["--for", "400ms", "--skip", "200ms"]);
+    let (_, _, info) = recorded(&place, "endless", &["--for", "4s", "--skip", "1s"]);
     assert_eq!(sum(&info, "lost") + sum(&info, "unknown"), 0, "{info:#}");
     assert!(
         info["start"]["notes"][0]
             .as_str()
             .unwrap()
-            .starts_with("cut from 0.2")
+            .starts_with("cut from 1.0")
     );
 }
 

@@ -1,7 +1,6 @@
 //! `mallard report`: every kind of result is shown again, in every form, and mistakes are named.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 
 use mallard_report::tuning::Tuning;
 
@@ -171,13 +170,10 @@ fn results_of_one_kind_stand_side_by_side_and_others_do_not() {
 #[test]
 fn the_page_is_opened_by_the_user_s_browser() {
     let place = place();
-    let browser = place.path().join("browser");
-    fs::write(
-        &browser,
+    let browser = place.script(
+        "browser",
         "#!/bin/sh\necho \"$1\" > part && mv part opened\n",
-    )
-    .unwrap();
-    fs::set_permissions(&browser, fs::Permissions::from_mode(0o755)).unwrap();
+    );
     let mut command = place.mallard(&["report", "--open", "tuned"]);
     let (code, _, stderr) = outcome(command.env("BROWSER", &browser));
     assert_eq!(code, Some(0), "{stderr}");

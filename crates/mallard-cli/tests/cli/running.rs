@@ -10,13 +10,13 @@ use mallard_report::diagnosis::{Answer, Diagnosis, TroubleKey};
 use crate::place::{Place, outcome};
 
 /// A process that is killed with the test.
-struct Running(Child);
+pub struct Running(Child);
 
 impl Running {
     /// Starts the program that is in this state, and waits until it is.
-    fn start(place: &Place, what: &str, variables: &[(&str, &str)]) -> Running {
+    pub fn start(place: &Place, what: &str, variables: &[(&str, &str)]) -> Running {
         let source = include_str!("../troubles/running.c");
-        let program = place.compile("running", source, &["-O1", "-fno-builtin"]);
+        let program = place.compile("running", source, &["-O1", "-fno-builtin", "-pthread"]);
         let mut child = Command::new(program)
             .arg(what)
             .envs(variables.iter().copied())
@@ -30,7 +30,7 @@ impl Running {
         Running(child)
     }
 
-    fn diagnosed(&self, place: &Place) -> Diagnosis {
+    pub fn diagnosed(&self, place: &Place) -> Diagnosis {
         self.diagnosed_with(place, &[])
     }
 

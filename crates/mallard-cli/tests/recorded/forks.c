@@ -65,6 +65,8 @@ static void *allocate(void *argument) {
     for (size_t i = 0; !__atomic_load_n(&done, __ATOMIC_ACQUIRE) || i < 1000; i++) {
         free(ring[i % 16]);
         ring[i % 16] = malloc(100 + i % 1000);
+        if (i > 1000 && i % 64 == 0)
+            usleep(50); /* on a busy machine, a fork can take as long as millions of these */
     }
     return argument;
 }

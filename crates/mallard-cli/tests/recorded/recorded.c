@@ -101,8 +101,11 @@ int main(int argc, char **argv) {
             keep[i] = malloc(SIZE);
         raise(SIGKILL);
     } else if (strcmp(what, "endless") == 0) {
-        for (;;)
-            pairs(0);
+        for (;;) {
+            for (int i = 0; i < 100; i++)
+                free(malloc(SIZE));
+            usleep(1000);
+        }
     }
     return 0;
 }

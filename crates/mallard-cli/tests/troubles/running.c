@@ -1,6 +1,7 @@
 /* Programs that run until they are killed, for `mallard diagnose --pid`. Each writes a line once it
  * is in the state that its first argument names. */
 #define _GNU_SOURCE
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,10 +58,32 @@ static void file(void) {
     }
 }
 
+/* Threads that wait for the lock of the only arena, with requests that no thread cache keeps. */
+static void *lock(void *unused) {
+    void *some[64] = {0};
+    for (unsigned i = 0;; i++) {
+        unsigned slot = i * 13 % 64;
+        free(some[slot]);
+        some[slot] = malloc(1500 + slot * 50);
+    }
+    return unused;
+}
+
+static void locks(void) {
+    pthread_t threads[8];
+    for (int i = 0; i < 8; i++)
+        if (pthread_create(&threads[i], NULL, lock, NULL) != 0)
+            exit(1);
+    puts("ready");
+    fflush(stdout);
+    pause();
+}
+
 int main(int count, char **words) {
     const char *what = count > 1 ? words[1] : "";
     if (strcmp(what, "pinned") == 0) pinned();
     else if (strcmp(what, "mapped") == 0) mapped();
     else if (strcmp(what, "file") == 0) file();
+    else if (strcmp(what, "locks") == 0) locks();
     return 2;
 }

@@ -36,7 +36,7 @@ const SHORT_BLOCKS: usize = 3;
 /// The limit of the run that counts system calls, over the time of an ordinary one.
 const COUNTING_LIMIT: Duration = Duration::from_secs(20);
 /// How long a program may take to end when it is asked to.
-const END_TIMEOUT: Duration = Duration::from_secs(2);
+const END_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What the runs have shown.
 #[derive(Debug)]

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use mallard_observe::clock::cpu_time;
 use mallard_profile::model::Profile;
 use mallard_profile::process::Reading;
 use mallard_profile::process::live::{Process, Stacks};
@@ -17,10 +18,11 @@ use crate::profiles::program::{Profiles, Watch};
 #[derive(Default)]
 pub struct Growth {
     process: Option<Process>,
+    /// By the time since the first of them.
     snapshots: Vec<(Duration, Stacks)>,
     began: Option<Instant>,
     every: Duration,
-    next: Duration,
+    next: Option<Instant>,
     /// The whole profile, for a program that does not write one at its end.
     whole: Profiles,
 }
@@ -77,16 +79,19 @@ impl Growth {
 impl Watch for Growth {
     fn look(&mut self, pid: u32) {
         self.whole.look(pid);
-        let began = *self.began.get_or_insert_with(Instant::now);
-        let now = began.elapsed();
-        if now < self.next {
+        let now = Instant::now();
+        if self.next.is_some_and(|next| now < next) {
             return;
         }
+        let begun = cpu_time();
         if self.process.is_none() {
             self.process = Process::open(pid).ok();
         }
         match self.process.as_ref().map(Process::live) {
-            Some(Ok(stacks)) => self.snapshots.push((now, stacks)),
+            Some(Ok(stacks)) => {
+                let began = *self.began.get_or_insert(now);
+                self.snapshots.push((now - began, stacks));
+            }
             Some(Err(_)) => self.process = None,
             None => {}
         }
@@ -99,9 +104,9 @@ impl Watch for Growth {
                 place % 2 == 0
             });
         }
-        // The target's own work comes first.
-        let cost = began.elapsed() - now;
-        self.next = now + self.every.max(cost * 10);
+        // The target's own work comes first. On a busy machine, a reading takes more than CPU time.
+        let cost = cpu_time().saturating_sub(begun);
+        self.next = Some(now + self.every.max(cost * 10));
     }
 
     fn last(&mut self) -> Option<Reading> {

@@ -20,7 +20,7 @@ use crate::sys::{mappings, mem};
 const PLAIN_CHUNKS: usize = 8;
 /// A process that has begun fewer chunks than this is young: chunks that it fills slowly have small
 /// pages.
-const YOUNG_CHUNKS: usize = 4 * PLAIN_CHUNKS;
+pub(in crate::heap) const YOUNG_CHUNKS: usize = 4 * PLAIN_CHUNKS;
 /// If much of the heap is free pages between used ones, a chunk begun by a run of at most this many
 /// pages does not mean growth: it is begun because the run fits into none of the gaps.
 pub const SHORT_RUN_PAGES: usize = 64;
