@@ -189,7 +189,7 @@ fn an_arena_is_discarded_while_other_threads_see_to_what_lies_idle() {
                 }
             });
         }
-        for round in 0..500 {
+        for round in 0..2000 {
             for class in [64, 1024, 14 * 1024, 20 * 1024].map(Class::of) {
                 // More than a transfer cache holds, so that slabs become empty too; some stay in
                 // use.

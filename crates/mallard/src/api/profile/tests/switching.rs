@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// Users and tracers begin at once, and then stop at once.
 #[test]
 fn the_last_wishes_of_users_and_of_tracers_are_met() {
-    const ROUNDS: usize = 300;
+    const ROUNDS: usize = 2000;
     own_process!();
     api::start();
     let begun = Barrier::new(2);
