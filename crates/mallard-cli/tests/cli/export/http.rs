@@ -12,7 +12,8 @@ use super::*;
 #[test]
 fn scrapers_get_metrics_targets_and_profiles_with_names() {
     let place = Place::new();
-    let running = program(&place, "exported", "export_stats:true", &[]);
+    // It goes on holding more, so that it holds blocks of the time in which it samples.
+    let running = program(&place, "exported", "export_stats:true", &["leaks"]);
     let pid = running.pid();
     let folder = place.path().display().to_string();
     let server = Server::start(&["--match", &folder, "--control"]);
