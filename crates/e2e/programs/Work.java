@@ -23,7 +23,7 @@ public class Work {
         Map<String, List<Integer>> map = new HashMap<>();
         List<ByteBuffer> buffers = new ArrayList<>();
         StringBuilder text = new StringBuilder();
-        for (int i = 0; i < 12000; i++) {
+        for (int i = 0; i < 8000; i++) {
             state = state * 6364136223846793005L + 1442695040888963407L;
             int value = (int) (state >>> 40);
             map.computeIfAbsent(Integer.toString(value % 900, 36), k -> new ArrayList<>()).add(value);

@@ -3,7 +3,7 @@
 
 use std::fs::{self, File};
 use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixStream};
 use std::os::unix::process::CommandExt;
@@ -182,8 +182,18 @@ pub fn poll(what: &str, mut done: impl FnMut() -> Result<bool, String>) -> Resul
     Ok(())
 }
 
-/// The ports for servers: the system gives none of them to a program that asks for any port.
-const PORTS: Range<u16> = 10_000..32_000;
+/// The ports for servers. Those that the system gives to programs that ask for any port come last.
+const PORTS: Range<u16> = 10_000..60_000;
+
+/// The ports that the system gives to programs that ask for any port.
+fn given_ports() -> RangeInclusive<u16> {
+    let text = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    let mut ends = text.split_whitespace().map(str::parse);
+    match (ends.next(), ends.next()) {
+        (Some(Ok(first)), Some(Ok(last))) => first..=last,
+        _ => 32_768..=60_999,
+    }
+}
 
 /// Returns free ports of 127.0.0.1, each to one request of all processes that use this function.
 ///
@@ -201,7 +211,9 @@ pub fn free_ports<const COUNT: usize>() -> Result<[u16; COUNT], String> {
         TcpListener::bind(address).is_ok() && UdpSocket::bind(address).is_ok()
     };
     let mut claimed = CLAIMED.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut free = PORTS.filter_map(|port| {
+    let given = given_ports();
+    let (last, first): (Vec<u16>, Vec<u16>) = PORTS.partition(|port| given.contains(port));
+    let mut free = first.into_iter().chain(last).filter_map(|port| {
         claimed.push(claim(&port)?);
         is_free(&port).then_some(port)
     });

@@ -78,16 +78,37 @@ const GONE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Kills a command with all that it started, and waits until they are gone.
 fn end(child: &mut Child) {
-    let family = family::of(child.id());
-    for process in &family {
-        let pid = i32::try_from(*process).ok().and_then(Pid::from_raw);
-        // It may have ended on its own.
-        let _ = pid.map(|pid| kill_process(pid, Signal::KILL));
-    }
+    let family = stopped(child.id());
+    send(&family, Signal::KILL);
     let _ = child.wait();
     let begun = Instant::now();
     while family.iter().any(|process| is_alive(*process)) && begun.elapsed() < GONE_TIMEOUT {
         std::thread::sleep(FIRST_LOOK_INTERVAL);
+    }
+}
+
+/// Stops a process with all that it started, and returns them. Each is stopped before its children
+/// are looked for, so that it starts none in between.
+fn stopped(pid: u32) -> Vec<u32> {
+    let mut family = Vec::new();
+    let begun = Instant::now();
+    while begun.elapsed() < GONE_TIMEOUT {
+        let mut new = family::of(pid);
+        new.retain(|process| !family.contains(process));
+        if new.is_empty() {
+            break;
+        }
+        send(&new, Signal::STOP);
+        family.extend(new);
+    }
+    family
+}
+
+fn send(processes: &[u32], signal: Signal) {
+    for process in processes {
+        let pid = i32::try_from(*process).ok().and_then(Pid::from_raw);
+        // It may have ended on its own.
+        let _ = pid.map(|pid| kill_process(pid, signal));
     }
 }
 
@@ -135,5 +156,16 @@ mod tests {
         if let Ok(started) = ended.stdout.trim().parse::<u32>() {
             assert!(!is_alive(started), "it is not gone");
         }
+    }
+
+    #[test]
+    fn a_command_that_is_killed_while_it_starts_others_leaves_none() {
+        let script = "for i in 1 2 3 4 5 6 7 8 9 10; do for j in 1 2 3 4 5 6 7 8 9 10; do \
+                      sleep 60 & echo $!; done; done; wait";
+        let ended = shell(script, Duration::from_millis(20));
+        assert_eq!(ended.status, None);
+        let started = ended.stdout.lines().flat_map(str::parse::<u32>);
+        let left: Vec<u32> = started.filter(|process| is_alive(*process)).collect();
+        assert!(left.is_empty(), "{left:?}");
     }
 }

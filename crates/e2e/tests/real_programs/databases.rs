@@ -113,7 +113,7 @@ fn redis(sandbox: &Sandbox) -> Result<Transcript, String> {
         sandbox,
         &[
             "-n",
-            "20000",
+            "10000",
             "-c",
             "30",
             "-d",
@@ -129,7 +129,7 @@ fn redis(sandbox: &Sandbox) -> Result<Transcript, String> {
         sandbox,
         &[
             "-n",
-            "30000",
+            "15000",
             "-c",
             "30",
             "-P",

@@ -39,7 +39,7 @@ fn git(sandbox: &Sandbox, arguments: &[&str]) -> Command {
             "pack.threads=4",
             "-c",
             "gc.auto=0",
-            // A twelfth of the default, which takes seconds on this growing repository.
+            // A twelfth of the default, which takes seconds on this repository.
             "-c",
             "gc.aggressiveWindow=20",
         ])
@@ -48,7 +48,7 @@ fn git(sandbox: &Sandbox, arguments: &[&str]) -> Command {
 }
 
 /// The commits of this repository that are cloned. [`long_history`] has a long history.
-const DEPTH: &str = "100";
+const DEPTH: &str = "50";
 
 /// Clones, reads, repacks and checks this repository. A source archive without history is first
 /// made into a repository.

@@ -40,10 +40,12 @@ impl Cost {
                 let said = measured.stderr.last_lines(1)?.pop().unwrap_or_default();
                 bail!("the replay without an allocator failed: {said}");
             };
+            let peak = answer.child_rss_bytes.unwrap_or(measured.peak_rss_bytes);
             all.push(Cost {
                 seconds: answer.seconds,
                 cpu: cpu_seconds(&measured),
-                peak: answer.child_rss_bytes.unwrap_or(measured.peak_rss_bytes),
+                // As in the runs that it is taken from: never below what was read at the end.
+                peak: peak.max(answer.end_rss_bytes.unwrap_or(0)),
                 rss_sum: answer.family_rss_bytes.unwrap_or(0),
                 end: answer.end_rss_bytes.unwrap_or(0),
                 curve: answer.curve,

@@ -8,7 +8,7 @@ use mallard_report::model::Row;
 
 use crate::place::{Place, beside_mallard, outcome};
 
-/// Compares a service on another allocator and mallard in two short rounds, and returns its row.
+/// Compares a service on another allocator and mallard in one short round, and returns its row.
 fn race(service: &str, other: &str) -> Row {
     let place = Place::new();
     let allocators = format!("{other},mallard");

@@ -229,11 +229,14 @@ impl FamilyReplay<'_> {
             Some(_) => (cpu_seconds(measured), cost.cpu),
         };
         let (seconds, is_known) = cost::without(whole, own);
+        let peak = run.peak_rss_bytes.saturating_sub(cost.peak);
+        let end = run.end_rss_bytes.map(|end| end.saturating_sub(cost.end));
         Run {
             seconds,
             ops_per_second: is_known.then(|| self.plan.calls as f64 / seconds),
-            peak_rss_bytes: run.peak_rss_bytes.saturating_sub(cost.peak),
-            end_rss_bytes: run.end_rss_bytes.map(|end| end.saturating_sub(cost.end)),
+            // The two costs may be of different runs.
+            peak_rss_bytes: peak.max(end.unwrap_or(0)),
+            end_rss_bytes: end,
             metrics: (run.metrics.iter())
                 .map(|(name, value)| (name.clone(), (value - cost.rss_sum as f64).max(0.0)))
                 .collect(),
