@@ -172,7 +172,8 @@ fn a_static_program_without_an_index_of_its_tables_is_told() {
 fn a_program_that_was_deleted_keeps_its_names_and_is_told() {
     let folder = scratch("deleted").unwrap();
     let copy = folder.path().join("gone");
-    // Another process writes it: a file that a child of this one holds open cannot be run.
+    // `cp` writes it, not this process: a child that another test starts would inherit the open
+    // file, and a program that is open for writing cannot be run.
     let copied = Command::new("cp").arg(program()).arg(&copy).status();
     assert!(copied.unwrap().success());
     let running = start(preloaded(&copy, "wait", EVERY_BLOCK_CONF));

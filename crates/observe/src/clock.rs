@@ -1,5 +1,5 @@
-//! Clocks of the kernel that `std` does not offer: one whose readings two processes can compare,
-//! and the CPU time of a thread.
+//! Clocks that `std` does not offer: the kernel's clock whose readings two processes can compare,
+//! the CPU time of a thread, and the processor's time-stamp counter.
 
 use std::time::Duration;
 
@@ -7,6 +7,27 @@ use std::time::Duration;
 pub fn monotonic_ns() -> u64 {
     let now = read(libc::CLOCK_MONOTONIC);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// The time-stamp counter.
+pub fn tsc() -> u64 {
+    // SAFETY: every x86-64 processor has the counter.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// How often [`tsc_and_monotonic_ns`] reads both clocks.
+const PAIRS: usize = 16;
+
+/// [`tsc`] and [`monotonic_ns`] at one moment. The thread may lose its CPU between the two readings
+/// of a pair, so this reads several pairs and returns the one whose readings lie closest together.
+pub fn tsc_and_monotonic_ns() -> (u64, u64) {
+    let pairs = (0..PAIRS).map(|_| {
+        let before = monotonic_ns();
+        let ticks = tsc();
+        (monotonic_ns() - before, ticks, before)
+    });
+    let (apart, ticks, before) = pairs.min().unwrap_or_default();
+    (ticks, before + apart / 2)
 }
 
 /// The CPU time of the calling thread: what a piece of work costs, without waits for a CPU.

@@ -79,7 +79,9 @@ const GONE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Kills a command with all that it started, and waits until they are gone.
 fn end(child: &mut Child) {
     let family = stopped(child.id());
-    send(&family, Signal::KILL);
+    for process in &family {
+        send(*process, Signal::KILL);
+    }
     let _ = child.wait();
     let begun = Instant::now();
     while family.iter().any(|process| is_alive(*process)) && begun.elapsed() < GONE_TIMEOUT {
@@ -98,18 +100,18 @@ fn stopped(pid: u32) -> Vec<u32> {
         if new.is_empty() {
             break;
         }
-        send(&new, Signal::STOP);
+        for process in &new {
+            send(*process, Signal::STOP);
+        }
         family.extend(new);
     }
     family
 }
 
-fn send(processes: &[u32], signal: Signal) {
-    for process in processes {
-        let pid = i32::try_from(*process).ok().and_then(Pid::from_raw);
-        // It may have ended on its own.
-        let _ = pid.map(|pid| kill_process(pid, signal));
-    }
+/// Sends a signal to a process, which may have ended on its own.
+pub fn send(process: u32, signal: Signal) {
+    let pid = i32::try_from(process).ok().and_then(Pid::from_raw);
+    let _ = pid.map(|pid| kill_process(pid, signal));
 }
 
 /// The text of a file from its beginning; a process that still writes keeps its place.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use mallard_measure::{End, Error, FAILURE_LINES, Launcher, Measurement, Purpose, Spec};
 use mallard_process::{Stat, is_alive};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 use crate::command;
 use crate::file::{Service, signal_name};
@@ -390,7 +390,9 @@ impl<'a> Stage<'a> {
                 format!("'{}'", command.shown())
             }
             None => {
-                send(pid, stop.signal);
+                if let Some(signal) = Signal::from_named_raw(stop.signal) {
+                    command::send(pid, signal);
+                }
                 signal_name(stop.signal)
             }
         };
@@ -475,14 +477,6 @@ fn text_of(streams: &[PathBuf]) -> String {
         .iter()
         .map(|path| String::from_utf8_lossy(&read(path)).into_owned());
     text.collect()
-}
-
-fn send(pid: u32, signal: i32) {
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    if let (Some(pid), Some(signal)) = (pid, Signal::from_named_raw(signal)) {
-        // It may have ended on its own.
-        let _ = kill_process(pid, signal);
-    }
 }
 
 /// A port at which nothing listens now.

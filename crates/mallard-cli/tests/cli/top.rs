@@ -295,22 +295,12 @@ impl Terminal {
         self.tmux(&["send-keys", key]);
     }
 
-    /// Presses the key of a request and waits for the answer. A busy process may answer after the
-    /// screen's patience has ended; the request stays.
-    fn request(&self, key: &str, done: &str) -> Answer {
+    /// Presses the key of a request, waits for the answer, and returns whether it came in time. A
+    /// busy process may answer after the screen's patience has ended; the request stays.
+    fn request(&self, key: &str, done: &str) -> bool {
         self.press(key);
-        match self.until_one_of(&[done, LATE]).contains(done) {
-            true => Answer::InTime,
-            false => Answer::Late,
-        }
+        self.until_one_of(&[done, LATE]).contains(done)
     }
-}
-
-/// When a request was answered.
-#[derive(PartialEq)]
-enum Answer {
-    InTime,
-    Late,
 }
 
 /// The screen's words on a request that stays.
@@ -370,7 +360,7 @@ fn a_person_watches_two_processes_on_a_terminal() {
     terminal.until(" SITE");
     terminal.until("main");
     let begun = Instant::now();
-    while terminal.request("R", "returned its free memory") == Answer::Late {
+    while !terminal.request("R", "returned its free memory") {
         assert!(begun.elapsed() < TIMEOUT);
         sleep(Duration::from_millis(500));
     }

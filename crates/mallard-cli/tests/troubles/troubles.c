@@ -23,8 +23,8 @@ static double now(void) {
 
 static double end;
 
-/* For programs whose calls may be slowed by being counted: whether their time lasts. They run on
- * for some seconds where a busy machine has not yet given them the CPU time that samples need. */
+/* Whether a program that goes by wall time goes on. On a busy machine it goes on for up to 6 s
+ * longer, until it has had the CPU time that samples need. */
 static int lasts(void) {
     const double late = now() - end;
     return late < 0 || (late < 6 && seconds(CLOCK_PROCESS_CPUTIME_ID) < 0.4);

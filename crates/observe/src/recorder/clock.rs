@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use mallard_trace::event::UNIT_NS;
 
-use crate::clock::monotonic_ns;
+use crate::clock::{monotonic_ns, tsc, tsc_and_monotonic_ns};
 
 /// Turns stamps of the probe into units of a recording.
 #[derive(Debug, Clone, Copy)]
@@ -20,8 +20,6 @@ pub struct Clock {
 
 /// How long the counter's rate is measured.
 const RATE_TIME: Duration = Duration::from_millis(20);
-/// Pairs of readings, of which the closest counts. A pair takes 50 ns.
-const PAIRS: usize = 16;
 
 impl Clock {
     /// The time-stamp counter where the kernel itself uses it, because then it is the same on all
@@ -36,9 +34,9 @@ impl Clock {
                 units: per_tick(1.0),
             };
         }
-        let (first_ticks, first_time) = both_clocks();
+        let (first_ticks, first_time) = tsc_and_monotonic_ns();
         thread::sleep(RATE_TIME);
-        let (ticks, time) = both_clocks();
+        let (ticks, time) = tsc_and_monotonic_ns();
         let (ticks, time) = (ticks - first_ticks, time - first_time);
         Clock {
             monotonic: false,
@@ -76,23 +74,6 @@ impl Clock {
 
 fn per_tick(nanoseconds: f64) -> u64 {
     (nanoseconds / UNIT_NS as f64 * 2_f64.powi(64)) as u64
-}
-
-/// Readings of the counter and of `CLOCK_MONOTONIC` at one moment: the closest of several pairs,
-/// because the thread may lose its CPU within a pair.
-fn both_clocks() -> (u64, u64) {
-    let pairs = (0..PAIRS).map(|_| {
-        let before = monotonic_ns();
-        let ticks = tsc();
-        (monotonic_ns() - before, ticks, before)
-    });
-    let (apart, ticks, before) = pairs.min().unwrap_or_default();
-    (ticks, before + apart / 2)
-}
-
-fn tsc() -> u64 {
-    // SAFETY: every x86-64 processor has it.
-    unsafe { core::arch::x86_64::_rdtsc() }
 }
 
 #[cfg(test)]

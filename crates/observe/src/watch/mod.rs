@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use mallard_process::memory::{Rollup, resident};
 use mallard_process::{is_alive, mapping};
 
-use crate::clock::{cpu_time, monotonic_ns};
+use crate::clock::{cpu_time, tsc_and_monotonic_ns};
 use crate::probe::layout::{Cell, State};
 use crate::probe::segments::{self, Segment};
 use crate::threads::{self, Doing, Wait};
@@ -385,9 +385,7 @@ impl<'a> Watch<'a> {
 
 /// The rate of the time-stamp counter since a segment was made.
 fn ticks_per_second(tsc: u64, clock_ns: u64) -> f64 {
-    let now_ns = monotonic_ns();
-    // SAFETY: every x86-64 processor has the counter.
-    let now_tsc = unsafe { std::arch::x86_64::_rdtsc() };
+    let (now_tsc, now_ns) = tsc_and_monotonic_ns();
     let seconds = now_ns.saturating_sub(clock_ns).max(1) as f64 / 1e9;
     now_tsc.saturating_sub(tsc).max(1) as f64 / seconds
 }

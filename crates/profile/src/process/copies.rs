@@ -23,9 +23,9 @@ pub struct Copies {
 
 /// Attempts at a record that changes all the time.
 const ATTEMPTS_MAX: u32 = 8;
-/// Attempts at a record whose owner stands in the middle of a change: on a busy machine it may have
-/// lost its CPU there. They take about a second.
-const ATTEMPTS_AT_STANDING_MAX: u32 = 85;
+/// Attempts at a record whose owner is in the middle of a change and makes no progress: on a busy
+/// machine it may have lost its CPU there. They take about a second.
+const STALLED_ATTEMPTS_MAX: u32 = 85;
 /// The pause before the second attempt. Each further one is twice as long, up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_micros(100);
 const LONGEST_PAUSE: Duration = Duration::from_micros(12_800);
@@ -44,9 +44,9 @@ pub fn stable(memory: &dyn Memory, records: &[Versioned]) -> Result<Copies, Faul
     };
     let mut pending: Vec<usize> = (0..records.len()).collect();
     let mut pause = FIRST_PAUSE;
-    for attempt in 1..=ATTEMPTS_AT_STANDING_MAX {
+    for attempt in 1..=STALLED_ATTEMPTS_MAX {
         let mut changed = Vec::new();
-        let mut one_stands = false;
+        let mut is_one_stalled = false;
         for part in pending.chunks(BATCH_RECORDS) {
             let before = versions(memory, records, part)?;
             for &i in part {
@@ -57,20 +57,13 @@ pub fn stable(memory: &dyn Memory, records: &[Versioned]) -> Result<Copies, Faul
             for ((&i, before), after) in part.iter().zip(before).zip(after) {
                 if before != after || before % 2 == 1 {
                     changed.push(i);
-                    one_stands |= before == after;
+                    is_one_stalled |= before == after;
                 }
             }
         }
         pending = changed;
-        if pending.is_empty() || !memory.is_running() {
-            break;
-        }
-        let attempts_max = if one_stands {
-            ATTEMPTS_AT_STANDING_MAX
-        } else {
-            ATTEMPTS_MAX
-        };
-        if attempt >= attempts_max {
+        let is_over = attempt >= ATTEMPTS_MAX && !is_one_stalled;
+        if pending.is_empty() || is_over || !memory.is_running() {
             break;
         }
         thread::sleep(pause);
@@ -120,22 +113,17 @@ mod tests {
     use mallard_live::memory::Fields;
     use std::cell::Cell;
 
-    /// A record of a version and a number that is twice the version, by a writer that is `busy` for
-    /// so many more reads. It adds `step` to the version in each of them, or 1 at their end.
+    /// A record of a version and a number that is twice the version. Its writer has a version for
+    /// each read, by the read's number from 1.
     struct Busy {
-        busy: Cell<u32>,
-        version: Cell<u32>,
-        step: u32,
+        reads: Cell<u32>,
+        version: fn(u32) -> u32,
     }
 
     impl Memory for Busy {
         fn read(&self, pieces: &mut [Piece<'_>]) -> Result<(), Fault> {
-            if let Some(left) = self.busy.get().checked_sub(1) {
-                self.busy.set(left);
-                let at_end = u32::from(left == 0 && self.step == 0);
-                self.version.set(self.version.get() + self.step + at_end);
-            }
-            let version = self.version.get();
+            self.reads.set(self.reads.get() + 1);
+            let version = (self.version)(self.reads.get());
             let record = [version.to_le_bytes(), (2 * version).to_le_bytes()].concat();
             for piece in pieces {
                 let at = piece.at as usize;
@@ -155,11 +143,10 @@ mod tests {
         }
     }
 
-    fn copied(busy: u32, version: u32, step: u32) -> Copies {
+    fn copied(version: fn(u32) -> u32) -> Copies {
         let memory = Busy {
-            busy: Cell::new(busy),
-            version: Cell::new(version),
-            step,
+            reads: Cell::new(0),
+            version,
         };
         let record = Versioned {
             at: 0,
@@ -171,22 +158,22 @@ mod tests {
 
     #[test]
     fn a_record_is_copied_again_until_nobody_writes_meanwhile() {
-        let copies = copied(10, 0, 1);
+        let copies = copied(|read| read.min(10));
         let record = Fields(&copies.records[0]);
         assert_eq!((record.u32(0), record.u32(4), copies.torn), (10, 20, 0));
     }
 
     #[test]
     fn a_record_that_never_stands_still_is_counted() {
-        assert_eq!(copied(1000, 0, 1).torn, 1);
+        assert_eq!(copied(|read| read).torn, 1);
         // Its owner stopped in the middle.
-        assert_eq!(copied(0, 7, 0).torn, 1);
+        assert_eq!(copied(|_| 7).torn, 1);
     }
 
     #[test]
     fn an_owner_that_goes_on_late_is_waited_for() {
         // Three reads are an attempt.
-        let copies = copied(3 * ATTEMPTS_MAX + 10, 7, 0);
+        let copies = copied(|read| if read < 3 * ATTEMPTS_MAX + 10 { 7 } else { 8 });
         let record = Fields(&copies.records[0]);
         assert_eq!((record.u32(0), record.u32(4), copies.torn), (8, 16, 0));
     }

@@ -234,7 +234,7 @@ impl FamilyReplay<'_> {
         Run {
             seconds,
             ops_per_second: is_known.then(|| self.plan.calls as f64 / seconds),
-            // The two costs may be of different runs.
+            // Each cost is a median of its own, so the two may be of different runs.
             peak_rss_bytes: peak.max(end.unwrap_or(0)),
             end_rss_bytes: end,
             metrics: (run.metrics.iter())

@@ -12,7 +12,7 @@ use super::*;
 #[test]
 fn scrapers_get_metrics_targets_and_profiles_with_names() {
     let place = Place::new();
-    // It goes on holding more, so that it holds blocks of the time in which it samples.
+    // It holds more and more blocks, so it holds some that were sampled once sampling is on.
     let running = program(&place, "exported", "export_stats:true", &["leaks"]);
     let pid = running.pid();
     let folder = place.path().display().to_string();
