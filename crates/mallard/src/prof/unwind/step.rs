@@ -375,18 +375,12 @@ impl<'a> Walker<'a> {
         let Some(bytes) = bytes_now(at.wrapping_sub(8)) else {
             return false;
         };
-        // A saved frame pointer points right above a return address, and the bytes of that address
-        // may look like a call. Each lies within the reach of rip on one side or the other, so they
-        // are at most two reaches apart.
-        if usize::from_le_bytes(bytes).abs_diff(at) < 2 * CODE_REACH_BYTES {
-            return false;
-        }
         // What follows the first byte: a register, memory that a register points to, the same
         // with an index, with a distance of a byte or of four, and memory relative to rip.
         let by = |length: usize, modes: core::ops::RangeInclusive<u8>| {
             bytes[8 - length] == CALL_BY && modes.contains(&bytes[9 - length])
         };
-        bytes[3] == CALL
+        let is_like_call = bytes[3] == CALL
             || by(2, 0xd0..=0xd7)
             || by(2, 0x10..=0x17)
             || by(3, 0x14..=0x14)
@@ -394,7 +388,11 @@ impl<'a> Walker<'a> {
             || by(4, 0x54..=0x54)
             || by(6, 0x90..=0x97)
             || by(7, 0x94..=0x94)
-            || by(6, 0x15..=0x15)
+            || by(6, 0x15..=0x15);
+        // A pointer on the stack may look like a call. A saved frame pointer or the address of a
+        // variable that points right above it is no return address. The bytes of a call, taken for
+        // a pointer, hardly ever lead to mapped memory.
+        is_like_call && !is_readable(usize::from_le_bytes(bytes) & !7)
     }
 
     /// Whether rip is where a signal handler returns to.

@@ -173,7 +173,7 @@ fn code_without_tables_and_frame_pointer_ends_a_walk_and_harms_nobody() {
         code.extend(value.to_le_bytes());
         code.extend([0xff, 0xd7, 0x5d, 0xc3]);
         let (frames, end, bounds, _) = run(&code);
-        assert_eq!(frames.len(), 2, "{value:#x}");
+        assert_eq!(frames.len(), 2, "{value:#x}: {frames:x?}");
         assert!(bounds.contains(&frames[1]));
         assert_eq!(
             end,
@@ -194,16 +194,21 @@ fn code_without_tables_and_frame_pointer_ends_a_walk_and_harms_nobody() {
     }
 }
 
-/// The bytes of a return address on the stack may look like a call. The saved frame pointer that
+/// Pages above `low`, a multiple of 4 GiB, whose addresses look like a call with a distance: the
+/// fourth byte is that of a call.
+fn like_a_call(low: usize, count: usize) -> Pages {
+    const LIKE_A_CALL: usize = 0xe8 << 24;
+    (0..256)
+        .map(|i| Pages::near(low + (i << 32) + LIKE_A_CALL, count))
+        .find(|pages| pages.start() >> 24 & 0xff == LIKE_A_CALL >> 24)
+        .expect("one of these places is free")
+}
+
+/// A word of the stack that points to memory may look like a call. A saved frame pointer that
 /// points right above it is not taken for the caller.
 #[test]
-fn what_lies_above_a_return_address_is_no_code() {
-    // Like a call with a distance: the fourth byte of the address.
-    const LIKE_A_CALL: usize = 0xe8 << 24;
-    let mut pages = (1..256)
-        .map(|i| Pages::near(i << 32 | LIKE_A_CALL, 2))
-        .find(|pages| pages.start() >> 24 & 0xff == LIKE_A_CALL >> 24)
-        .expect("one of these places is free");
+fn what_lies_above_a_pointer_is_no_code() {
+    let mut pages = like_a_call(1 << 32, 2);
     let (rip, caller) = (pages.start() + 30, pages.start() + 9);
     // call
     pages.bytes()[4] = 0xe8;
@@ -218,6 +223,11 @@ fn what_lies_above_a_return_address_is_no_code() {
         (walk.end, &out[..]),
         (End::Complete, &[rip + 1, caller][..])
     );
+    // What called the outer frame's function lies far away, as a program does.
+    let program = like_a_call(1 << 44, 1);
+    pages.put(stack + 16, program.start() + 9);
+    let (walk, out) = walk_from(rip, stack, 1);
+    assert_eq!((walk.end, &out[..]), (End::Astray, &[rip + 1][..]));
 }
 
 /// Walks from registers that are made up.
