@@ -15,9 +15,10 @@ use super::options::Way;
 use super::runs::{Runs, TIMER_HZ};
 use super::thresholds::{GROWTH_BYTES_MIN, HELD_BYTES_MIN, HELD_FACTOR_MIN};
 
-/// What the probe adds to a call at most, and what it is taken to add where that is not measured.
-const PROBE_SECONDS_MAX: f64 = 8e-9;
+/// What the probe adds to a call: at least, as a rule, and at most.
+const PROBE_SECONDS_MIN: f64 = 4e-9;
 const PROBE_SECONDS: f64 = 6e-9;
+const PROBE_SECONDS_MAX: f64 = 8e-9;
 /// The part of it that the samples find inside the allocator, as the probe says so itself only
 /// after it has begun. Measured against perf by scripts/share.sh.
 const PROBE_INSIDE_SHARE: f64 = 0.77;
@@ -199,24 +200,30 @@ fn share(f: &mut Figures, runs: &Runs, counts: &Counts, cpu: f64, asked: Option<
     if f.samples == 0 {
         return way;
     }
-    let correct = {
-        let calls: u64 = counts.calls.iter().sum();
-        let plain: Option<f64> = f.probe_cost.map(|cost| cost / (1.0 + cost));
-        let most = calls as f64 * PROBE_SECONDS_MAX / cpu.max(1e-9);
-        let added = match plain {
-            Some(share) => share.min(most),
-            None => calls as f64 * PROBE_SECONDS / cpu.max(1e-9),
-        };
-        move |share: f64| {
-            let own = share - added * PROBE_INSIDE_SHARE;
-            (own / (1.0 - added).max(0.01)).clamp(0.0, 1.0)
-        }
-    };
+    let calls: u64 = counts.calls.iter().sum();
+    let [least, likely, most] = added_by_probe(f.probe_cost, calls as f64 / cpu.max(1e-9));
     let (low, high) = wilson(inside, f.samples);
-    f.inside = Some(correct(inside as f64 / f.samples as f64));
-    f.inside_low = Some(correct(low));
-    f.inside_high = Some(correct(high));
+    let either = |share: f64| [least, most].map(|added| without_probe(share, added));
+    f.inside = Some(without_probe(inside as f64 / f.samples as f64, likely));
+    f.inside_low = Some(either(low).into_iter().fold(1.0, f64::min));
+    f.inside_high = Some(either(high).into_iter().fold(0.0, f64::max));
     way
+}
+
+/// The part of the CPU time that the probe has added: the least, the likely and the most. One run
+/// does not show it, and the bounds lie apart.
+fn added_by_probe(cost: Option<f64>, calls_per_second: f64) -> [f64; 3] {
+    match cost {
+        Some(cost) => [(cost / (1.0 + cost)).min(calls_per_second * PROBE_SECONDS_MAX); 3],
+        None => [PROBE_SECONDS_MIN, PROBE_SECONDS, PROBE_SECONDS_MAX]
+            .map(|seconds| calls_per_second * seconds),
+    }
+}
+
+/// The share of CPU time inside the allocator without what the probe has added.
+fn without_probe(share: f64, added: f64) -> f64 {
+    let own = share - added * PROBE_INSIDE_SHARE;
+    (own / (1.0 - added).max(0.01)).clamp(0.0, 1.0)
 }
 
 /// The 95 % interval of a share by Wilson's score.
@@ -503,6 +510,21 @@ mod tests {
         assert!(low < 0.1 && 0.1 < high && high - low < 0.04, "{low} {high}");
         assert_eq!(wilson(0, 100).0, 0.0);
         assert!(wilson(10, 100).1 - wilson(10, 100).0 > high - low);
+    }
+
+    #[test]
+    fn where_the_probe_s_cost_is_not_measured_the_interval_is_wider() {
+        const CALLS_PER_SECOND: f64 = 50e6;
+        let [least, likely, most] = added_by_probe(None, CALLS_PER_SECOND);
+        assert!(least < likely && likely < most);
+        let measured = added_by_probe(Some(0.4), CALLS_PER_SECOND);
+        assert!(measured.iter().all(|added| *added == 0.4 / 1.4));
+        // More than calls can cost is the program's own.
+        assert_eq!(added_by_probe(Some(0.4), 1e6), [1e6 * PROBE_SECONDS_MAX; 3]);
+        // A share that the likely cost takes for none may be a fifth.
+        assert!(without_probe(0.24, likely) < 0.02);
+        assert!(without_probe(0.33, least) > 0.2);
+        assert_eq!(without_probe(0.24, most), 0.0);
     }
 
     fn found(live: impl Fn(usize) -> i64) -> Findings {
