@@ -15,7 +15,7 @@ use super::options::Way;
 use super::runs::{Runs, TIMER_HZ};
 use super::thresholds::{GROWTH_BYTES_MIN, HELD_BYTES_MIN, HELD_FACTOR_MIN};
 
-/// What the probe adds to a call: at least, as a rule, and at most.
+/// What the probe adds to a call: the least, the usual and the most.
 const PROBE_SECONDS_MIN: f64 = 4e-9;
 const PROBE_SECONDS: f64 = 6e-9;
 const PROBE_SECONDS_MAX: f64 = 8e-9;
@@ -203,15 +203,18 @@ fn share(f: &mut Figures, runs: &Runs, counts: &Counts, cpu: f64, asked: Option<
     let calls: u64 = counts.calls.iter().sum();
     let [least, likely, most] = added_by_probe(f.probe_cost, calls as f64 / cpu.max(1e-9));
     let (low, high) = wilson(inside, f.samples);
-    let either = |share: f64| [least, most].map(|added| without_probe(share, added));
+    // Only a share below PROBE_INSIDE_SHARE shrinks with what the probe has added.
+    let bound = |share: f64, of: fn(f64, f64) -> f64| {
+        of(without_probe(share, least), without_probe(share, most))
+    };
     f.inside = Some(without_probe(inside as f64 / f.samples as f64, likely));
-    f.inside_low = Some(either(low).into_iter().fold(1.0, f64::min));
-    f.inside_high = Some(either(high).into_iter().fold(0.0, f64::max));
+    f.inside_low = Some(bound(low, f64::min));
+    f.inside_high = Some(bound(high, f64::max));
     way
 }
 
-/// The part of the CPU time that the probe has added: the least, the likely and the most. One run
-/// does not show it, and the bounds lie apart.
+/// The part of the CPU time that the probe has added: the least, the likely and the most. The three
+/// are the same where the cost was measured.
 fn added_by_probe(cost: Option<f64>, calls_per_second: f64) -> [f64; 3] {
     match cost {
         Some(cost) => [(cost / (1.0 + cost)).min(calls_per_second * PROBE_SECONDS_MAX); 3],

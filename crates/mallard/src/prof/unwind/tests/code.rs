@@ -223,7 +223,7 @@ fn what_lies_above_a_pointer_is_no_code() {
         (walk.end, &out[..]),
         (End::Complete, &[rip + 1, caller][..])
     );
-    // What called the outer frame's function lies far away, as a program does.
+    // The return address below the saved frame pointer may lie far away, in the program.
     let program = like_a_call(1 << 44, 1);
     pages.put(stack + 16, program.start() + 9);
     let (walk, out) = walk_from(rip, stack, 1);
