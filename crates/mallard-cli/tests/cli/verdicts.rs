@@ -14,8 +14,9 @@ struct Case {
     program: &'static str,
     arguments: &'static [&'static str],
     variable: Option<(&'static str, &'static str)>,
-    /// Whether the program is run more than once. Where calls are so many that the probe takes a
-    /// third of the time, one run leaves the share open.
+    /// Whether the program is run more than once. One run leaves the share open where calls are so
+    /// many that the probe takes a third of the time, and where the timer's ticks may all meet the
+    /// same part of a period.
     is_repeated: bool,
     verdict: (Answer, &'static str),
 }
@@ -41,6 +42,8 @@ const WORK: (Answer, &str) = (Answer::Yes, "work");
 const SUMS: &str = "CREATE TABLE t AS WITH RECURSIVE c(x) AS \
                     (SELECT 1 UNION ALL SELECT x+1 FROM c WHERE x<3000) SELECT x FROM c; \
                     SELECT sum(abs(a.x - b.x)) FROM t a, t b";
+// Since Ruby 3.2, objects have room for strings of up to 640 bytes.
+const STRINGS: &str = "a = nil; 3000000.times { |i| a = 'x' * (i % 200 + 650) }";
 const LISTS: &str = "x = 0\nfor i in range(4000000): x = [i, str(i)]";
 
 const CASES: [Case; 9] = [
@@ -62,15 +65,10 @@ const CASES: [Case; 9] = [
         COMPUTES,
     ),
     case("/usr/bin/xz", &["-0kc", "numbers"], COMPUTES),
-    case(
-        "/usr/bin/ruby",
-        // Since Ruby 3.2, objects have room for strings of up to 640 bytes.
-        &[
-            "-e",
-            "a = nil; 3000000.times { |i| a = 'x' * (i % 200 + 650) }",
-        ],
-        WORK,
-    ),
+    Case {
+        is_repeated: true,
+        ..case("/usr/bin/ruby", &["-e", STRINGS], WORK)
+    },
     case(
         "/usr/bin/node",
         &[

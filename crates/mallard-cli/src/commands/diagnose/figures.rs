@@ -202,7 +202,7 @@ fn share(f: &mut Figures, runs: &Runs, counts: &Counts, cpu: f64, asked: Option<
     }
     let calls: u64 = counts.calls.iter().sum();
     let [least, likely, most] = added_by_probe(f.probe_cost, calls as f64 / cpu.max(1e-9));
-    let (low, high) = wilson(inside, f.samples);
+    let (low, high) = interval((inside, outside), looks, runs.observed.len());
     // Only a share below PROBE_INSIDE_SHARE shrinks with what the probe has added.
     let bound = |share: f64, of: fn(f64, f64) -> f64| {
         of(without_probe(share, least), without_probe(share, most))
@@ -227,6 +227,25 @@ fn added_by_probe(cost: Option<f64>, calls_per_second: f64) -> [f64; 3] {
 fn without_probe(share: f64, added: f64) -> f64 {
     let own = share - added * PROBE_INSIDE_SHARE;
     (own / (1.0 - added).max(0.01)).clamp(0.0, 1.0)
+}
+
+/// The interval of the share, from the samples of this many runs and from the looks of the lab.
+///
+/// The kernel looks at clocks of CPU time at its ticks alone. Where a program's work has a period
+/// that fits into a tick a whole number of times, all signals of a run meet the same part of it,
+/// which the samples cannot show. Looks fall anywhere. If one run's samples and looks exclude each
+/// other, the share may be that of either.
+fn interval(samples: (u64, u64), looks: (u64, u64), runs: usize) -> (f64, f64) {
+    let (low, high) = wilson(samples.0, samples.0 + samples.1);
+    if runs > 1 || looks.0 + looks.1 == 0 {
+        return (low, high);
+    }
+    let seen = wilson(looks.0, looks.0 + looks.1);
+    if seen.1 < low || seen.0 > high {
+        (low.min(seen.0), high.max(seen.1))
+    } else {
+        (low, high)
+    }
 }
 
 /// The 95 % interval of a share by Wilson's score.
@@ -513,6 +532,18 @@ mod tests {
         assert!(low < 0.1 && 0.1 < high && high - low < 0.04, "{low} {high}");
         assert_eq!(wilson(0, 100).0, 0.0);
         assert!(wilson(10, 100).1 - wilson(10, 100).0 > high - low);
+    }
+
+    #[test]
+    fn one_run_whose_looks_exclude_its_samples_leaves_the_share_open() {
+        let (samples, looks) = ((0, 200), (120, 480));
+        let (low, high) = interval(samples, looks, 1);
+        assert!(low == 0.0 && high > 0.2, "{low} {high}");
+        // More runs meet more parts of the program's period.
+        assert_eq!(interval(samples, looks, 5), wilson(0, 200));
+        // Looks that agree, or that are missing, change nothing.
+        assert_eq!(interval((50, 150), looks, 1), wilson(50, 200));
+        assert_eq!(interval(samples, (0, 0), 1), wilson(0, 200));
     }
 
     #[test]
