@@ -12,7 +12,8 @@ use crate::upkeep::threads;
 /// In bytes, except for counts.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Stats {
-    /// Blocks that the program holds, with the sizes of their classes.
+    /// Blocks that the program holds, with the sizes of their classes; without those that the
+    /// fallback served during a fork.
     pub allocated: usize,
     /// Blocks in thread caches and transfer caches.
     pub cached: usize,
