@@ -199,17 +199,36 @@ fn limits_end_the_recording() {
     assert!(stderr.contains("--limit"), "{stderr}");
 }
 
+/// Where the chunks of a recording end.
+fn ends_of_chunks(bytes: &[u8]) -> Vec<usize> {
+    let mut reader = mallard_trace::Reader::new(std::io::Cursor::new(bytes)).unwrap();
+    let frames = std::iter::from_fn(|| reader.next_frame().unwrap());
+    frames
+        .map(|(frame, content)| content as usize + frame.packed as usize)
+        .collect()
+}
+
 #[test]
 fn a_file_that_is_cut_is_read_to_its_last_whole_chunk() {
     let place = Place::new();
     recorded(&place, "pairs", &[]);
     let path = place.path().join("r.mtrace");
     let whole = std::fs::read(&path).unwrap();
-    std::fs::write(&path, &whole[..whole.len() * 2 / 3]).unwrap();
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&["trace", "info", "r.mtrace"]));
-    assert_eq!(code, Some(0), "{stderr}");
-    assert!(stderr.contains("cut: "), "{stderr}");
-    assert!(stdout.contains("malloc"), "{stdout}");
+    let ends = ends_of_chunks(&whole);
+    let nth = ends.len() * 2 / 3;
+    let (end, next) = (ends[nth], ends[nth + 1]);
+    // After a chunk, within the head of the next one, and within its content.
+    for bytes in [end, end + 2, next - 1] {
+        let warning = match bytes - end {
+            0 => "it has no end".to_string(),
+            cut => format!("cut: {cut} bytes after the last whole chunk"),
+        };
+        std::fs::write(&path, &whole[..bytes]).unwrap();
+        let (code, stdout, stderr) = outcome(&mut place.mallard(&["trace", "info", "r.mtrace"]));
+        assert_eq!(code, Some(0), "{stderr}");
+        assert!(stderr.contains(&warning), "{stderr}");
+        assert!(stdout.contains("malloc"), "{stdout}");
+    }
     for (name, content, error) in [
         ("empty", &b""[..], "it is not a recording"),
         ("text", b"hello, this is a text", "it is not a recording"),
