@@ -6,6 +6,9 @@ enum { ROUNDS = 40000, HELD = 64 };
 
 int main(void) {
     static void *held[HELD];
+    /* A buffer of the library's own would be a block that is never freed. */
+    static char line[256];
+    setvbuf(stdout, line, _IOFBF, sizeof line);
     unsigned long requested = 0;
     for (int round = 0; round < ROUNDS; round++) {
         size_t size = 100 + (size_t)round * 7919 % 9000;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use crate::place::{Place, outcome};
+use crate::place::{Place, outcome, wait_for_end};
 use crate::running::Running;
 use mallard_needs::{lacks, skipped};
 use mallard_report::diagnosis::{Answer, Diagnosis};
@@ -349,13 +349,14 @@ fn a_process_that_runs_is_watched_without_touching_it() {
     let words = ["diagnose", "--pid", &pid, "--for", "1s"];
     let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
     child.kill().unwrap();
-    child.wait().unwrap();
+    wait_for_end(&child);
     assert_eq!(code, Some(0), "{stdout}{stderr}");
     assert!(
         stdout.contains("NO.") && stdout.contains("glibc"),
         "{stdout}"
     );
     let (code, _, stderr) = outcome(&mut place.mallard(&["diagnose", "--pid", &pid]));
+    child.wait().unwrap();
     assert_eq!(code, Some(1));
     assert!(stderr.contains("there is no process"), "{stderr}");
 }

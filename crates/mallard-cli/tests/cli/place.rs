@@ -157,3 +157,10 @@ pub const BUMP: &str = r#"
 
 /// Compiler flags that make it a library.
 pub const LIBRARY: [&str; 4] = ["-shared", "-fPIC", "-O1", "-fno-builtin"];
+
+/// Waits until a child has ended, and does not reap it: its number stays its own.
+pub fn wait_for_end(child: &std::process::Child) {
+    use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    waitid(WaitId::Pid(Pid::from_child(child)), options).unwrap();
+}

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use mallard_needs::{lacks, skipped};
 use serde_json::Value;
 
-use crate::place::{Place, outcome};
+use crate::place::{Place, outcome, wait_for_end};
 
 /// Holds more than 32 MiB, renews a part of it, and allocates until its standard input ends.
 const WATCHED: &str = r#"
@@ -83,7 +83,7 @@ fn json_until(place: &Place, pid: &str, holds: impl Fn(&Value) -> bool) -> Value
 #[test]
 fn scripts_get_a_table_or_json() {
     let place = Place::new();
-    let watched = Watched::start(&place, "export_stats:true");
+    let mut watched = Watched::start(&place, "export_stats:true");
     let pid = watched.pid();
     // Two looks at one publication tell no rate, or none in between.
     let value = json_until(&place, &pid, |v| {
@@ -120,10 +120,11 @@ fn scripts_get_a_table_or_json() {
         lines[1].contains(&pid) && lines[1].contains("watched"),
         "{stdout}"
     );
-    watched.end();
-
+    drop(watched.0.stdin.take());
+    wait_for_end(&watched.0);
     let (code, stdout, stderr) =
         outcome(&mut place.mallard(&["top", "--once", "--interval", "0.1", &pid]));
+    watched.end();
     assert_eq!(code, Some(1), "{stdout}");
     assert!(
         stderr.contains(&format!("there is no process {pid}")),

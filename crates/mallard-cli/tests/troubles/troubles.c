@@ -85,7 +85,7 @@ static void mapped(void) {
 
 /* Blocks so large that it takes milliseconds to give one back. */
 static void slow(void) {
-    enum { SIZE = 64 << 20 };
+    enum { SIZE = 128 << 20 };
     while (works())
         free(memset(malloc(SIZE), 1, SIZE));
 }
@@ -95,9 +95,12 @@ static void grow(void) {
     const double began = now();
     for (int i = 0; i < 3000; i++)
         memset(malloc(100000), 1, 100000);
-    const double grown = now();
+    const double grown = now(), used = seconds(CLOCK_PROCESS_CPUTIME_ID);
     while (now() < grown + 0.25 + (grown - began) * 3 / 4)
-        compute(1000000);
+        if (seconds(CLOCK_PROCESS_CPUTIME_ID) < used + 0.3)
+            compute(1000000);
+        else
+            usleep(1000); /* or the growth was slow and would be a small part of the CPU time */
 }
 
 /* One thread allocates, another frees. */
@@ -141,9 +144,12 @@ static void kept(int every) {
         compute(1000000);
 }
 
+/* The heap grows in wall time, so that the growth is even where the CPU time is not. */
 static void leak(void) {
+    const double began = now();
+    double bytes = 0;
     while (works()) {
-        for (int i = 0; i < 3; i++)
+        for (; bytes < (now() - began) * 25e6; bytes += 100000)
             memset(malloc(100000), 1, 100000);
         compute(5000000);
         usleep(200);

@@ -118,6 +118,7 @@ impl Browser {
         for domain in ["Page", "Runtime", "Log", "Network"] {
             self.call(&format!("{domain}.enable"), json!({}));
         }
+        self.call("Page.setLifecycleEventsEnabled", json!({"enabled": true}));
     }
 
     /// Opens a page at a width in a theme (`light` or `dark`) and waits until it has settled.
@@ -130,12 +131,10 @@ impl Browser {
             "Emulation.setEmulatedMedia",
             json!({"media": "", "features": features}),
         );
-        self.call("Page.navigate", json!({"url": "about:blank"}));
-        self.wait_for("Page.loadEventFired");
+        self.load("about:blank");
         self.events.clear();
         let url = format!("file://{}", page.display());
-        self.call("Page.navigate", json!({"url": url}));
-        self.wait_for("Page.loadEventFired");
+        self.load(&url);
         // After two frames the first layout is done, and its events have been reported.
         self.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))");
         let events = std::mem::take(&mut self.events);
@@ -202,8 +201,18 @@ impl Browser {
         }
     }
 
-    fn wait_for(&mut self, event: &str) {
-        while !self.events.iter().any(|e| e["method"] == event) {
+    /// Goes to an address and waits until that has loaded, and not what was shown before it.
+    fn load(&mut self, url: &str) {
+        let answer = self.call("Page.navigate", json!({"url": url}));
+        let loader = &answer["loaderId"];
+        assert!(loader.is_string(), "{url}: {answer}");
+        let is_loaded = |event: &Value| {
+            let params = &event["params"];
+            event["method"] == "Page.lifecycleEvent"
+                && params["name"] == "load"
+                && params["loaderId"] == *loader
+        };
+        while !self.events.iter().any(is_loaded) {
             let received = self.receive();
             self.events.push(received);
         }
