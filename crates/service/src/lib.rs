@@ -16,6 +16,7 @@ mod command;
 pub mod file;
 pub mod memory;
 pub mod metrics;
+mod port;
 pub mod presets;
 mod readiness;
 pub mod run;

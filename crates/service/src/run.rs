@@ -13,6 +13,7 @@ use crate::command;
 use crate::file::{Service, signal_name};
 use crate::memory::{self, Curve};
 use crate::metrics::SEARCHED_BYTES_MAX;
+use crate::port::free_port;
 use crate::words::{Place, Words};
 
 /// A failure of the server or of its load.
@@ -477,14 +478,6 @@ fn text_of(streams: &[PathBuf]) -> String {
         .iter()
         .map(|path| String::from_utf8_lossy(&read(path)).into_owned());
     text.collect()
-}
-
-/// A port at which nothing listens now.
-fn free_port() -> Result<u16, String> {
-    let listener = std::net::TcpListener::bind(("127.0.0.1", 0));
-    let address = listener.and_then(|listener| listener.local_addr());
-    let address = address.map_err(|error| format!("there is no free port: {error}"))?;
-    Ok(address.port())
 }
 
 /// PATH with the folders of a description before it and those of servers after it. A `*` stands for
