@@ -1,7 +1,7 @@
 //! From what the runs have shown to figures.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mallard_measure::{End, Measurement};
 use mallard_observe::findings::{Findings, Image};
@@ -10,18 +10,13 @@ use mallard_observe::segments::Counts;
 use mallard_observe::syscalls::{self, Syscalls};
 use mallard_observe::threads::Wait;
 use mallard_report::diagnosis::{Calls, EndMemory, Figures, Growth, Moment};
+use rustix::time::{ClockId, clock_gettime};
 
+use super::cost::{self, Cost, without_probe};
 use super::options::Way;
 use super::runs::{Runs, TIMER_HZ};
 use super::thresholds::{GROWTH_BYTES_MIN, HELD_BYTES_MIN, HELD_FACTOR_MIN};
 
-/// What the probe adds to a call: the least, the usual and the most.
-const PROBE_SECONDS_MIN: f64 = 4e-9;
-const PROBE_SECONDS: f64 = 6e-9;
-const PROBE_SECONDS_MAX: f64 = 8e-9;
-/// The part of it that the samples find inside the allocator, as the probe says so itself only
-/// after it has begun. Measured against perf by scripts/share.sh.
-const PROBE_INSIDE_SHARE: f64 = 0.77;
 /// The least number of signals that is enough: looks have a bias where the program has no CPU for
 /// itself, and signals have none.
 const SIGNALS_MIN: f64 = 50.0;
@@ -74,8 +69,9 @@ pub fn figures(runs: &Runs, asked: Option<Way>) -> (Figures, Way) {
             .fold(0.0, f64::max),
         ..Figures::default()
     };
-    f.probe_cost = probe_cost(runs);
-    let way = share(&mut f, runs, &counts, user + system, asked);
+    let cost = Cost::of(runs);
+    f.probe_cost = cost.map(|cost| cost.share());
+    let way = share(&mut f, runs, &counts, (user + system, cost), asked);
     waits(&mut f, runs, (user + system) / wall.max(1e-6));
     f.calls = calls(&counts, found.main(), wall, count as u64);
     faults(&mut f, last, found);
@@ -139,38 +135,19 @@ fn cpu(measured: &Measurement) -> f64 {
     (measured.user + measured.system).as_secs_f64()
 }
 
-/// The middle value, of an even number of values the greater of the two in the middle.
-fn upper_median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied()
-}
-
-/// The CPU time that the probe added, as a share of that without it.
-fn probe_cost(runs: &Runs) -> Option<f64> {
-    let plain = upper_median(runs.plain.iter().map(cpu).collect())?;
-    let observed = upper_median(
-        runs.observed
-            .iter()
-            .map(|(measured, _)| cpu(measured))
-            .collect(),
-    )?;
-    // A server answers as much as it can: then a request's part counts.
-    let slower = match (runs.plain_rate, runs.observed_rate) {
-        (Some(plain), Some(observed)) if observed > 0.0 => plain / observed,
-        _ => 1.0,
-    };
-    // The clock of CPU time is too coarse for less.
-    (plain >= 0.02).then(|| (observed / plain * slower - 1.0).max(0.0))
-}
-
 /// The share of CPU time inside the allocator.
-fn share(f: &mut Figures, runs: &Runs, counts: &Counts, cpu: f64, asked: Option<Way>) -> Way {
+fn share(
+    f: &mut Figures,
+    runs: &Runs,
+    counts: &Counts,
+    (cpu, cost): (f64, Option<Cost>),
+    asked: Option<Way>,
+) -> Way {
     let ticks = (counts.ticks_inside, counts.ticks_outside);
-    let looks: (u64, u64) = runs.observed.iter().fold((0, 0), |sum, (_, found)| {
-        (
-            sum.0 + found.computing_inside,
-            sum.1 + found.computing_outside,
-        )
+    let looks_of = |found: &Findings| (found.computing_inside, found.computing_outside);
+    let looks = runs.observed.iter().fold((0, 0), |sum, (_, found)| {
+        let (inside, outside) = looks_of(found);
+        (sum.0 + inside, sum.1 + outside)
     });
     let expected = cpu * f64::from(TIMER_HZ);
     let way = match asked {
@@ -201,9 +178,17 @@ fn share(f: &mut Figures, runs: &Runs, counts: &Counts, cpu: f64, asked: Option<
         return way;
     }
     let calls: u64 = counts.calls.iter().sum();
-    let [least, likely, most] = added_by_probe(f.probe_cost, calls as f64 / cpu.max(1e-9));
-    let (low, high) = interval((inside, outside), looks, runs.observed.len());
-    // Only a share below PROBE_INSIDE_SHARE shrinks with what the probe has added.
+    let [least, likely, most] = cost::added(cost, calls as f64 / cpu.max(1e-9));
+    let by_run = runs.observed.iter().map(|(_, found)| match way {
+        Way::Signals => {
+            let counts = found.total();
+            (counts.ticks_inside, counts.ticks_outside)
+        }
+        Way::Proc | Way::Perf | Way::Ptrace => looks_of(found),
+    });
+    let by_run: Vec<_> = by_run.collect();
+    let (low, high) = interval((inside, outside), looks, &by_run);
+    // Only a small share shrinks with what the probe has added.
     let bound = |share: f64, of: fn(f64, f64) -> f64| {
         of(without_probe(share, least), without_probe(share, most))
     };
@@ -213,34 +198,22 @@ fn share(f: &mut Figures, runs: &Runs, counts: &Counts, cpu: f64, asked: Option<
     way
 }
 
-/// The part of the CPU time that the probe has added: the least, the likely and the most. The three
-/// are the same where the cost was measured.
-fn added_by_probe(cost: Option<f64>, calls_per_second: f64) -> [f64; 3] {
-    match cost {
-        Some(cost) => [(cost / (1.0 + cost)).min(calls_per_second * PROBE_SECONDS_MAX); 3],
-        None => [PROBE_SECONDS_MIN, PROBE_SECONDS, PROBE_SECONDS_MAX]
-            .map(|seconds| calls_per_second * seconds),
-    }
-}
-
-/// The share of CPU time inside the allocator without what the probe has added.
-fn without_probe(share: f64, added: f64) -> f64 {
-    let own = share - added * PROBE_INSIDE_SHARE;
-    (own / (1.0 - added).max(0.01)).clamp(0.0, 1.0)
-}
-
-/// The interval of the share, from the samples of this many runs and from the looks of the lab.
+/// The interval of the share, from the samples of all runs and of each, and from the looks of the
+/// lab.
 ///
 /// The kernel looks at clocks of CPU time at its ticks alone. Where a program's work has a period
-/// that fits into a tick a whole number of times, all signals of a run meet the same part of it,
-/// which the samples cannot show. Looks fall anywhere. If one run's samples and looks exclude each
-/// other, the share may be that of either.
-fn interval(samples: (u64, u64), looks: (u64, u64), runs: usize) -> (f64, f64) {
-    let (low, high) = wilson(samples.0, samples.0 + samples.1);
-    if runs > 1 || looks.0 + looks.1 == 0 {
+/// that fits into a tick a whole number of times, all signals of a run meet the same part of it.
+/// Of several runs, each meets another part, and they differ more than samples do by chance: then
+/// all samples are worth as many fewer. One run cannot show this, but looks fall anywhere. If its
+/// samples and its looks exclude each other, the share may be that of either.
+fn interval(samples: (u64, u64), looks: (u64, u64), by_run: &[(u64, u64)]) -> (f64, f64) {
+    let (hits, of) = (samples.0 as f64, (samples.0 + samples.1) as f64);
+    let excess = dispersion(by_run).max(1.0);
+    let (low, high) = wilson(hits / excess, of / excess);
+    if by_run.len() > 1 || looks.0 + looks.1 == 0 {
         return (low, high);
     }
-    let seen = wilson(looks.0, looks.0 + looks.1);
+    let seen = wilson(looks.0 as f64, (looks.0 + looks.1) as f64);
     if seen.1 < low || seen.0 > high {
         (low.min(seen.0), high.max(seen.1))
     } else {
@@ -248,10 +221,30 @@ fn interval(samples: (u64, u64), looks: (u64, u64), runs: usize) -> (f64, f64) {
     }
 }
 
+/// How much the shares of runs vary, as a multiple of what the number of their samples explains:
+/// Pearson's statistic by its degrees of freedom. One run, or one share, varies by chance only.
+fn dispersion(by_run: &[(u64, u64)]) -> f64 {
+    let runs = by_run
+        .iter()
+        .map(|(hits, others)| (*hits as f64, (hits + others) as f64));
+    let runs: Vec<(f64, f64)> = runs.filter(|run| run.1 > 0.0).collect();
+    let (hits, of) = runs
+        .iter()
+        .fold((0.0, 0.0), |sum, run| (sum.0 + run.0, sum.1 + run.1));
+    let share = hits / of;
+    if runs.len() < 2 || hits == 0.0 || hits == of {
+        return 1.0;
+    }
+    let squares = runs
+        .iter()
+        .map(|(hits, of)| (hits - of * share).powi(2) / of);
+    squares.sum::<f64>() / (share * (1.0 - share)) / (runs.len() - 1) as f64
+}
+
 /// The 95 % interval of a share by Wilson's score.
-pub fn wilson(hits: u64, of: u64) -> (f64, f64) {
+pub fn wilson(hits: f64, of: f64) -> (f64, f64) {
     const Z: f64 = 1.96;
-    let (n, p) = (of as f64, hits as f64 / of as f64);
+    let (n, p) = (of, hits / of);
     let middle = (p + Z * Z / (2.0 * n)) / (1.0 + Z * Z / n);
     let half = Z / (1.0 + Z * Z / n) * (p * (1.0 - p) / n + Z * Z / (4.0 * n * n)).sqrt();
     ((middle - half).max(0.0), (middle + half).min(1.0))
@@ -394,7 +387,13 @@ pub fn faults(f: &mut Figures, measured: &Measurement, found: &Findings) {
     };
 }
 
-/// What a page fault takes on this machine.
+/// The CPU time of this thread.
+fn thread_seconds() -> f64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// What a page fault takes on this machine, in CPU time: others may run meanwhile.
 pub fn fault_seconds() -> f64 {
     const TOUCHED_PAGES: usize = 4096;
     let length = TOUCHED_PAGES * PAGE_BYTES as usize;
@@ -407,14 +406,14 @@ pub fn fault_seconds() -> f64 {
             return 5e-7;
         }
         libc::madvise(memory, length, libc::MADV_NOHUGEPAGE);
-        let begun = Instant::now();
+        let begun = thread_seconds();
         for page in 0..TOUCHED_PAGES {
             memory
                 .cast::<u8>()
                 .add(page * PAGE_BYTES as usize)
                 .write_volatile(1);
         }
-        let took = begun.elapsed().as_secs_f64() / TOUCHED_PAGES as f64;
+        let took = (thread_seconds() - begun) / TOUCHED_PAGES as f64;
         libc::munmap(memory, length);
         took
     }
@@ -528,37 +527,37 @@ mod tests {
 
     #[test]
     fn the_interval_holds_the_share_and_narrows() {
-        let (low, high) = wilson(100, 1000);
+        let (low, high) = wilson(100.0, 1000.0);
         assert!(low < 0.1 && 0.1 < high && high - low < 0.04, "{low} {high}");
-        assert_eq!(wilson(0, 100).0, 0.0);
-        assert!(wilson(10, 100).1 - wilson(10, 100).0 > high - low);
+        assert_eq!(wilson(0.0, 100.0).0, 0.0);
+        assert!(wilson(10.0, 100.0).1 - wilson(10.0, 100.0).0 > high - low);
     }
 
     #[test]
     fn one_run_whose_looks_exclude_its_samples_leaves_the_share_open() {
         let (samples, looks) = ((0, 200), (120, 480));
-        let (low, high) = interval(samples, looks, 1);
+        let (low, high) = interval(samples, looks, &[samples]);
         assert!(low == 0.0 && high > 0.2, "{low} {high}");
         // More runs meet more parts of the program's period.
-        assert_eq!(interval(samples, looks, 5), wilson(0, 200));
+        assert_eq!(interval(samples, looks, &[(0, 40); 5]), wilson(0.0, 200.0));
         // Looks that agree, or that are missing, change nothing.
-        assert_eq!(interval((50, 150), looks, 1), wilson(50, 200));
-        assert_eq!(interval(samples, (0, 0), 1), wilson(0, 200));
+        assert_eq!(
+            interval((50, 150), looks, &[(50, 150)]),
+            wilson(50.0, 200.0)
+        );
+        assert_eq!(interval(samples, (0, 0), &[samples]), wilson(0.0, 200.0));
     }
 
     #[test]
-    fn where_the_probe_s_cost_is_not_measured_the_interval_is_wider() {
-        const CALLS_PER_SECOND: f64 = 50e6;
-        let [least, likely, most] = added_by_probe(None, CALLS_PER_SECOND);
-        assert!(least < likely && likely < most);
-        let measured = added_by_probe(Some(0.4), CALLS_PER_SECOND);
-        assert!(measured.iter().all(|added| *added == 0.4 / 1.4));
-        // More than calls can cost is the program's own.
-        assert_eq!(added_by_probe(Some(0.4), 1e6), [1e6 * PROBE_SECONDS_MAX; 3]);
-        // A share that the likely cost takes for none may be a fifth.
-        assert!(without_probe(0.24, likely) < 0.02);
-        assert!(without_probe(0.33, least) > 0.2);
-        assert_eq!(without_probe(0.24, most), 0.0);
+    fn runs_that_differ_more_than_by_chance_leave_the_share_open() {
+        let none = (0, 0);
+        let alike = interval((60, 240), none, &[(20, 80), (22, 78), (18, 82)]);
+        assert_eq!(alike, wilson(60.0, 300.0));
+        let (low, high) = interval((15, 285), none, &[(15, 85), (0, 100), (0, 100)]);
+        assert!(low < 0.02 && high > 0.15, "{low} {high}");
+        // A run without a sample says nothing, and all or none cannot differ.
+        assert_eq!(dispersion(&[(5, 5), none]), 1.0);
+        assert_eq!(dispersion(&[(0, 9), (0, 9)]), 1.0);
     }
 
     fn found(live: impl Fn(usize) -> i64) -> Findings {

@@ -309,7 +309,7 @@ impl Seen {
         f.samples = self.samples();
         if f.samples > 0 && self.has_allocator {
             f.inside = Some(self.inside as f64 / f.samples as f64);
-            let (low, high) = wilson(self.inside, f.samples);
+            let (low, high) = wilson(self.inside as f64, f.samples as f64);
             (f.inside_low, f.inside_high) = (Some(low), Some(high));
         }
         let sorted = |counts: &BTreeMap<Wait, u64>, of: u64| {

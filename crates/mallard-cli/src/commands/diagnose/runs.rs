@@ -29,10 +29,14 @@ pub const TIMER_HZ: u32 = 197;
 /// The runs of a program that is too short for one.
 pub const RUNS_MAX: u32 = 200;
 /// The time for further runs of a short program.
-pub const FURTHER_RUNS_TIME: Duration = Duration::from_secs(10);
-/// Programs below this are run more often without the probe, for its cost.
+const FURTHER_RUNS_TIME: Duration = Duration::from_secs(10);
+/// Fewer runs vary too much. For these there is more time, which a busy machine takes.
+const FEW_RUNS: u32 = 3;
+const FEW_RUNS_TIME: Duration = Duration::from_secs(30);
+/// The runs without the probe, for its cost, of a program that is run several times with it.
+const PLAIN_RUNS: usize = 3;
+/// Programs below this are run as often if one run with the probe was enough.
 const SHORT_TIME_MAX: Duration = Duration::from_secs(2);
-const SHORT_BLOCKS: usize = 3;
 /// The limit of the run that counts system calls, over the time of an ordinary one.
 const COUNTING_LIMIT: Duration = Duration::from_secs(20);
 /// How long a program may take to end when it is asked to.
@@ -56,6 +60,15 @@ pub struct Runs {
     pub plain_rate: Option<f64>,
     /// Where page faults lie, in all runs with the probe.
     pub faults: Report,
+}
+
+/// Whether there is time for one more run, after so many of which the first took so long.
+pub fn has_time(begun: Instant, runs: u32, first: Duration) -> bool {
+    let time = match runs {
+        ..FEW_RUNS => FEW_RUNS_TIME,
+        _ => FURTHER_RUNS_TIME,
+    };
+    begun.elapsed() + first <= time
 }
 
 /// Runs the program.
@@ -95,16 +108,13 @@ impl Runner<'_> {
             self.serve_plainly(work, &mut runs)?;
         } else if !limited && !self.stop.requested() {
             self.repeat(&mut runs, begun, first, say)?;
-            let blocks = if first < SHORT_TIME_MAX {
-                SHORT_BLOCKS
+            let wanted = if first < SHORT_TIME_MAX {
+                PLAIN_RUNS
             } else {
-                1
+                (runs.plain.len() + 1).min(PLAIN_RUNS)
             };
-            say("running without the probe");
-            for _ in 0..blocks {
-                if !self.stop.requested() {
-                    runs.plain.push(self.launcher.run(&self.spec(Vec::new()))?);
-                }
+            while runs.plain.len() < wanted && !self.stop.requested() {
+                self.run_plainly(&mut runs, say)?;
             }
         }
         runs.syscalls = if self.options.no_syscalls {
@@ -137,7 +147,14 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// More runs of a short program, until there are enough samples.
+    fn run_plainly(&self, runs: &mut Runs, say: &mut dyn FnMut(&str)) -> Result<()> {
+        say("running without the probe");
+        runs.plain.push(self.launcher.run(&self.spec(Vec::new()))?);
+        Ok(())
+    }
+
+    /// More runs of a short program, until there are enough samples. The first of them take turns
+    /// with runs without the probe, so that a machine that becomes busy slows down both.
     fn repeat(
         &self,
         runs: &mut Runs,
@@ -152,15 +169,18 @@ impl Runner<'_> {
             return Ok(());
         }
         loop {
-            let enough =
-                samples(runs) >= WANTED_SAMPLES || runs.observed.len() >= RUNS_MAX as usize;
-            if enough || begun.elapsed() + first > FURTHER_RUNS_TIME || self.stop.requested() {
+            let count = runs.observed.len() as u32;
+            let enough = samples(runs) >= WANTED_SAMPLES || count >= RUNS_MAX;
+            if enough || !has_time(begun, count, first) || self.stop.requested() {
                 return Ok(());
             }
-            say(&format!(
-                "running with the probe, {} so far",
-                runs.observed.len()
-            ));
+            if runs.plain.len() < PLAIN_RUNS {
+                self.run_plainly(runs, say)?;
+            }
+            if self.stop.requested() {
+                return Ok(());
+            }
+            say(&format!("running with the probe, {count} so far"));
             self.observe(runs)?;
         }
     }

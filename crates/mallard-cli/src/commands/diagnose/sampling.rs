@@ -59,7 +59,7 @@ pub fn diagnose(
         && seen.refused.is_none()
         && seen.samples() < WANTED_SAMPLES
         && f.runs < runs::RUNS_MAX
-        && begun.elapsed() + measured.wall < runs::FURTHER_RUNS_TIME
+        && runs::has_time(begun, f.runs, measured.wall)
         && !stop.requested()
     {
         let (again, also) = one(launcher, stop, spec, options)?;
