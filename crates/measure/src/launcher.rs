@@ -79,6 +79,13 @@ pub struct Measurement {
     pub stderr: Output,
 }
 
+impl Measurement {
+    /// CPU time in seconds, in user mode and in the kernel.
+    pub fn cpu_seconds(&self) -> f64 {
+        (self.user + self.system).as_secs_f64()
+    }
+}
+
 /// The limit up to which system calls are counted. Beyond it the program goes on untraced, at full
 /// speed.
 pub const COUNTED_SYSCALLS_MAX: u64 = 20_000;

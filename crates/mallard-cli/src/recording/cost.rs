@@ -1,7 +1,7 @@
 //! What a replay itself costs: measured without an allocator, and subtracted from every run.
 
 use anyhow::{Result, bail};
-use mallard_measure::{End, Launcher, Measurement, Spec, Stop};
+use mallard_measure::{End, Launcher, Spec, Stop};
 
 use crate::workloads::{ANSWER_BYTES_MAX, Answer};
 
@@ -43,7 +43,7 @@ impl Cost {
             let peak = answer.child_rss_bytes.unwrap_or(measured.peak_rss_bytes);
             all.push(Cost {
                 seconds: answer.seconds,
-                cpu: cpu_seconds(&measured),
+                cpu: measured.cpu_seconds(),
                 // As in the runs that it is taken from: never below what was read at the end.
                 peak: peak.max(answer.end_rss_bytes.unwrap_or(0)),
                 rss_sum: answer.family_rss_bytes.unwrap_or(0),
@@ -71,11 +71,6 @@ impl Cost {
         let before = self.curve.iter().take_while(|(at, _)| *at <= seconds);
         before.last().map_or(0, |(_, bytes)| *bytes)
     }
-}
-
-/// The CPU seconds of a run.
-pub fn cpu_seconds(measured: &Measurement) -> f64 {
-    (measured.user + measured.system).as_secs_f64()
 }
 
 /// A time that is less than this share of what was measured, after the replay's own is taken off,

@@ -9,7 +9,7 @@ use anyhow::Result;
 use mallard_measure::{Launcher, Measurement, Spec, Stop};
 
 use super::arguments::{Speed, Touch, arguments};
-use super::cost::{self, Cost, cpu_seconds};
+use super::cost::{self, Cost};
 use super::plan::compile;
 use super::processes::{self, Wanted};
 use super::{open, warn_of_state};
@@ -67,7 +67,7 @@ impl Replay {
         let peak = measured.peak_rss_bytes.saturating_sub(self.cost.peak);
         Some([
             rest(answer.seconds, self.cost.seconds),
-            rest(cpu_seconds(measured), self.cost.cpu),
+            rest(measured.cpu_seconds(), self.cost.cpu),
             peak.max(1) as f64,
         ])
     }

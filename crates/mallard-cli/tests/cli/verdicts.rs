@@ -45,7 +45,8 @@ const SUMS: &str = "CREATE TABLE t AS WITH RECURSIVE c(x) AS \
 // Since Ruby 3.2, objects have room for strings of up to 640 bytes.
 const STRINGS: &str = "k = Array.new(20000)
 2000000.times { |i| k[i * 7919 % 20000] = 'x' * (i % 200 + 650) }";
-// Blocks that Python's own pool would have, and that live so long that they leave thread caches.
+// Blocks that are small enough for Python's own pool. 50,000 live at a time, too many for a thread
+// cache, so that malloc takes its slower paths.
 const BYTES: &str = "k = [None] * 50000
 for i in range(6000000): k[i * 7919 % 50000] = b'x' * (130 + i % 340)";
 

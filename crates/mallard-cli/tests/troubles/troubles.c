@@ -96,11 +96,12 @@ static void grow(void) {
     for (int i = 0; i < 3000; i++)
         memset(malloc(100000), 1, 100000);
     const double grown = now(), used = seconds(CLOCK_PROCESS_CPUTIME_ID);
+    /* After a slow growth, more CPU time would make page faults too small a part of it. */
     while (now() < grown + 0.25 + (grown - began) * 3 / 4)
         if (seconds(CLOCK_PROCESS_CPUTIME_ID) < used + 0.3)
             compute(1000000);
         else
-            usleep(1000); /* or the growth was slow and would be a small part of the CPU time */
+            usleep(1000);
 }
 
 /* One thread allocates, another frees. */

@@ -31,9 +31,8 @@ pub struct Cost {
 impl Cost {
     /// None where a run without the probe is missing, or too short.
     pub fn of(runs: &Runs) -> Option<Cost> {
-        let seconds = |run: &Measurement| (run.user + run.system).as_secs_f64();
-        let observed = Times::of(runs.observed.iter().map(|(run, _)| seconds(run)))?;
-        let plain = Times::of(runs.plain.iter().map(seconds))?;
+        let observed = Times::of(runs.observed.iter().map(|(run, _)| run.cpu_seconds()))?;
+        let plain = Times::of(runs.plain.iter().map(Measurement::cpu_seconds))?;
         // A server answers as much as it can: then a request's part counts.
         let slower = match (runs.plain_rate, runs.observed_rate) {
             (Some(plain), Some(observed)) if observed > 0.0 => plain / observed,

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use mallard_measure::{End, Measurement};
+use mallard_observe::clock::cpu_time;
 use mallard_observe::findings::{Findings, Image};
 use mallard_observe::layout::MATRIX_THREADS;
 use mallard_observe::segments::Counts;
 use mallard_observe::syscalls::{self, Syscalls};
 use mallard_observe::threads::Wait;
 use mallard_report::diagnosis::{Calls, EndMemory, Figures, Growth, Moment};
-use rustix::time::{ClockId, clock_gettime};
 
 use super::cost::{self, Cost, without_probe};
 use super::options::Way;
@@ -129,10 +129,6 @@ pub fn ended(end: End) -> String {
         End::TimedOut => "ended by the lab".to_owned(),
         End::Stopped => "interrupted".to_owned(),
     }
-}
-
-fn cpu(measured: &Measurement) -> f64 {
-    (measured.user + measured.system).as_secs_f64()
 }
 
 /// The share of CPU time inside the allocator.
@@ -375,7 +371,7 @@ pub fn faults(f: &mut Figures, measured: &Measurement, found: &Findings) {
     let one = found.images.len() <= 2;
     f.refaults =
         (one && measured.minor_faults > 0).then(|| again as f64 / measured.minor_faults as f64);
-    let cpu = cpu(measured).max(1e-6);
+    let cpu = measured.cpu_seconds().max(1e-6);
     let price = fault_seconds();
     let system = measured.system.as_secs_f64() / cpu;
     let beyond_start = measured.minor_faults.saturating_sub(START_PAGES);
@@ -385,12 +381,6 @@ pub fn faults(f: &mut Figures, measured: &Measurement, found: &Findings) {
     } else {
         0.0
     };
-}
-
-/// The CPU time of this thread.
-fn thread_seconds() -> f64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 /// What a page fault takes on this machine, in CPU time: others may run meanwhile.
@@ -406,14 +396,14 @@ pub fn fault_seconds() -> f64 {
             return 5e-7;
         }
         libc::madvise(memory, length, libc::MADV_NOHUGEPAGE);
-        let begun = thread_seconds();
+        let begun = cpu_time();
         for page in 0..TOUCHED_PAGES {
             memory
                 .cast::<u8>()
                 .add(page * PAGE_BYTES as usize)
                 .write_volatile(1);
         }
-        let took = (thread_seconds() - begun) / TOUCHED_PAGES as f64;
+        let took = (cpu_time() - begun).as_secs_f64() / TOUCHED_PAGES as f64;
         libc::munmap(memory, length);
         took
     }

@@ -163,7 +163,7 @@ impl Runner<'_> {
         say: &mut dyn FnMut(&str),
     ) -> Result<()> {
         let (measured, _) = &runs.observed[0];
-        let cpu = (measured.user + measured.system).as_secs_f64();
+        let cpu = measured.cpu_seconds();
         // More runs of a program that waits show the same.
         if first.as_secs_f64() >= WAITING_SECONDS_MIN && cpu < first.as_secs_f64() * BUSY_CPUS_MIN {
             return Ok(());

@@ -16,7 +16,7 @@ use super::options::Options;
 use crate::race::runs::Runs;
 use crate::race::{self, Entry, Race, Start};
 use crate::recording::arguments::{Speed, arguments};
-use crate::recording::cost::{self, Cost, cpu_seconds};
+use crate::recording::cost::{self, Cost};
 use crate::session::Session;
 use crate::terminal::progress::{Progress, Spinner};
 use crate::workloads::conditions::{LIMIT_SECONDS, foreign_settings};
@@ -226,7 +226,7 @@ impl FamilyReplay<'_> {
     fn less_cost(&self, run: Run, measured: &Measurement, speed: Speed, cost: &Cost) -> Run {
         let (whole, own) = match speed.0 {
             None => (run.seconds, cost.seconds),
-            Some(_) => (cpu_seconds(measured), cost.cpu),
+            Some(_) => (measured.cpu_seconds(), cost.cpu),
         };
         let (seconds, is_known) = cost::without(whole, own);
         let peak = run.peak_rss_bytes.saturating_sub(cost.peak);
@@ -277,7 +277,7 @@ impl FamilyReplay<'_> {
                     return Ok(pairs);
                 }
                 rss.push(measured.peak_rss_bytes as f64);
-                time.push(cpu_seconds(&measured));
+                time.push(measured.cpu_seconds());
             }
             rss.sort_by(f64::total_cmp);
             time.sort_by(f64::total_cmp);

@@ -164,12 +164,13 @@ mod tests {
 
     #[test]
     fn the_code_and_the_data_of_this_program_are_mapped() {
+        // A mapping that another test grows between two reads is listed twice.
+        crate::testing::own_process!();
         static HERE: u8 = 1;
         let (code, data) = (mapping as *const () as usize, (&raw const HERE).addr());
         let (mut found, mut last) = (Vec::new(), 0);
         assert!(mappings(&mut |mapping| {
-            // One that grew between two reads comes again, from its start.
-            assert!(last < mapping.end && mapping.start < mapping.end);
+            assert!(last <= mapping.start && mapping.start < mapping.end);
             last = mapping.end;
             for at in [code, data] {
                 if (mapping.start..mapping.end).contains(&at) {
