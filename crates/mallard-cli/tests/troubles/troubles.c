@@ -157,19 +157,31 @@ static void leak(void) {
     }
 }
 
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static void *own_lock(void *unused) {
-    (void)unused;
-    /* The threads must not wait for each other inside their first calls. */
-    pthread_mutex_lock(&mutex);
-    free(malloc(10));
-    pthread_mutex_unlock(&mutex);
-    while (works()) {
-        pthread_mutex_lock(&mutex);
-        compute(2000000);
-        pthread_mutex_unlock(&mutex);
+/* A lock that its owner hands to the next thread. A mutex goes to the thread that asks first: to
+ * its owner again where the others get no CPU in time, and they wait all the time then, as the idle
+ * threads of a pool do. */
+enum { OWNERS = 8 };
+static sem_t turns[OWNERS];
+
+static void *own_lock(void *number) {
+    const uintptr_t own = (uintptr_t)number;
+    int last = 0;
+    while (!last) {
+        sem_wait(&turns[own]);
+        /* Threads are watched from their first call on, and do not wait for each other in it. */
+        free(malloc(10));
+        last = !works();
+        if (!last)
+            compute(2000000);
+        sem_post(&turns[(own + 1) % OWNERS]);
     }
     return NULL;
+}
+
+static void own_locks(void) {
+    for (int i = 0; i < OWNERS; i++)
+        sem_init(&turns[i], 0, i == 0);
+    in_threads(OWNERS, own_lock);
 }
 
 /* Reads what a slow writer sends. */
@@ -206,7 +218,7 @@ int main(int count, char **words) {
     else if (strcmp(what, "pinned") == 0) kept(4);
     else if (strcmp(what, "held-back") == 0) kept(0);
     else if (strcmp(what, "leak") == 0) leak();
-    else if (strcmp(what, "own-lock") == 0) in_threads(8, own_lock);
+    else if (strcmp(what, "own-lock") == 0) own_locks();
     else if (strcmp(what, "input") == 0) input();
     else if (strcmp(what, "compute") == 0) while (works()) compute(1000000);
     else if (strcmp(what, "idle") == 0) usleep(1500000);
