@@ -65,6 +65,8 @@
 //! - **Slab**: a run of pages cut into equal blocks, its *regions*, of one class up to 14 KiB.
 //! - **Series**: adjacent slabs that were made together.
 //! - **Large block**: a run of pages that is one block; caches can keep those up to 256 KiB.
+//! - **Standalone block**: a large block of 128 MiB or more, or with such an alignment, that has a
+//!   mapping and a segment of its own.
 //!
 //! Caches:
 //!

@@ -3,7 +3,8 @@
 //! The page map's record of the first page is the only description of such a block. Its length is
 //! that of its class, so that all blocks of a class are alike and caches can keep them, up to
 //! [`CACHED_MAX`](crate::class::CACHED_MAX). Beyond that size, an option makes blocks end with the
-//! last page needed. Blocks of a chunk or more are moved by remapping their pages.
+//! last page needed. Blocks of a chunk or more are moved by remapping their pages. The longest ones
+//! have a mapping of their own (`heap::standalone`).
 //!
 //! Blocks of up to [`MEDIUM_MAX`] bytes that need no page alignment begin some lines into a page, a
 //! different number each ([`spread`]), and have an extra page. Otherwise, the data that programs
@@ -246,7 +247,11 @@ pub fn resize_in_place(p: usize, pages: impl Into<Pages>, zero: bool, reach: Rea
     let (old, arena) = pages_of(p);
     let Pages { len: new, .. } = pages.into();
     let (run, len) = run_of(p, old);
-    if new > old {
+    if PAGE_HEAPS.standalone_pages(p).is_some() {
+        if !PAGE_HEAPS.resize_standalone(p, new) {
+            return false;
+        }
+    } else if new > old {
         let Some(zeroed) = PAGE_HEAPS.grow_in_place(run, len, len + new - old, reach) else {
             return false;
         };
@@ -261,7 +266,7 @@ pub fn resize_in_place(p: usize, pages: impl Into<Pages>, zero: bool, reach: Rea
     LARGE.add(new.wrapping_sub(old));
     count_made(arena, new, 0);
     count_freed(arena, old, 0);
-    if new < old {
+    if new < old && PAGE_HEAPS.standalone_pages(p).is_none() {
         PAGE_HEAPS.free(run + (len - old + new) * PAGE, old - new);
     }
     true
@@ -307,8 +312,16 @@ fn relocate_long(
     if bytes < CHUNK || pages.len <= old {
         return None;
     }
+    let from = arena;
     let arena = target(pages, arena);
     let home = home_of(arena)?;
+    if PAGE_HEAPS.standalone_pages(p).is_some() {
+        let to = PAGE_HEAPS.relocate_standalone(p, home.heap(), pages.len)?;
+        count_freed(from, old, 0);
+        LARGE.sub(old);
+        enter(home, to, pages.len, 0, arena, true);
+        return Some(to);
+    }
     // Whole chunks, because otherwise a mapping would end inside one.
     let wide = round_up(pages.bytes(), CHUNK);
     let run = home.heap().alloc_for(wide / PAGE, wide / PAGE, CHUNK)?;
@@ -336,7 +349,8 @@ fn relocate_long(
         unsafe { core::ptr::write_bytes((run.addr + bytes) as *mut u8, 0, more) };
     }
     enter(home, run.addr, pages.len, 0, arena, is_zero);
-    if wide > pages.bytes() {
+    // The mapping of a standalone block may be longer than the block.
+    if wide > pages.bytes() && PAGE_HEAPS.standalone_pages(run.addr).is_none() {
         let rest = (run.addr + pages.bytes(), (wide - pages.bytes()) / PAGE);
         let backing = if is_zero {
             Backing::Clean

@@ -366,7 +366,7 @@ options! {
     }
     "Address space and huge pages" {
         reserve: Option<usize> = None, OrDefault(bytes(0, 1 << 47)), Mallard, Now,
-            "Address space to reserve at the start, without memory; all memory comes from it as long as it lasts. With 0 and `default` nothing is reserved, and the heap maps addresses as it grows.";
+            "Address space to reserve at the start, without memory; all memory but blocks of 128 MiB or more comes from it as long as it lasts. With 0 and `default` nothing is reserved, and the heap maps addresses as it grows.";
         thp: Thp = Thp::Auto, one_of(), Extended, Now,
             "Transparent huge pages: if they pay (`auto`), as the system decides (`default`), for all memory or for none.";
         metadata_thp: MetadataThp = MetadataThp::Disabled, one_of(), Jemalloc, Now,

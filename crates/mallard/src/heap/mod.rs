@@ -8,6 +8,7 @@
 //!   are returned along a decay curve, or at once where the program tears down its heap or a cap is
 //!   exceeded. System calls are made outside the lock.
 //! - `huge` decides which chunks ask for huge pages.
+//! - `standalone` has the runs that are so long that each has a mapping of its own.
 //! - `set` is the set of all page heaps. There can be several, each with its own chunks: one for
 //!   every NUMA node of the machine, and one for each arena that the program makes. A node's heap
 //!   that runs out of memory takes from another one.
@@ -25,6 +26,7 @@ mod huge;
 mod purge;
 mod runs;
 mod set;
+mod standalone;
 #[cfg(test)]
 mod tests;
 
@@ -54,6 +56,7 @@ use runs::moves;
 use runs::pool::Pool;
 pub use set::heaps::{FIRST_HEAP, PAGE_HEAPS, make_apart, making};
 pub use set::nodes;
+use standalone::Standalone;
 
 /// Consecutive allocated pages.
 #[derive(Clone, Copy, Debug)]
@@ -155,6 +158,7 @@ struct State {
     pub muzzy: Decay,
     pub touch: Touch,
     pub surplus: Surplus,
+    pub standalone: Standalone,
 }
 
 // The page has this much room beside the library's other variables.
@@ -177,6 +181,7 @@ impl State {
             muzzy: Decay::new(0),
             touch: Touch::new(),
             surplus: Surplus::new(),
+            standalone: Standalone::new(),
             watch: Watch::new(),
             is_fixed: false,
         }
@@ -233,9 +238,10 @@ impl PageHeap {
         }
     }
 
-    /// Whether the address belongs to this page heap.
+    /// Whether the address belongs to a chunk of this page heap.
     pub fn owns(&self, addr: usize) -> bool {
-        Segment::find(addr).is_some_and(|r| r.chunk_of(addr).heap() == self.id)
+        let is_own = |r: &Segment| r.chunk_of(addr).heap() == self.id && !r.is_standalone();
+        Segment::find(addr).is_some_and(is_own)
     }
 
     /// Whether this is the first visit to this heap in the given statistics refresh.
@@ -304,6 +310,9 @@ impl PageHeap {
     /// Frees a run after returning its memory to the system. The run is freed as dirty if dirty
     /// pages never decay, if hooks may have provided the memory, or if the system refuses.
     pub fn free_at_once(&self, addr: usize, pages: usize) {
+        if let Some(segment) = standalone::of(addr) {
+            return self.free_standalone(segment, true);
+        }
         let stays = self.decay_times().0 < 0 || self.hooked.is_on();
         match !stays && advice::clear(addr, pages * PAGE) {
             true => self.free_as(addr, pages, Backing::Clean),
@@ -337,6 +346,9 @@ impl PageHeap {
 
     #[inline(never)]
     fn alloc_one(&self, pages: usize, wanted: usize, align: usize, bring: bool) -> Option<Run> {
+        if standalone::serves(pages, align) && !self.has_hooks() {
+            return self.alloc_standalone(pages, wanted, align, bring);
+        }
         self.alloc_alike(pages, wanted, align, &mut 1, bring && pages >= CHUNK_PAGES)
     }
 
@@ -472,7 +484,9 @@ impl PageHeap {
     pub fn totals(&self) -> Totals {
         let s = self.state.lock();
         Totals {
-            committed: s.pool.committed() * CHUNK_PAGES,
+            used: s.totals.used + s.standalone.pages,
+            dirty: s.totals.dirty + s.standalone.kept.pages(),
+            committed: s.pool.committed() * CHUNK_PAGES + s.standalone.committed(),
             ..s.totals
         }
     }
@@ -491,6 +505,8 @@ impl PageHeap {
         let hold = self.hooked.is_on().then(|| self.hold(false)).flatten();
         let hooked = hold.map(|hold| (self.state.lock().pool.hooked(), hold));
         let (hooked, _hold) = hooked.unzip();
+        let kept = self.state.lock_seldom().standalone.kept.pages();
+        f(Backing::Dirty, CHUNK_PAGES, kept / CHUNK_PAGES);
         for segment in Segment::all().chain(hooked.into_iter().flatten()) {
             for slice in segment.slices_of(self.id) {
                 let state = self.state.lock();

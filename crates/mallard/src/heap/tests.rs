@@ -474,8 +474,8 @@ fn no_run_reaches_over_the_border_of_two_page_heaps() {
     crate::testing::own_process!();
     let _alone = alone();
     restore();
-    // More than a slice, so that the slices of both heaps interleave.
-    let many = crate::space::segment::SLICE_CHUNKS * CHUNK_PAGES * 3 / 2;
+    // More than half a slice, so that the slices of both heaps interleave.
+    let many = crate::space::segment::SLICE_CHUNKS * CHUNK_PAGES * 3 / 4;
     let runs: Vec<_> = (0..6)
         .map(|i| [&FIRST_HEAP, second()][i % 2])
         .map(|heap| (heap, heap.alloc(many, PAGE).unwrap().addr))

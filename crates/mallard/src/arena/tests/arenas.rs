@@ -206,6 +206,29 @@ fn an_arena_is_discarded_while_other_threads_see_to_what_lies_idle() {
     assert!(arena.destroy());
 }
 
+#[test]
+fn an_arena_is_discarded_with_its_standalone_blocks() {
+    crate::testing::own_process!();
+    let _alone = alone();
+    // SAFETY: no hooks.
+    let arena = unsafe { manual::create(core::ptr::null_mut()) }.unwrap();
+    let before = pages::large_bytes();
+    for round in 0..3 {
+        let blocks: Vec<usize> = [256, 20, 128, 1024]
+            .iter()
+            .map(|mib| large::alloc(Class::of(mib << 20), PAGE, arena.index()))
+            .map(|run| run.expect("addresses").addr)
+            .collect();
+        large::free(blocks[round % 4]);
+        if round % 2 == 0 {
+            arena.reset();
+            assert_eq!(arena.pages(), 0);
+        }
+    }
+    assert!(arena.destroy());
+    assert_eq!((pages::large_bytes(), arena.pages()), (before, 0));
+}
+
 /// Runs `f` as if on a machine with two nodes; the process's first thread ran on node 0.
 fn on_two_nodes(f: impl FnOnce()) {
     let _alone = alone();

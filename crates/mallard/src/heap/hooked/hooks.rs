@@ -8,6 +8,7 @@
 //! thread's cache, which may be in the middle of a change, and come from the first arena
 //! ([`call`]).
 
+use crate::heap::standalone;
 use crate::sys::errno::KeepErrno;
 use crate::sys::page::PAGE;
 use crate::sys::{mappings, mem, tls};
@@ -204,6 +205,9 @@ mod default {
         _: c_uint,
     ) -> Address {
         let align = align.max(mem::os_page());
+        if !standalone::may_map(size) {
+            return null_mut();
+        }
         let found = if wanted.is_null() {
             mem::map_aligned(size, align)
         } else {

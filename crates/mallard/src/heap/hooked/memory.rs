@@ -16,10 +16,10 @@
 
 use crate::die;
 use crate::heap::hooked::hooks::{self, ExtentHooks, Given, Hooks};
-use crate::heap::{PageHeap, Run, State};
+use crate::heap::{PageHeap, Run, State, standalone};
 use crate::space::Segment;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
-use crate::space::segment::hooked;
+use crate::space::segment::{self, hooked};
 use crate::sys::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use crate::sys::flag::Flag;
 use crate::sys::page::PAGE;
@@ -139,16 +139,16 @@ impl PageHeap {
         if let Some(range) = kept {
             return self.commit_range(hooks, range, range, (pages, align));
         }
+        if chunks >= standalone::CHUNKS_MIN {
+            return self.alloc_block_from_hooks(hooks, chunks, align);
+        }
         let step = self.state.lock_seldom().pool.step_of_hooked().max(chunks);
         let (given, n) = [step, chunks].into_iter().find_map(|n| {
             let given = hooks.alloc(n.checked_mul(CHUNK)?, align)?;
             Some((given, n))
         })?;
         let Some(segment) = self.adopt(&given, n, align) else {
-            // Without records the extent is unusable.
-            if !hooks.dalloc(given.addr, n * CHUNK, given.committed) {
-                hooks.destroy(given.addr, n * CHUNK, given.committed);
-            }
+            refuse(hooks, &given, n);
             return None;
         };
         let all = ExtentRange {
@@ -163,6 +163,52 @@ impl PageHeap {
         let mut s = self.state.lock_seldom();
         s.admit(all, given.zeroed);
         s.alloc(pages, align)
+    }
+
+    /// Allocates a block that is an extent of its own.
+    #[cold]
+    #[inline(never)]
+    fn alloc_block_from_hooks(&self, hooks: Hooks, chunks: usize, align: usize) -> Option<Run> {
+        let bytes = chunks.checked_mul(CHUNK)?;
+        let mut given = hooks.alloc(bytes, align)?;
+        check(&given, chunks, align);
+        if !given.committed {
+            given.zeroed = true;
+            given.committed = hooks.commit((given.addr, bytes), given.addr, bytes);
+        }
+        let run = match given.committed {
+            true => self.adopt_standalone(&given, chunks * CHUNK_PAGES),
+            false => None,
+        };
+        if run.is_none() {
+            refuse(hooks, &given, chunks);
+        }
+        run
+    }
+
+    /// Gives an extent of a freed block back to the hooks, or keeps it as free chunks if they
+    /// refuse it. Its records are gone.
+    pub(in crate::heap) fn give_extent_back(&self, addr: usize, chunks: usize) {
+        let hooks = self.hooked.hooks();
+        if hooks.dalloc(addr, chunks * CHUNK, true) {
+            return;
+        }
+        let kept = Given {
+            addr,
+            zeroed: false,
+            committed: true,
+        };
+        match self.adopt(&kept, chunks, CHUNK) {
+            Some(segment) => {
+                let all = ExtentRange {
+                    segment,
+                    first: 0,
+                    end: chunks,
+                };
+                self.state.lock_seldom().admit(all, false);
+            }
+            None => hooks.destroy(addr, chunks * CHUNK, true),
+        }
     }
 
     /// Commits a range that is away, and allocates a run from it. The rest of `all` stays
@@ -191,14 +237,8 @@ impl PageHeap {
     /// Records a new extent, all of whose chunks start away; ends the process if the hook's answer
     /// is invalid.
     fn adopt(&self, given: &Given, chunks: usize, align: usize) -> Option<&'static Segment> {
-        let addr = given.addr;
-        if !addr.is_multiple_of(align) {
-            die!("extent hook gave {addr:#x}, not a multiple of {align:#x}");
-        }
-        if !hooked::is_vacant(addr, chunks) {
-            die!("extent hook gave memory at {addr:#x} that is in use or cannot be");
-        }
-        let segment = Segment::adopt(self.id, addr, chunks)?;
+        check(given, chunks, align);
+        let segment = Segment::adopt(&segment::growing(), self.id, given.addr, chunks)?;
         let mut s = self.state.lock_seldom();
         for i in 0..chunks {
             let chunk = segment.chunk(i);
@@ -332,6 +372,24 @@ impl PageHeap {
             hooks.destroy(range.addr(), range.bytes(), range.is_committed());
             self.state.lock_seldom().lose(range);
         }
+    }
+}
+
+/// Ends the process if a hook's answer is invalid.
+fn check(given: &Given, chunks: usize, align: usize) {
+    let addr = given.addr;
+    if !addr.is_multiple_of(align) {
+        die!("extent hook gave {addr:#x}, not a multiple of {align:#x}");
+    }
+    if !hooked::is_vacant(addr, chunks) {
+        die!("extent hook gave memory at {addr:#x} that is in use or cannot be");
+    }
+}
+
+/// Gives back an extent that is unusable without records.
+fn refuse(hooks: Hooks, given: &Given, chunks: usize) {
+    if !hooks.dalloc(given.addr, chunks * CHUNK, given.committed) {
+        hooks.destroy(given.addr, chunks * CHUNK, given.committed);
     }
 }
 

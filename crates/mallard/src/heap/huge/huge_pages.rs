@@ -107,6 +107,19 @@ pub(in crate::heap) fn advise(range: ChunkRange) {
     }
 }
 
+/// Gives the mapping of a standalone block the advice for its huge pages; returns whether they are
+/// asked for.
+pub(in crate::heap) fn advise_block(at: usize, bytes: usize) -> bool {
+    match policy() {
+        Policy::Auto | Policy::Always => mem::want_huge_pages(at, bytes),
+        Policy::Default => false,
+        Policy::Never => {
+            mem::forbid_huge_pages(at, bytes);
+            false
+        }
+    }
+}
+
 #[cold]
 #[inline(never)]
 fn ask(growing: &Growing, segment: &'static Segment, first: usize, count: usize) {

@@ -37,8 +37,12 @@ impl PageHeap {
         if let Some(mut s) = self.state.try_lock() {
             let due = s.due(now);
             let surplus = s.surplus(now);
+            let kept = s.kept_due(now);
             drop(s);
             self.purge(due);
+            if let Some(segment) = kept {
+                self.unmake_kept(segment);
+            }
             if let Some(limit) = surplus {
                 self.shed(limit);
             }
@@ -61,7 +65,8 @@ impl PageHeap {
             s.dirty.next_look(totals.dirty),
             s.muzzy.next_look(totals.muzzy),
         ];
-        let next = looks.into_iter().flatten().min();
+        let looks = looks.into_iter().chain([s.kept_next_due()]);
+        let next = looks.flatten().min();
         let plan = match next {
             Some(_) => Plan::Look,
             None if s.dirty.time_ms() > 0 => Plan::Nothing,
@@ -120,8 +125,15 @@ impl PageHeap {
     }
 
     fn purge_due_at(&self, now: u64) {
-        let due = self.state.lock_seldom().due(now);
+        let mut s = self.state.lock_seldom();
+        let due = s.due(now);
+        let mut kept = s.kept_due(now);
+        drop(s);
         self.purge(due);
+        while let Some(segment) = kept {
+            self.unmake_kept(segment);
+            kept = self.state.lock_seldom().kept_due(now);
+        }
     }
 
     fn purge(&self, due: AllDue) {
@@ -163,9 +175,10 @@ impl PageHeap {
     /// Like [`PageHeap::purge_all`], for a caller that already holds the right to return memory.
     pub(in crate::heap) fn purge_held(&self, hold: &mut Hold) -> bool {
         let all = Goal::down_to(0);
+        let kept = self.give_kept_back();
         let dirty = self.purge_round(hold, all, Step::DirtyToClean, Spare::NONE);
         let muzzy = self.purge_round(hold, all, Step::MuzzyToClean, Spare::NONE);
-        dirty | muzzy
+        kept | dirty | muzzy
     }
 
     fn purge_round(&self, hold: &mut Hold, mut goal: Goal, step: Step, spare: Spare) -> bool {

@@ -9,6 +9,7 @@
 use crate::heap::PageHeap;
 use crate::heap::State;
 use crate::heap::huge::borders::ChunkRange;
+use crate::heap::standalone;
 use crate::space::Segment;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::sys::mappings;
@@ -34,6 +35,9 @@ impl PageHeap {
         new: usize,
         reach: Reach,
     ) -> Option<bool> {
+        if standalone::takes_over(old, new) && !self.has_hooks() {
+            return None;
+        }
         let mut s = self.state.lock();
         let (more, count) = (addr + old * PAGE, new - old);
         let end = more + count * PAGE;

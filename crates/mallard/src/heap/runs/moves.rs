@@ -264,6 +264,29 @@ impl PageHeap {
         }
     }
 
+    /// Moves a block of this heap, if it is one mapping, to a mapping of `wide` bytes that has no
+    /// chunks. Returns how many bytes were moved, as `Heaps::move_block` does.
+    pub(in crate::heap) fn move_out(
+        &self,
+        (from, bytes): (usize, usize),
+        (to, wide): (usize, usize),
+    ) -> (usize, Moved) {
+        let Some(old) = ChunkRange::of(from, bytes).filter(|_| mappings::may_split()) else {
+            return (0, Moved::No);
+        };
+        if !self.have_alike(old) {
+            return (0, Moved::No);
+        }
+        let how = mem::move_mapping(from, bytes, to, wide);
+        match how {
+            Moved::Yes => self.have_fresh(old),
+            Moved::Torn => {}
+            Moved::Lost => return (0, how),
+            Moved::No | Moved::Emptied => return (0, Moved::No),
+        }
+        (bytes, how)
+    }
+
     /// Records that the range, whose chunks were alike, was replaced by fresh memory without
     /// advice.
     #[inline(never)]

@@ -5,7 +5,9 @@
 //! its chunk, whichever thread frees it. Callers that have an address, or mean all page heaps, go
 //! through [`PAGE_HEAPS`]; callers that want memory use a [`PageHeap`].
 
-use crate::heap::{Backing, Cap, DIRTY_DECAY_MS, PageHeap, RESERVE, RETAIN, Reach, Totals};
+use crate::heap::{
+    Backing, Cap, DIRTY_DECAY_MS, PageHeap, RESERVE, RETAIN, Reach, Totals, standalone,
+};
 use crate::space::{HeapId, Segment, meta};
 use crate::sys::atomic::{AtomicU64, Ordering, settle};
 use crate::sys::lock::{Guard, Mutex, RawLock};
@@ -52,6 +54,12 @@ fn get(id: HeapId) -> &'static PageHeap {
 fn owner(addr: usize) -> Option<&'static PageHeap> {
     let segment = Segment::find(addr)?;
     Some(get(segment.chunk_of(addr).heap()))
+}
+
+#[cold]
+#[inline(never)]
+fn free_standalone(segment: &'static Segment) {
+    get(segment.chunk(0).heap()).free_standalone(segment, false);
 }
 
 /// Waits for the right to make page heaps. The caller holds neither this lock nor any later in the
@@ -160,22 +168,53 @@ impl Heaps {
 
     /// Frees a run.
     pub fn free(&self, addr: usize, pages: usize) {
-        if let Some(heap) = owner(addr) {
-            heap.free(addr, pages);
-        }
+        self.free_as(addr, pages, Backing::Dirty);
     }
 
     /// Frees a run whose pages have the given backing.
     pub fn free_as(&self, addr: usize, pages: usize, backing: Backing) {
+        if let Some(segment) = standalone::of(addr) {
+            return free_standalone(segment);
+        }
         if let Some(heap) = owner(addr) {
             heap.free_as(addr, pages, backing);
         }
+    }
+
+    /// The length in pages of the mapping of the standalone block at `addr`; `None` if the block
+    /// there, if any, is not standalone.
+    pub fn standalone_pages(&self, addr: usize) -> Option<usize> {
+        standalone::of(addr).map(Segment::block_pages)
+    }
+
+    /// Changes the length of the standalone block at `addr` in place; returns whether it could. The
+    /// added pages are zero.
+    #[cold]
+    #[inline(never)]
+    pub fn resize_standalone(&self, addr: usize, pages: usize) -> bool {
+        let segment = standalone::of(addr);
+        segment.is_some_and(|r| get(r.chunk_of(addr).heap()).resize_standalone(r, pages))
+    }
+
+    /// Moves the memory of the standalone block at `addr` to a longer block of `heap`, whose
+    /// address it returns. The added pages are zero. The old block is gone then; otherwise it is
+    /// unchanged.
+    #[cold]
+    #[inline(never)]
+    pub fn relocate_standalone(&self, addr: usize, heap: &PageHeap, pages: usize) -> Option<usize> {
+        let segment = standalone::of(addr)?;
+        get(segment.chunk_of(addr).heap()).relocate_standalone(heap, segment, pages)
     }
 
     /// Frees many runs, taking the lock once for consecutive runs of the same page heap.
     pub fn free_many(&self, runs: impl Iterator<Item = (usize, usize)>) {
         let mut runs = runs.peekable();
         while let Some(&(addr, _)) = runs.peek() {
+            if let Some(segment) = standalone::of(addr) {
+                free_standalone(segment);
+                runs.next();
+                continue;
+            }
             let Some(heap) = owner(addr) else { return };
             heap.free_many(core::iter::from_fn(|| {
                 runs.next_if(|&(addr, _)| heap.owns(addr))
@@ -195,9 +234,12 @@ impl Heaps {
     #[cold]
     #[inline(never)]
     pub fn move_block(&self, from: usize, bytes: usize, to: usize, wide: usize) -> (usize, Moved) {
-        match (owner(from), owner(to)) {
-            (Some(old), Some(new)) => old.move_block(new, (from, bytes), (to, wide)),
-            _ => (0, Moved::No),
+        let (Some(old), Some(new)) = (owner(from), owner(to)) else {
+            return (0, Moved::No);
+        };
+        match standalone::of(to) {
+            Some(segment) => old.move_to_standalone((from, bytes), segment),
+            None => old.move_block(new, (from, bytes), (to, wide)),
         }
     }
 

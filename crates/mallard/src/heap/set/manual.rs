@@ -45,7 +45,7 @@ impl PageHeap {
     }
 
     /// Calls `f` with each page and its segment, in ascending order within each segment; `f`
-    /// returns how many bytes to advance by.
+    /// returns how many bytes to advance by. Of a standalone block it gets the first page alone.
     pub fn each_page(&self, mut f: impl FnMut(&'static Segment, usize) -> usize) {
         // The list of what hooks provided must not change.
         let _hold = self.hooked.is_on().then(|| self.hold(true));
@@ -64,6 +64,9 @@ impl PageHeap {
                 done = at;
             }
         }
+        self.each_standalone(|segment| {
+            f(segment, segment.heap());
+        });
     }
 
     /// Returns all memory and decommits the addresses. The caller must ensure that no page is in
@@ -74,6 +77,8 @@ impl PageHeap {
             self.purge_held(&mut hold);
             self.destroy_hooked();
         }
+        // Those that a thread was about to free when another forked this process.
+        self.each_standalone(|segment| self.free_standalone(segment, true));
         self.state.lock_seldom().pool.decommit_vacant();
     }
 }

@@ -288,12 +288,10 @@ impl Segment {
 
     fn map_maps(&self, from: usize, to: usize) -> Step {
         let (old, new) = (self.maps_of(from), self.maps_of(to));
-        // The first slices are mapped with the tables.
-        let slices = if from == 0 { new.slices } else { old.slices };
         let pieces = [
             (old.tables, new.tables - old.tables),
             (old.classes, new.classes - old.classes),
-            (new.slices, slices - new.slices),
+            (new.slices, old.slices - new.slices),
         ];
         let mut step = Step::Done;
         for i in 0..pieces.len() {
@@ -410,7 +408,7 @@ impl Segment {
     fn give_up(&self, at: usize) {
         let reserved = self.reserved.load(Ordering::Relaxed);
         if reserved > 0 {
-            return mem::release(at, reserved);
+            return release_all(&[(at, reserved)]);
         }
         let mapped = self.mapped_chunks.load(Ordering::Relaxed);
         if mapped == 0 {
@@ -435,7 +433,9 @@ impl Segment {
 #[cold]
 #[inline(never)]
 fn release_all(pieces: &[(usize, usize)]) {
-    pieces.iter().for_each(|&(at, len)| mem::release(at, len));
+    for &(at, len) in pieces {
+        mem::release(at, len);
+    }
 }
 
 /// Where the parts of a segment's maps begin or end, for some number of chunks.

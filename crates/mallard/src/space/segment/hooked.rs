@@ -9,7 +9,7 @@
 
 use super::chunk::CHUNK;
 use super::layout::GroupTable;
-use super::{Chunk, HeapId, PAGES_PER_CHUNK, SLICE_CHUNKS, Segment, Slice, place};
+use super::{Chunk, Growing, HeapId, PAGES_PER_CHUNK, SLICE_CHUNKS, Segment, Slice, place};
 use crate::space::meta;
 use crate::sys::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use crate::sys::published::Published;
@@ -134,10 +134,27 @@ impl Segment {
 
     /// Adopts `chunks` chunks at `addr`, which must be vacant ([`is_vacant`]). All belong to the
     /// page heap, and none is in its sets. Returns `None` when there is no metadata for them.
-    pub fn adopt(heap: HeapId, addr: usize, chunks: usize) -> Option<&'static Segment> {
+    pub fn adopt(
+        growing: &Growing,
+        heap: HeapId,
+        addr: usize,
+        chunks: usize,
+    ) -> Option<&'static Segment> {
+        let segment = Self::adopt_chunks(growing, heap, addr, chunks)?;
+        segment.enter(0, chunks);
+        Some(segment)
+    }
+
+    /// Like [`Segment::adopt`], but the chunks are not in the directory yet.
+    pub(super) fn adopt_chunks(
+        growing: &Growing,
+        heap: HeapId,
+        addr: usize,
+        chunks: usize,
+    ) -> Option<&'static Segment> {
         const { assert!(align_of::<GroupTable>() <= 64) };
         make_slots(addr, chunks)?;
-        place::keep_off(addr);
+        place::keep_off(growing, addr);
         let layout = Maps::of(chunks);
         let record = meta::take(size_of::<Segment>())?.cast::<Segment>();
         let Some(maps) = meta::take(layout.len) else {
@@ -180,7 +197,6 @@ impl Segment {
             }
         }
         segment.chunk(0).begins.set(true);
-        segment.enter(0, chunks);
         Some(segment)
     }
 
@@ -272,7 +288,8 @@ mod tests {
         let addr = chunks_of_addresses(70);
         assert!(is_vacant(addr, 70) && Segment::find(addr).is_none());
         let turn = || {
-            let segment = Segment::adopt(HeapId(3), addr, 70).expect("metadata");
+            let segment =
+                Segment::adopt(&super::super::growing(), HeapId(3), addr, 70).expect("metadata");
             segment.leave(0, 70);
             assert!(segment.lose(70));
             // SAFETY: the reference ends here.
@@ -280,7 +297,8 @@ mod tests {
             meta::totals().used
         };
         let before = turn();
-        let segment = Segment::adopt(HeapId(3), addr, 70).expect("metadata");
+        let segment =
+            Segment::adopt(&super::super::growing(), HeapId(3), addr, 70).expect("metadata");
         assert!(!is_vacant(addr, 1) && !is_vacant(addr + 69 * CHUNK, 2));
         for i in 0..70 {
             let p = addr + i * CHUNK + 5 * PAGE;

@@ -28,7 +28,8 @@
 //! length committed so far. When it is full, or another mapping holds the addresses of its next
 //! steps, more segments join a table. Segments are never unmapped, so `&'static Segment` holds.
 //!
-//! Memory that the program's extent hooks provide is a segment too, of another kind (`hooked`).
+//! Memory that the program's extent hooks provide is a segment too, of another kind (`hooked`). So
+//! is a block of very many chunks, which has a mapping of its own (`standalone`).
 //!
 //! The maps are written under the lock of the page's owner and read without any lock. A thread that
 //! looks up a block got it from a thread that had written the map before; a stale answer about any
@@ -44,6 +45,7 @@ mod lock;
 mod place;
 mod record;
 mod slices;
+mod standalone;
 mod words;
 
 use super::meta::Kept;
@@ -104,8 +106,10 @@ pub struct Segment {
     reserved: AtomicUsize,
     /// Where the heap's part of the class map begins.
     classes: AtomicUsize,
-    /// Chunks that hooks provided and that were not given back; 0 for other segments.
+    /// Chunks with records that hooks provided and that were not given back; 0 for other segments.
     hooked: AtomicUsize,
+    /// For the segment of a standalone block, the pages of its mapping; 0 for other segments.
+    block_pages: AtomicUsize,
     next: AtomicPtr<Segment>,
 }
 
@@ -132,6 +136,7 @@ impl Segment {
             reserved: AtomicUsize::new(0),
             classes: AtomicUsize::new(0),
             hooked: AtomicUsize::new(0),
+            block_pages: AtomicUsize::new(0),
             next: AtomicPtr::new(core::ptr::null_mut()),
         }
     }

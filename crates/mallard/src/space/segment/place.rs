@@ -9,7 +9,7 @@
 //! other mappings. Both meet only when everything between them is used.
 
 use super::layout::Layout;
-use super::{CHUNK, Segment, lock};
+use super::{CHUNK, Growing, Segment};
 use crate::space::meta;
 use crate::sys::atomic::Ordering;
 use crate::sys::mem;
@@ -88,8 +88,7 @@ fn is_empty(at: usize, len: usize) -> bool {
 /// segments that would have come to it end before it.
 #[cold]
 #[inline(never)]
-pub(super) fn keep_off(addr: usize) {
-    let _growing = lock::growing();
+pub(super) fn keep_off(_: &Growing, addr: usize) {
     for segment in Segment::all().filter(|r| (r.heap()..r.end()).contains(&addr)) {
         let chunks = (addr - segment.heap()) / CHUNK;
         segment.max_chunks.store(chunks, Ordering::Relaxed);

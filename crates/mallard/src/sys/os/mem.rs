@@ -49,12 +49,55 @@ pub fn reserve(len: usize) -> Option<usize> {
     (at != libc::MAP_FAILED).then_some(at as usize)
 }
 
-/// Unmaps the range, addresses included.
-pub fn release(at: usize, len: usize) {
+/// Like [`reserve`], at a multiple of `align`, which is a multiple of the system's page.
+pub fn reserve_aligned(len: usize, align: usize) -> Option<usize> {
+    let at = reserve(len)?;
+    if at.is_multiple_of(align) {
+        return Some(at);
+    }
+    release(at, len);
+    Some(cut_out(reserve(len.checked_add(align)?)?, len, align))
+}
+
+/// Cuts `len` bytes at a multiple of `align` out of a mapping that is longer by `align` bytes, and
+/// unmaps the rest.
+fn cut_out(wide: usize, len: usize, align: usize) -> usize {
+    let at = round_up(wide, align);
+    if at > wide {
+        release(wide, at - wide);
+    }
+    let rest = wide + align - at;
+    if rest > 0 {
+        release(at + len, rest);
+    }
+    at
+}
+
+/// Unmaps the range, addresses included. False if the kernel refused, because the rest of a mapping
+/// would be two, and the process has as many as it may have.
+pub fn release(at: usize, len: usize) -> bool {
     let _keep = KeepErrno::new();
     // SAFETY: the caller owns the range, and nothing refers to it any more. The kernel refuses an
     // empty range.
-    unsafe { libc::munmap(at as *mut _, len) };
+    unsafe { libc::munmap(at as *mut _, len) == 0 }
+}
+
+/// Whether the system would give the process `len` bytes of memory. Memory that is mapped without
+/// this question gets addresses even where the system could never back them.
+pub fn is_granted(len: usize) -> bool {
+    let _keep = KeepErrno::new();
+    // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing.
+    let got = unsafe {
+        libc::mmap(
+            core::ptr::null_mut(),
+            len,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    got != libc::MAP_FAILED && release(got as usize, len)
 }
 
 /// Makes a reserved range readable and writable; it reads as zeros.
@@ -80,16 +123,7 @@ pub fn map_aligned(len: usize, align: usize) -> Option<usize> {
         }
         release(at, len);
     }
-    let wide = map(len.checked_add(align)?)?;
-    let at = round_up(wide, align);
-    if at > wide {
-        release(wide, at - wide);
-    }
-    let rest = wide + align - at;
-    if rest > 0 {
-        release(at + len, rest);
-    }
-    Some(at)
+    Some(cut_out(map(len.checked_add(align)?)?, len, align))
 }
 
 fn map(len: usize) -> Option<usize> {
@@ -314,6 +348,21 @@ pub fn move_pages(from: usize, len: usize, to: usize) -> Moved {
     /// Whether asking again is pointless.
     static REFUSED: AtomicBool = AtomicBool::new(false);
     remap(from, len, to, len, MREMAP_DONTUNMAP, &REFUSED)
+}
+
+/// Changes the length of a mapping in place from `old` to `new` bytes. False if that is not
+/// possible, for whatever reason.
+pub fn resize_mapping(at: usize, old: usize, new: usize) -> bool {
+    let _keep = KeepErrno::new();
+    // SAFETY: the caller owns the range, and nothing refers to what is cut off. Without a flag
+    // nothing moves and nothing is replaced.
+    unsafe { libc::mremap(at as *mut _, old, new, 0) != libc::MAP_FAILED }
+}
+
+/// Like [`move_mapping`], but `from` is unmapped afterwards.
+pub fn move_away(from: usize, len: usize, to: usize, wide: usize) -> Moved {
+    static REFUSED: AtomicBool = AtomicBool::new(false);
+    remap(from, len, to, wide, 0, &REFUSED)
 }
 
 /// Moves `len` bytes at `from`, which must be one mapping, to `to`, where they become one mapping

@@ -1,7 +1,7 @@
 //! A page heap over hooks that record their extents and check every call against the record.
 
 use super::*;
-use crate::heap::{Backing, PageHeap, Reach, make_apart, making};
+use crate::heap::{Backing, PAGE_HEAPS, PageHeap, Reach, make_apart, making, standalone};
 use crate::sys::mem;
 use crate::testing::alone;
 use core::ffi::{c_uint, c_void};
@@ -403,6 +403,38 @@ impl Model {
         let totals = self.heap.totals();
         assert_eq!((totals.dirty, totals.muzzy, totals.committed), (0, 0, 0));
     }
+}
+
+/// A block that is an extent of its own.
+#[test]
+fn a_standalone_block_goes_back_whole_or_becomes_free_chunks() {
+    crate::testing::own_process!();
+    let _alone = alone();
+    let pages = standalone::CHUNKS_MIN * CHUNK_PAGES;
+    for refused in [0, UNCOMMITTED, DALLOC, DALLOC | UNCOMMITTED] {
+        let mut model = Model::new(refused);
+        let addr = model.heap.alloc(pages, CHUNK).expect("provided").addr;
+        assert_eq!((model.extents(), model.heap.totals().used), (1, pages));
+        assert!(standalone::of(addr).is_some());
+        PAGE_HEAPS.free(addr, pages);
+        let stays = refused & DALLOC != 0;
+        assert_eq!((model.calls("dalloc"), model.calls("destroy")), (1, 0));
+        assert_eq!(
+            (model.extents(), model.heap.totals().used),
+            (stays as usize, 0)
+        );
+        assert!(standalone::of(addr).is_none());
+        if stays {
+            assert!(model.alloc(3, PAGE), "its chunks serve other requests");
+            assert_eq!(model.calls("alloc"), 1);
+        }
+        model.refuse(0);
+        model.end();
+    }
+    let model = Model::new(UNCOMMITTED | COMMIT);
+    assert!(model.heap.alloc(pages, CHUNK).is_none(), "it has no memory");
+    assert_eq!(model.extents(), 0);
+    model.end();
 }
 
 #[derive(Clone, Debug)]
