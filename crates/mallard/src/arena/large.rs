@@ -247,7 +247,7 @@ pub fn resize_in_place(p: usize, pages: impl Into<Pages>, zero: bool, reach: Rea
     let (old, arena) = pages_of(p);
     let Pages { len: new, .. } = pages.into();
     let (run, len) = run_of(p, old);
-    if PAGE_HEAPS.standalone_pages(p).is_some() {
+    if PAGE_HEAPS.is_standalone(p) {
         if !PAGE_HEAPS.resize_standalone(p, new) {
             return false;
         }
@@ -266,7 +266,7 @@ pub fn resize_in_place(p: usize, pages: impl Into<Pages>, zero: bool, reach: Rea
     LARGE.add(new.wrapping_sub(old));
     count_made(arena, new, 0);
     count_freed(arena, old, 0);
-    if new < old && PAGE_HEAPS.standalone_pages(p).is_none() {
+    if new < old && !PAGE_HEAPS.is_standalone(p) {
         PAGE_HEAPS.free(run + (len - old + new) * PAGE, old - new);
     }
     true
@@ -315,7 +315,7 @@ fn relocate_long(
     let from = arena;
     let arena = target(pages, arena);
     let home = home_of(arena)?;
-    if PAGE_HEAPS.standalone_pages(p).is_some() {
+    if PAGE_HEAPS.is_standalone(p) {
         let to = PAGE_HEAPS.relocate_standalone(p, home.heap(), pages.len)?;
         count_freed(from, old, 0);
         LARGE.sub(old);
@@ -350,7 +350,7 @@ fn relocate_long(
     }
     enter(home, run.addr, pages.len, 0, arena, is_zero);
     // The mapping of a standalone block may be longer than the block.
-    if wide > pages.bytes() && PAGE_HEAPS.standalone_pages(run.addr).is_none() {
+    if wide > pages.bytes() && !PAGE_HEAPS.is_standalone(run.addr) {
         let rest = (run.addr + pages.bytes(), (wide - pages.bytes()) / PAGE);
         let backing = if is_zero {
             Backing::Clean

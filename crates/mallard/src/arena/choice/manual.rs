@@ -172,7 +172,7 @@ impl Arena {
         }
         let heap = self.heap();
         let mut range = PageRange::default();
-        heap.each_page(|segment, at| {
+        heap.each_page(&mut |segment, at| {
             let pages = match segment.record_of(at) {
                 // Free, on its way to the system, or inside such a block.
                 PageRecord::None => return PAGE,

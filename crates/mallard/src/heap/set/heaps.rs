@@ -168,10 +168,14 @@ impl Heaps {
 
     /// Frees a run.
     pub fn free(&self, addr: usize, pages: usize) {
-        self.free_as(addr, pages, Backing::Dirty);
+        match Segment::find_first(addr) {
+            Some(segment) => get(segment.chunk_of(addr).heap()).free(addr, pages),
+            None => self.free_as(addr, pages, Backing::Dirty),
+        }
     }
 
     /// Frees a run whose pages have the given backing.
+    #[inline(never)]
     pub fn free_as(&self, addr: usize, pages: usize, backing: Backing) {
         if let Some(segment) = standalone::of(addr) {
             return free_standalone(segment);
@@ -181,10 +185,10 @@ impl Heaps {
         }
     }
 
-    /// The length in pages of the mapping of the standalone block at `addr`; `None` if the block
-    /// there, if any, is not standalone.
-    pub fn standalone_pages(&self, addr: usize) -> Option<usize> {
-        standalone::of(addr).map(Segment::block_pages)
+    /// Whether the block at `addr` is standalone.
+    #[inline]
+    pub fn is_standalone(&self, addr: usize) -> bool {
+        standalone::of(addr).is_some()
     }
 
     /// Changes the length of the standalone block at `addr` in place; returns whether it could. The

@@ -46,7 +46,7 @@ impl PageHeap {
 
     /// Calls `f` with each page and its segment, in ascending order within each segment; `f`
     /// returns how many bytes to advance by. Of a standalone block it gets the first page alone.
-    pub fn each_page(&self, mut f: impl FnMut(&'static Segment, usize) -> usize) {
+    pub fn each_page(&self, f: &mut dyn FnMut(&'static Segment, usize) -> usize) {
         // The list of what hooks provided must not change.
         let _hold = self.hooked.is_on().then(|| self.hold(true));
         let hooked = self.state.lock_seldom().pool.hooked();

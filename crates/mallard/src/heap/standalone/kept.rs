@@ -17,6 +17,8 @@ const LEFT_PART: usize = 4;
 
 pub struct Kept {
     mappings: [Option<Mapping>; KEPT_MAX],
+    /// Their pages.
+    pages: usize,
     /// Whether freed memory was asked for again soon.
     is_learned: bool,
     /// When a block was freed, 0 if none was since the last one was asked for.
@@ -35,6 +37,7 @@ impl Kept {
     pub const fn new() -> Kept {
         Kept {
             mappings: [None; KEPT_MAX],
+            pages: 0,
             is_learned: false,
             freed_ms: 0,
             peak: 0,
@@ -42,34 +45,30 @@ impl Kept {
     }
 
     /// Pages of the mappings.
+    #[inline]
     pub fn pages(&self) -> usize {
-        let mappings = self.mappings.iter().flatten();
-        mappings.map(|m| m.segment.block_pages()).sum()
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.mappings.iter().all(Option::is_none)
+        self.pages
     }
 
     /// Called for a new block: takes the shortest mapping that serves it.
+    #[cold]
+    #[inline(never)]
     pub fn take(&mut self, pages: usize, align: usize, now: u64) -> Option<&'static Segment> {
         if self.freed_ms > 0 {
             self.is_learned |= now - self.freed_ms.min(now) <= SOON_MS;
             self.freed_ms = 0;
         }
-        let serves = |m: &Mapping| {
+        self.pick(&|m| {
             let there = m.segment.block_pages();
             let fits = pages <= there && there - pages <= there / LEFT_PART;
-            (fits && m.segment.heap().is_multiple_of(align)).then_some(there)
-        };
-        let fitting = (0..KEPT_MAX).filter_map(|i| Some((serves(self.mappings[i].as_ref()?)?, i)));
-        let (_, i) = fitting.min()?;
-        self.mappings[i].take().map(|m| m.segment)
+            (fits && m.segment.heap().is_multiple_of(align)).then_some(there as u64)
+        })
     }
 
     /// Called for a freed block, with `used` pages of blocks still in use: keeps its mapping if
     /// that is likely to pay.
+    #[cold]
+    #[inline(never)]
     pub fn keep(&mut self, segment: &'static Segment, used: usize, now: u64) -> bool {
         self.peak = self.peak.max(used + segment.block_pages());
         if !self.is_learned {
@@ -81,42 +80,59 @@ impl Kept {
         };
         let since_ms = now;
         *free = Some(Mapping { segment, since_ms });
+        self.pages += segment.block_pages();
         true
     }
 
     /// A mapping to give back because the blocks in use and the mappings exceed what was ever in
     /// use: the oldest one.
     pub fn surplus(&mut self, used: usize) -> Option<&'static Segment> {
-        match used + self.pages() > self.peak.max(used) {
-            true => self.oldest(|_| true),
-            false => None,
-        }
+        let is_over = used + self.pages > self.peak.max(used);
+        self.oldest_until(if is_over { u64::MAX } else { 0 })
     }
 
     /// A mapping to give back because it is due: nobody took it for half of the decay time.
+    #[cold]
+    #[inline(never)]
     pub fn due(&mut self, now: u64, decay_ms: i64) -> Option<&'static Segment> {
-        let stay_ms = stay_ms(decay_ms)?;
-        let due = self.oldest(|m| now >= m.since_ms + stay_ms);
+        let due = self.oldest_until((now + 1).saturating_sub(stay_ms(decay_ms)?));
         self.is_learned &= due.is_none() || decay_ms == 0;
         due
     }
 
     /// When the next one is due.
+    #[cold]
+    #[inline(never)]
     pub fn next_due(&self, decay_ms: i64) -> Option<u64> {
         let oldest = self.mappings.iter().flatten().map(|m| m.since_ms).min()?;
         Some(oldest + stay_ms(decay_ms)?)
     }
 
-    /// Any mapping, to give it back.
+    /// The oldest mapping, to give it back.
     pub fn any(&mut self) -> Option<&'static Segment> {
-        self.oldest(|_| true)
+        self.oldest_until(u64::MAX)
     }
 
-    fn oldest(&mut self, which: impl Fn(&Mapping) -> bool) -> Option<&'static Segment> {
-        let since = |m: &Option<Mapping>| m.filter(&which).map(|m| m.since_ms);
-        let those = (0..KEPT_MAX).filter_map(|i| Some((since(&self.mappings[i])?, i)));
-        let (_, i) = those.min()?;
-        self.mappings[i].take().map(|m| m.segment)
+    /// Takes the oldest mapping out, if it has been there since before `end_ms`.
+    fn oldest_until(&mut self, end_ms: u64) -> Option<&'static Segment> {
+        self.pick(&|m| (m.since_ms < end_ms).then_some(m.since_ms))
+    }
+
+    /// Takes the mapping out for which `rank` is lowest.
+    #[inline(never)]
+    fn pick(&mut self, rank: &dyn Fn(&Mapping) -> Option<u64>) -> Option<&'static Segment> {
+        let mut best = None;
+        for place in &mut self.mappings {
+            let Some(rank) = place.as_ref().and_then(rank) else {
+                continue;
+            };
+            if best.as_ref().is_none_or(|&(least, _)| rank < least) {
+                best = Some((rank, place));
+            }
+        }
+        let segment = best?.1.take()?.segment;
+        self.pages -= segment.block_pages();
+        Some(segment)
     }
 }
 
@@ -138,7 +154,7 @@ mod tests {
             assert!(kept.take(100, 1, now).is_none());
             assert!(!kept.keep(segment, 0, now + 1));
         }
-        assert!(kept.is_empty() && kept.next_due(10_000).is_none());
+        assert!(kept.pages() == 0 && kept.next_due(10_000).is_none());
     }
 
     #[test]
@@ -155,7 +171,7 @@ mod tests {
             "too much would be left over"
         );
         assert!(kept.take(101, 1, 2001).is_none(), "it is too short");
-        assert!(kept.due(7000, 10_000).is_some() && kept.is_empty());
+        assert!(kept.due(7000, 10_000).is_some() && kept.pages() == 0);
         assert!(!kept.keep(segment, 0, 7001), "it was in vain");
     }
 

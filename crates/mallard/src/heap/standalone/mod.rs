@@ -84,16 +84,24 @@ impl Standalone {
 }
 
 /// Bytes of the mapping of a block of this length.
+#[inline(never)]
 fn bytes_of(pages: usize) -> usize {
     round_up(pages * PAGE, mem::os_page())
 }
 
 /// The segment of the standalone block at `addr`, if there is one.
+#[inline(always)]
 pub(in crate::heap) fn of(addr: usize) -> Option<&'static Segment> {
     match Segment::find_first(addr) {
         Some(_) => None,
-        None => Segment::find(addr).filter(|segment| segment.is_standalone()),
+        None => outside_first(addr),
     }
+}
+
+#[cold]
+#[inline(never)]
+fn outside_first(addr: usize) -> Option<&'static Segment> {
+    Segment::find(addr).filter(|segment| segment.is_standalone())
 }
 
 /// Bytes up to which a block that grows stays in chunks, if it grows to twice its length at most.
@@ -112,6 +120,7 @@ pub(in crate::heap) fn serves(pages: usize, align: usize) -> bool {
 }
 
 /// Whether the system grants a mapping of this length, as far as it needs to be asked.
+#[inline(never)]
 pub(in crate::heap) fn may_map(bytes: usize) -> bool {
     bytes < BYTES_MIN || mem::is_granted(bytes)
 }
@@ -133,6 +142,7 @@ fn make(
 }
 
 /// Gives up a record, and the addresses.
+#[inline(never)]
 fn unmake(segment: &'static Segment) {
     let (addr, bytes) = (segment.heap(), bytes_of(segment.block_pages()));
     // SAFETY: the block was never handed out, or is freed: nothing refers to its segment.
@@ -240,6 +250,7 @@ impl PageHeap {
     }
 
     /// Counts a block in.
+    #[inline(never)]
     fn count(&self, segment: &'static Segment, huge: bool) {
         let mut s = self.state.lock_seldom();
         s.standalone.add(segment, self.apart);
@@ -247,6 +258,7 @@ impl PageHeap {
     }
 
     /// Counts a block out.
+    #[inline(never)]
     fn dismiss(&self, segment: &'static Segment) {
         let mut s = self.state.lock_seldom();
         have_huge(segment, false, segment.block_pages());
@@ -378,17 +390,21 @@ impl PageHeap {
 
 impl State {
     /// A mapping of a freed block that is due to be given back.
-    #[inline]
+    #[inline(always)]
     pub(in crate::heap) fn kept_due(&mut self, now: u64) -> Option<&'static Segment> {
-        match self.standalone.kept.is_empty() {
-            true => None,
-            false => self.standalone.kept.due(now, self.dirty.time_ms()),
+        match self.standalone.kept.pages() {
+            0 => None,
+            _ => self.standalone.kept.due(now, self.dirty.time_ms()),
         }
     }
 
     /// When the next one is due.
+    #[inline(always)]
     pub(in crate::heap) fn kept_next_due(&self) -> Option<u64> {
-        self.standalone.kept.next_due(self.dirty.time_ms())
+        match self.standalone.kept.pages() {
+            0 => None,
+            _ => self.standalone.kept.next_due(self.dirty.time_ms()),
+        }
     }
 }
 
@@ -431,6 +447,7 @@ fn fit(segment: &Segment, pages: usize) {
 }
 
 /// Records whether huge pages are asked for in a block of this length, under its heap's lock.
+#[inline(never)]
 fn have_huge(segment: &Segment, huge: bool, pages: usize) {
     let chunk = segment.chunk(0);
     let chunks = (pages / CHUNK_PAGES) as isize;

@@ -62,7 +62,7 @@ pub use record::{Beginning, PageRecord};
 pub use slices::{ChunkSet, Claimed};
 use slices::{Slice, Slices};
 
-const MAX_SEGMENTS: usize = 512;
+const MAX_SEGMENTS: usize = 256;
 /// Chunks that a page heap claims together: as many as a word has bits.
 pub const SLICE_CHUNKS: usize = 64;
 
