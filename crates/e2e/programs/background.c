@@ -451,13 +451,99 @@ static void pinned(void) {
     for (int tries = 0; !pinned_in_time(all); tries++) CHECK(tries < 100);
 }
 
+int mallctl(const char *, void *, size_t *, void *, size_t) __attribute__((weak));
+
+static void set_background(_Bool on) {
+    CHECK(mallctl("background_thread", NULL, NULL, &on, sizeof on) == 0);
+}
+
+static _Bool is_on(void) {
+    _Bool on;
+    size_t size = sizeof on;
+    CHECK(mallctl("background_thread", &on, &size, NULL, 0) == 0);
+    return on;
+}
+
+static volatile _Bool loaded;
+
+/* Blocks of many sizes, each with its own number at both ends. */
+static void *load(void *seed) {
+    enum { HELD = 512 };
+    static __thread struct {
+        unsigned char *block;
+        size_t size;
+    } held[HELD];
+    unsigned next = (unsigned)(size_t)seed;
+    pthread_barrier_wait(&full);
+    while (__atomic_load_n(&loaded, __ATOMIC_RELAXED)) {
+        next = next * 1103515245 + 12345;
+        unsigned at = next >> 8 & (HELD - 1);
+        if (held[at].block) {
+            CHECK(held[at].block[0] == (unsigned char)at);
+            CHECK(held[at].block[held[at].size - 1] == (unsigned char)at);
+            free(held[at].block);
+        }
+        held[at].size = 1 + (next >> 17 & 7 ? next >> 20 & 1023 : next >> 13 & 0x1ffff);
+        CHECK(held[at].block = malloc(held[at].size));
+        held[at].block[0] = held[at].block[held[at].size - 1] = (unsigned char)at;
+    }
+    for (unsigned i = 0; i < HELD; i++) free(held[i].block);
+    return NULL;
+}
+
+static void *switch_it(void *unused) {
+    for (int i = 0; i < 1000; i++) set_background(i & 1);
+    return unused;
+}
+
+/* Switched on and off a thousand times under load: by one thread, where each switch holds at once,
+ * by two at the same time, and in the child of a fork. */
+static void switched(void) {
+    enum { WORKERS = 3 };
+    pthread_t workers[WORKERS], other;
+    long id;
+    loaded = 1;
+    pthread_barrier_init(&full, NULL, WORKERS + 1);
+    for (size_t i = 0; i < WORKERS; i++)
+        CHECK(pthread_create(&workers[i], NULL, load, (void *)(i + 1)) == 0);
+    /* A thread that begins has the signals blocked, too. */
+    pthread_barrier_wait(&full);
+    for (int i = 0; i < 1000; i++) {
+        set_background(1);
+        CHECK(is_on());
+        set_background(0);
+        CHECK(!is_on() && (i % 10 != 0 || background() == 0));
+    }
+    CHECK(pthread_create(&other, NULL, switch_it, NULL) == 0);
+    switch_it(NULL);
+    CHECK(pthread_join(other, NULL) == 0);
+    set_background(1);
+    CHECK(is_on());
+    /* It has blocked the signals once it runs. */
+    WAIT_FOR(background() != 0);
+    CHECK(tasks(&id) == WORKERS + 2);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        for (int i = 0; i < 100; i++) set_background(i & 1), set_background(0);
+        _exit(background() == 0 && tasks(&id) == 1 ? 0 : 1);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    set_background(0);
+    CHECK(!is_on() && tasks(&id) == WORKERS + 1);
+    loaded = 0;
+    for (int i = 0; i < WORKERS; i++) CHECK(pthread_join(workers[i], NULL) == 0);
+}
+
 int main(int argc, char **argv) {
     static const struct {
         const char *name;
         void (*run)(void);
     } parts[] = {{"idle", idle},     {"ends", ends}, {"forks", forks}, {"alone", alone},
                  {"always", always}, {"off", off},   {"cap", cap},     {"leaves", leaves},
-                 {"between", between}, {"trims", trims}, {"pinned", pinned}};
+                 {"between", between}, {"trims", trims}, {"pinned", pinned},
+                 {"switched", switched}};
     CHECK(argc == 2);
     for (unsigned i = 0; i < sizeof parts / sizeof *parts; i++) {
         if (strcmp(argv[1], parts[i].name) == 0) {

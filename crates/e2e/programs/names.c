@@ -75,6 +75,22 @@ static void test_zero_reallocs(void) {
     CHECK(GET(size_t, "stats.zero_reallocs") == before + 1);
 }
 
+/* Started with zero_realloc:alloc: the thread counts the old block and the new one. */
+static void test_zero_realloc_counts(void) {
+    volatile size_t zero = 0;
+    for (size_t size = 1; size < 4 << 20; size = size * 3 + 1) {
+        char *block = malloc(size);
+        size_t usable = malloc_usable_size(block);
+        uint64_t allocated = GET(uint64_t, "thread.allocated"),
+                 freed = GET(uint64_t, "thread.deallocated");
+        char *volatile other = realloc(block, zero);
+        CHECK(other != NULL && malloc_usable_size(other) < 100);
+        CHECK(GET(uint64_t, "thread.allocated") == allocated + malloc_usable_size(other));
+        CHECK(GET(uint64_t, "thread.deallocated") == freed + usable);
+        free(other);
+    }
+}
+
 /* Started with zero:true or junk:true. */
 static void test_tcache(void) {
     CHECK(GET(bool, "thread.tcache.enabled"));
@@ -395,6 +411,7 @@ static const struct {
 } tests[] = {
     {"sources", test_sources},
     {"zero_reallocs", test_zero_reallocs},
+    {"zero_realloc_counts", test_zero_realloc_counts},
     {"tcache", test_tcache},
     {"ncached_max", test_ncached_max},
     {"own_cached_blocks", test_own_cached_blocks},

@@ -1,5 +1,6 @@
 // Every replaceable form of operator new and delete: alignment, pairing, the new-handler's loop and
 // std::bad_alloc. `operators NAME` prints "NAME ok".
+#include <csetjmp>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -12,6 +13,8 @@
 #include <vector>
 
 #include "check.h"
+
+extern "C" int mallctl(const char *, void *, size_t *, void *, size_t) __attribute__((weak));
 
 namespace {
 
@@ -166,6 +169,38 @@ void handler_frees() {
     ::operator delete(p);
 }
 
+std::jmp_buf back;
+bool jumps = false;
+
+void on_failure(const char *line) {
+    calls++;
+    CHECK(std::strstr(line, "operator new") != nullptr);
+    if (jumps) std::longjmp(back, 1);
+}
+
+// Run with experimental_infallible_new: the program's function for failures may return, and `new`
+// is then null, or jump.
+void failures_are_told() {
+    const std::size_t n = impossible;
+    const auto align = std::align_val_t(64);
+    void (*function)(const char *) = on_failure;
+    CHECK(mallctl("experimental.hooks.safety_check_abort", nullptr, nullptr, &function,
+                  sizeof function) == 0);
+    expect_calls(throw_at_second, 1, [&] { CHECK(::operator new(n) == nullptr); });
+    expect_calls(nullptr, 1, [&] { CHECK(::operator new[](n) == nullptr); });
+    expect_calls(nullptr, 1, [&] { CHECK(::operator new(n, align) == nullptr); });
+    expect_calls(nullptr, 1, [&] { CHECK(::operator new(n, std::nothrow) == nullptr); });
+    expect_calls(nullptr, 1, [&] { CHECK(::operator new(n, align, std::nothrow) == nullptr); });
+    jumps = true;
+    expect_calls(nullptr, 1, [&] {
+        if (setjmp(back) == 0) {
+            (void)::operator new(n);
+            CHECK(false);
+        }
+    });
+    ::operator delete(::operator new(100));
+}
+
 struct alignas(256) Wide {
     char bytes[300];
 };
@@ -205,6 +240,7 @@ int main(int count, char **arguments) {
     const std::map<std::string, void (*)()> tests = {
         {"forms", forms},           {"bad_alloc", bad_alloc}, {"new_handler", new_handler},
         {"handler_frees", handler_frees}, {"library", library},
+        {"failures_are_told", failures_are_told},
     };
     auto found = tests.find(arguments[1]);
     CHECK(found != tests.end());

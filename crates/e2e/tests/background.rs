@@ -73,6 +73,12 @@ fn there_is_none_where_it_is_switched_off() {
 }
 
 #[test]
+fn it_is_switched_on_and_off_a_thousand_times_under_load() {
+    run("switched", "dirty_decay_ms:20,muzzy_decay_ms:20");
+    run("switched", "background_thread:true,dirty_decay_ms:0");
+}
+
+#[test]
 fn a_process_ends_when_its_own_threads_have_ended() {
     run("leaves", "dirty_decay_ms:60000");
     run("leaves", "background_thread:true");

@@ -146,6 +146,11 @@ fn reallocs_to_nothing_are_counted_without_an_epoch() {
 }
 
 #[test]
+fn a_realloc_to_nothing_that_gives_a_block_counts_both_blocks() {
+    passes_with("zero_realloc:alloc", "zero_realloc_counts");
+}
+
+#[test]
 fn a_cache_is_called_enabled_where_memory_is_filled() {
     passes_with("zero:true", "tcache");
     passes_with("junk:true", "tcache");

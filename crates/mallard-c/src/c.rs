@@ -55,8 +55,15 @@ unsafe fn realloc_to_nothing(p: *mut c_void) -> *mut c_void {
             unsafe { api::dealloc(p.cast()) };
             null_mut()
         }
-        // SAFETY: the caller's promise.
-        ZeroRealloc::Alloc => unsafe { api::realloc(p.cast(), 1).cast() },
+        // Another block, never the same one: its thread counts both.
+        ZeroRealloc::Alloc => {
+            let block = malloc(1);
+            if !block.is_null() {
+                // SAFETY: the caller's promise.
+                unsafe { free(p) };
+            }
+            block
+        }
         ZeroRealloc::Abort => die!("realloc({p:p}, 0), and the option zero_realloc is abort"),
     }
 }

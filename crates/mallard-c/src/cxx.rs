@@ -11,6 +11,7 @@ use core::arch::{global_asm, naked_asm};
 use core::ffi::{CStr, c_char, c_int, c_void};
 use mallard_core::api::{self, Missed};
 use mallard_core::die;
+use mallard_core::sys::fault;
 
 /// Requested without a special alignment.
 const PLAIN: usize = 0;
@@ -196,11 +197,15 @@ fn look_up(name: &CStr) -> usize {
 }
 
 /// Called when there is no memory for `size` bytes: returns the program's new-handler, or 0.
+///
+/// With `experimental_infallible_new` the process ends here, unless the program's own function for
+/// such lines returns: as in jemalloc, `new` is then null.
 extern "C" fn handler(size: usize) -> usize {
     if api::options().experimental_infallible_new {
-        die!(
+        fault::tell(format_args!(
             "operator new: out of memory: {size} bytes wanted, and the option experimental_infallible_new is on"
-        );
+        ));
+        return 0;
     }
     let get = runtime_function!("_ZSt15get_new_handlerv", c"_ZSt15get_new_handlerv");
     if get == 0 {
@@ -212,8 +217,11 @@ extern "C" fn handler(size: usize) -> usize {
 }
 
 /// The function that throws `std::bad_alloc`: normally the runtime's. A static program may lack it,
-/// if nothing else uses it, but has the parts it is made of.
+/// if nothing else uses it, but has the parts it is made of. 0 where nothing is thrown.
 extern "C" fn thrower() -> usize {
+    if api::options().experimental_infallible_new {
+        return 0;
+    }
     let whole = runtime_function!("_ZSt17__throw_bad_allocv", c"_ZSt17__throw_bad_allocv");
     if whole != 0 {
         return whole;
@@ -270,8 +278,9 @@ extern "C" fn swallow(exception: *mut c_void) {
     }
 }
 
-/// Calls the handler until there is memory, or no handler; then throws. The handler may throw too:
-/// its exception passes through this frame as through any.
+/// Calls the handler until there is memory, or no handler; then throws, or returns null where
+/// nothing is thrown. The handler may throw too: its exception passes through this frame as through
+/// any.
 #[unsafe(naked)]
 extern "C" fn new_failed(size: usize, align: usize) -> *mut c_void {
     naked_asm!(
@@ -297,6 +306,7 @@ extern "C" fn new_failed(size: usize, align: usize) -> *mut c_void {
         "call {retry}",
         "test rax, rax",
         "jz 2b",
+        "4:",
         "add rsp, 8",
         ".cfi_remember_state",
         ".cfi_def_cfa_offset 24",
@@ -308,6 +318,8 @@ extern "C" fn new_failed(size: usize, align: usize) -> *mut c_void {
         "3:",
         ".cfi_restore_state",
         "call {thrower}",
+        "test rax, rax",
+        "jz 4b",
         "call rax",
         "ud2",
         ".cfi_endproc",

@@ -1,6 +1,6 @@
 //! Options about arenas, caches, locks and faults.
 
-use super::common::{operators, run_optioned};
+use super::common::{operators, passes, run_optioned};
 use super::{SIGABRT, on_each, run_advised};
 use mallard_e2e::compiler::Source;
 use mallard_e2e::{Allocator, Outcome, Sandbox};
@@ -173,6 +173,15 @@ fn new_aborts_instead_of_throwing_where_that_is_asked_for() {
             assert!(message.contains("experimental_infallible_new"), "{message}");
         }
     });
+}
+
+#[test]
+fn new_is_null_where_the_programs_function_for_failures_returns() {
+    passes(
+        &operators(),
+        "experimental_infallible_new:true",
+        "failures_are_told",
+    );
 }
 
 #[test]

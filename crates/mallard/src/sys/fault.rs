@@ -61,7 +61,7 @@ pub type OnFault = unsafe extern "C" fn(*const c_char);
 static ON_FAULT: AtomicUsize = AtomicUsize::new(0);
 
 /// Sets the function that is called with the line that would be printed; `None` to print it. The
-/// process ends when the function returns.
+/// process ends when the function returns, except after [`tell`].
 pub fn on_fault(function: Option<OnFault>) {
     ON_FAULT.store(function.map_or(0, |f| f as usize), Ordering::Relaxed);
 }
@@ -71,12 +71,26 @@ pub fn on_fault(function: Option<OnFault>) {
 #[cold]
 #[inline(never)]
 pub fn die(message: fmt::Arguments<'_>) -> ! {
+    tell(message);
+    // SAFETY: abort has no preconditions.
+    unsafe { libc::abort() }
+}
+
+/// Like [`die`], but returns if the program's function does: for a failure after which the program
+/// can go on.
+#[cold]
+#[inline(never)]
+pub fn tell(message: fmt::Arguments<'_>) {
     let mut line = Line::new();
     let _ = line.write_str("mallard: ");
     let _ = line.write_fmt(message);
     let text = line.end();
     match ON_FAULT.load(Ordering::Relaxed) {
-        0 => message::say(text),
+        0 => {
+            message::say(text);
+            // SAFETY: abort has no preconditions.
+            unsafe { libc::abort() }
+        }
         at => {
             // SAFETY: not 0, so stored by `on_fault` from a function of this type.
             let function = unsafe { core::mem::transmute::<usize, OnFault>(at) };
@@ -84,8 +98,6 @@ pub fn die(message: fmt::Arguments<'_>) -> ! {
             unsafe { function(text.as_ptr()) };
         }
     }
-    // SAFETY: abort has no preconditions.
-    unsafe { libc::abort() }
 }
 
 /// `die!("double free of {p:#x}")`

@@ -3,10 +3,10 @@
 //! `mem` wraps the memory system calls, `mappings` counts borders of mappings, and `memfd` maps
 //! memory that other processes can open. `sockets` knows the sockets of the server in the process,
 //! and `descriptor` descriptors that the program does not know. `futex` waits for a word of memory
-//! to change, `time` reads the clocks, `numa` and `cpu` find the NUMA node and the CPU, `tls` finds
-//! the calling thread's cache, `errno` preserves the caller's `errno`, `probe` finds out whether
-//! memory can be read, `proc` reads files of `/proc` and `/sys`, and `pin` keeps our object from
-//! being unloaded.
+//! to change, `time` reads the clocks by the function that `vdso` finds, `numa` and `cpu` find the
+//! NUMA node and the CPU, `tls` finds the calling thread's cache, `errno` preserves the caller's
+//! `errno`, `probe` finds out whether memory can be read, `proc` reads files of `/proc` and `/sys`,
+//! and `pin` keeps our object from being unloaded.
 
 #[cfg(not(loom))]
 pub mod cpu;
@@ -35,3 +35,5 @@ pub mod sockets;
 pub mod time;
 #[cfg(not(loom))]
 pub mod tls;
+#[cfg(not(loom))]
+mod vdso;
