@@ -1,0 +1,3 @@
+name=hashbrown
+arguments="--features rayon,serde"
+source "$root/scripts/foreign-suites/crate.inc"

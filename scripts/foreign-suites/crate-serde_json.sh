@@ -1,0 +1,2 @@
+name=serde_json
+source "$root/scripts/foreign-suites/crate.inc"

@@ -1,0 +1,3 @@
+name=tokio
+arguments="--features full"
+source "$root/scripts/foreign-suites/crate.inc"
