@@ -15,6 +15,9 @@ name=setup-tests
 programs=(
   "cc gcc"
   "c++ g++"
+  "clang++ clang"
+  "/usr/lib/*/libc++.so libc++-dev"
+  "/usr/lib/*/libc++abi.so libc++abi-dev"
   "strip binutils"
   "llvm-dwp llvm"
   "make make"

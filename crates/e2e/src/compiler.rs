@@ -12,6 +12,8 @@ use crate::folder;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Source {
     file: String,
+    /// Instead of the system's for the language.
+    compiler: Option<&'static str>,
     flags: Vec<String>,
     /// Objects and libraries, which follow the source on the command line.
     inputs: Vec<PathBuf>,
@@ -25,6 +27,7 @@ impl Source {
     pub fn new(file: &str) -> Source {
         Source {
             file: file.to_owned(),
+            compiler: None,
             flags: Vec::new(),
             inputs: Vec::new(),
         }
@@ -32,6 +35,11 @@ impl Source {
 
     pub fn flags(mut self, flags: &[&str]) -> Source {
         self.flags.extend(flags.iter().map(|&flag| flag.to_owned()));
+        self
+    }
+
+    pub fn compiler(mut self, name: &'static str) -> Source {
+        self.compiler = Some(name);
         self
     }
 
@@ -83,6 +91,7 @@ impl Source {
         } else {
             ("cc", "-std=gnu11")
         };
+        let compiler = self.compiler.unwrap_or(compiler);
         let output = Command::new(compiler)
             .args([standard, "-g", "-pthread"])
             // The programs test the functions themselves, so the compiler must not use its

@@ -17,6 +17,13 @@ pub fn cases() -> Vec<Case> {
             run: python3,
         },
         Case {
+            name: "python3_memory_errors",
+            needs: &["python3"],
+            served: &["python3"],
+            own_allocator: &[],
+            run: python3_memory_errors,
+        },
+        Case {
             name: "perl",
             needs: &["perl"],
             served: &["perl"],
@@ -56,7 +63,16 @@ pub fn program(name: &str) -> String {
 }
 
 fn python3(sandbox: &Sandbox) -> Result<Transcript, String> {
-    let script = sandbox.write("work.py", &program("work.py"));
+    python3_script(sandbox, "work.py")
+}
+
+/// A refused request is an exception there.
+fn python3_memory_errors(sandbox: &Sandbox) -> Result<Transcript, String> {
+    python3_script(sandbox, "memory_errors.py")
+}
+
+fn python3_script(sandbox: &Sandbox, name: &str) -> Result<Transcript, String> {
+    let script = sandbox.write(name, &program(name));
     // By default Python serves small objects from its own pools, and malloc never sees them.
     let output = sandbox.run(
         sandbox

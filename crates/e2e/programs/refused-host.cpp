@@ -1,0 +1,2 @@
+// Compiles refused-host.c as C++.
+#include "refused-host.c"

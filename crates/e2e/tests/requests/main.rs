@@ -1,0 +1,81 @@
+//! Requests of any size, in any order, in every way, anywhere in a program: memory or null, as on
+//! glibc, and the program goes on (`programs/requests.c`).
+//!
+//! `cargo test` runs a sample of the cases in well under a minute. `MALLARD_EVERY_REQUEST=1` runs
+//! all of them. A failure prints the command that repeats its run alone.
+
+mod cases;
+mod machine;
+mod refused;
+mod sweep;
+mod vast;
+
+use std::path::PathBuf;
+
+use cases::{every_case, granted_cases};
+use mallard_e2e::compiler::Source;
+use mallard_e2e::{Allocator, Library, Sandbox, number_from_env};
+use mallard_needs::skipped;
+use sweep::{Link, Programs, sweep};
+
+/// One of as many cases is in the sample. It divides no number of sizes, ways or options, so that
+/// the sample has each of them with each.
+const SAMPLE: usize = 13;
+/// The build with all internal checks is slower, and static programs differ in little.
+const SAMPLE_OF_OTHERS: usize = 11 * SAMPLE;
+
+/// Which cases run: all for a sample of one in 13.
+fn step(sample: usize) -> usize {
+    match number_from_env("MALLARD_EVERY_REQUEST", 0) {
+        0 => sample,
+        _ => sample / SAMPLE,
+    }
+}
+
+/// The program that runs others as on a system that grants every request; none if this system does
+/// not allow it, and then says that the test is skipped.
+fn granting() -> Option<PathBuf> {
+    let source = Source::new("granting.c").flags(&["-Wall", "-Wextra", "-Werror", "-O1"]);
+    let program = source.compile();
+    let sandbox = Sandbox::temporary(Allocator::System);
+    let mut command = sandbox.plain_command(&program);
+    let outcome = sandbox.run_to_any_end(command.arg("/bin/true"));
+    let outcome = outcome.unwrap_or_else(|error| panic!("{error}"));
+    if outcome.status.code() == Some(90) {
+        skipped("the system allows no ptrace, or no seccomp");
+        return None;
+    }
+    outcome.expect_success();
+    Some(program)
+}
+
+#[test]
+fn every_size_is_memory_or_null_in_every_way_as_on_glibc() {
+    let programs = Programs::new(Library::release(), Link::Preloaded);
+    sweep(&programs, every_case(), step(SAMPLE));
+}
+
+#[test]
+fn the_build_with_all_checks_finds_nothing_wrong_with_any_size() {
+    for library in &Library::under_test()[1..] {
+        let programs = Programs::new(library, Link::Preloaded);
+        sweep(&programs, every_case(), step(SAMPLE_OF_OTHERS));
+    }
+}
+
+#[test]
+fn a_static_program_requests_any_size_too() {
+    let library = Library::release();
+    if library.is_mallard_or_skipped() {
+        let programs = Programs::new(library, Link::Static);
+        sweep(&programs, every_case(), step(SAMPLE_OF_OTHERS));
+    }
+}
+
+#[test]
+fn every_size_is_granted_where_the_system_grants_it() {
+    if let Some(granting) = granting() {
+        let programs = Programs::new(Library::release(), Link::Preloaded);
+        sweep(&programs.granted(granting), granted_cases(), step(SAMPLE));
+    }
+}
