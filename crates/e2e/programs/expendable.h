@@ -3,12 +3,51 @@
 #define MALLARD_E2E_EXPENDABLE_H
 
 #include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/time.h>
 #include <unistd.h>
 
-/* The process ends after some seconds, whatever it hangs in; and if memory runs out for good, the
- * system ends this process and no other. */
+#include "check.h"
+
+enum { TICKS_PER_SECOND = 20, FAILED = 99 };
+static const unsigned long expendable_pages = (2ul << 30) / 4096;
+static unsigned ticks_left;
+
+/* The resident pages of the process, read without the allocator. */
+static unsigned long resident_pages(void) {
+    char text[256];
+    const int file = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+    const ssize_t length = file < 0 ? 0 : read(file, text, sizeof text - 1);
+    close(file);
+    text[length < 0 ? 0 : length] = 0;
+    char *second = text;
+    strtoul(text, &second, 10);
+    return strtoul(second, NULL, 10);
+}
+
+static void end_in_time(int number) {
+    (void)number;
+    if (ticks_left-- == 0) {
+        dprintf(STDERR_FILENO, "not over in its time\n");
+        _exit(FAILED);
+    }
+    if (resident_pages() > expendable_pages) {
+        dprintf(STDERR_FILENO, "more than 2 GiB of memory\n");
+        _exit(FAILED);
+    }
+}
+
+/* The process ends after some seconds, whatever it hangs in, and before it takes the machine's
+ * memory. If memory runs out all the same, the system ends this process and no other. */
 static void be_expendable(unsigned seconds) {
-    alarm(seconds);
+    ticks_left = seconds * TICKS_PER_SECOND;
+    struct sigaction action = {};
+    action.sa_handler = end_in_time;
+    action.sa_flags = SA_RESTART;
+    const struct timeval tick = {0, 1000000 / TICKS_PER_SECOND};
+    const struct itimerval timer = {tick, tick};
+    CHECK(sigaction(SIGALRM, &action, NULL) == 0 && setitimer(ITIMER_REAL, &timer, NULL) == 0);
     const int file = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
     if (file < 0)
         return;

@@ -24,13 +24,15 @@
 #include "expendable.h"
 #include "requests.h"
 
-enum { VERDICT = 40, ALARM_SECONDS = 10, COUNT = 100, COUNT_ALIGNED = 10, AGAIN = 20 };
+enum { VERDICT = 40, SECONDS_MAX = 10, COUNT = 100, COUNT_ALIGNED = 10, AGAIN = 20 };
 #define PAGE ((size_t)4096)
 #define MIB ((size_t)1 << 20)
 #define GIB ((size_t)1 << 30)
 /* Longer blocks have mappings of their own, which end with them. */
 #define OWN_MAPPING (128 * MIB)
-/* What the allocator may keep: addresses, such as a reservation of a GiB, and memory. */
+/* What the allocator may keep: some of these for a while; addresses, such as a reservation of a
+ * GiB; and memory. */
+#define KEPT_MAPPINGS ((size_t)4)
 #define KEPT_ADDRESSES (2 * GIB)
 #define KEPT_MEMORY (48 * MIB)
 /* What a process may have in addition, where it sets a limit: blocks, and small ones besides. */
@@ -181,8 +183,8 @@ static int keep_and_free(const Request *r, int count) {
             use(r, blocks[i]);
             verdict |= bit;
         }
-        if (i == 1)
-            costs_little(r, 2);
+        if (i < 2)
+            costs_little(r, i + 1);
         small_ones();
     }
     for (int odd = 0; odd < 2; odd++) {
@@ -195,10 +197,6 @@ static int keep_and_free(const Request *r, int count) {
         }
     }
     return verdict;
-}
-
-static int has_hooks(const Request *r) {
-    return getenv("REQUESTS_HOOKS") != NULL || strcmp(r->way->name, "hooked") == 0;
 }
 
 static int one_size(const Request *r, const char *before) {
@@ -216,20 +214,25 @@ static int one_size(const Request *r, const char *before) {
         r->way->give(again, r->alignment);
         verdict |= 8;
     }
-    const size_t length = length_of(r), all = 2 * (size_t)count * length;
-    /* With hooks, a freed extent waits for its decay. */
-    const size_t retained = length < OWN_MAPPING + GIB ? all : has_hooks(r) ? 2 * length : 0;
+    const size_t length = length_of(r);
+    const size_t retained = length < OWN_MAPPING + GIB ? 3 * (size_t)count * length : 0;
+    const size_t addresses = at_start.addresses + retained;
+    if (length < (size_t)1 << 47)
+        within(addresses, process_size().addresses, KEPT_ADDRESSES + KEPT_MAPPINGS * length,
+               "addresses");
+    malloc_trim(0);
     const Size once = process_size();
-    within(at_start.addresses, once.addresses, KEPT_ADDRESSES + retained, "addresses");
+    within(addresses, once.addresses, KEPT_ADDRESSES, "addresses after malloc_trim");
     costs_little(r, zeroed_by_option ? count : 2);
     for (int i = 0; i < AGAIN; i++) {
         char *block = take(r);
         if (block != NULL)
             r->way->give(block, r->alignment);
     }
-    /* glibc keeps shorter blocks that were freed, now and then. */
-    const size_t kept = is_mallard() || length >= OWN_MAPPING ? 0 : AGAIN * length;
-    within(once.addresses, process_size().addresses, KEPT_ADDRESSES / 32 + kept,
+    /* Caches keep a few shorter blocks that are aligned; glibc keeps others, too. */
+    const size_t kept = length >= OWN_MAPPING ? 0 : is_mallard() ? r->alignment : length;
+    malloc_trim(0);
+    within(once.addresses, process_size().addresses, KEPT_ADDRESSES / 32 + AGAIN * kept,
            "addresses once more");
     small_ones();
     for (int i = 0; i < others_count; i++) {
@@ -293,7 +296,7 @@ static int in_child(const Case *c) {
     const pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
-        alarm(ALARM_SECONDS);
+        be_expendable(SECONDS_MAX);
         exit(run(c));
     }
     int status;
@@ -391,7 +394,7 @@ static const struct {
 };
 
 static int run_named(char **arguments) {
-    be_expendable(ALARM_SECONDS);
+    be_expendable(SECONDS_MAX);
     CHECK((getenv("REQUESTS_ON") != NULL) == is_mallard());
     const char *options = getenv("MALLOC_CONF");
     zeroed_by_option = is_mallard() && options != NULL && strstr(options, "zero:true") != NULL;

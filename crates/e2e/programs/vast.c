@@ -19,7 +19,7 @@
 
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
-enum { ALARM_SECONDS = 60 };
+enum { SECONDS_MAX = 60 };
 
 /* The process's own memory in KiB, to the page, read without the allocator. */
 static size_t memory(void) {
@@ -141,7 +141,7 @@ static void resized_in(const char *place, size_t longest) {
         const pid_t child = fork();
         CHECK(child >= 0);
         if (child == 0) {
-            alarm(ALARM_SECONDS);
+            be_expendable(SECONDS_MAX);
             resized(longest);
             _exit(0);
         }
@@ -155,7 +155,7 @@ static void resized_in(const char *place, size_t longest) {
 
 int main(int count, char **arguments) {
     CHECK(count > 2);
-    be_expendable(ALARM_SECONDS);
+    be_expendable(SECONDS_MAX);
     const size_t size = strtoul(arguments[2], NULL, 10);
     if (strcmp(arguments[1], "untouched") == 0)
         untouched(size);

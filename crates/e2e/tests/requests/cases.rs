@@ -68,7 +68,6 @@ const WAYS: &[Way] = &[
     way("reallocarray", 0),
     way("aligned_alloc", 64),
     way("aligned_alloc", GIB),
-    way("posix_memalign", 16),
     way("posix_memalign", 2 * MIB),
     way("posix_memalign", GIB),
     way("memalign", 64 * KIB),
@@ -81,7 +80,6 @@ const WAYS: &[Way] = &[
     way("rallocx", 0),
     way("xallocx", 0),
     way("arena", 0),
-    way("arena", 4 * MIB),
     way("hooked", 0),
     way("hooked", 4 * MIB),
     way("new_nothrow", 0),
@@ -186,53 +184,63 @@ impl std::fmt::Display for Case {
     }
 }
 
-/// Each case with each of the options, those of a case one after the other.
-pub fn every_case() -> Vec<(Case, Options)> {
-    let mut cases = Vec::new();
-    for &way in WAYS {
-        cases.push(("plain", "all", way, 1));
+/// A part of the cases, and for each a part of the options: one of as many. No number of sizes,
+/// ways or options is a multiple of the other numbers here, so a part has each with each.
+#[derive(Debug, Clone, Copy)]
+pub struct Part {
+    pub cases: usize,
+    pub options: usize,
+}
+
+impl Part {
+    pub const ALL: Part = Part {
+        cases: 1,
+        options: 1,
+    };
+
+    /// This part of the cases, each with its options.
+    pub fn of(self, cases: &[Case]) -> Vec<(Case, Vec<Options>)> {
+        let parts = cases.iter().step_by(self.cases).enumerate();
+        let each = parts.map(|(number, &case)| {
+            let first = number % self.options;
+            let options = OPTIONS.iter().skip(first).step_by(self.options);
+            (case, options.copied().collect())
+        });
+        each.collect()
     }
-    for &way in WAYS {
-        let sizes = every_size().into_iter();
-        cases.extend(sizes.map(|size| ("plain", "nothing", way, size)));
+}
+
+pub fn every_case() -> Vec<Case> {
+    let mut cases = cases_of("plain", "all", WAYS, &[1]);
+    cases.extend(cases_of("plain", "nothing", WAYS, &every_size()));
+    for before in ["small", "many"] {
+        cases.extend(cases_of("plain", before, FEW_WAYS, &every_size()));
     }
-    for &way in FEW_WAYS {
-        for before in ["small", "many"] {
-            let sizes = every_size().into_iter();
-            cases.extend(sizes.map(|size| ("plain", before, way, size)));
-        }
-        for &place in PLACES {
-            let sizes = few_sizes().into_iter();
-            cases.extend(sizes.map(|size| (place, "nothing", way, size)));
-        }
+    for place in PLACES {
+        cases.extend(cases_of(place, "nothing", FEW_WAYS, &few_sizes()));
     }
-    with_options(cases)
+    cases
 }
 
 /// Cases for a system that grants every request.
-pub fn granted_cases() -> Vec<(Case, Options)> {
-    let mut cases = Vec::new();
-    for &way in WAYS {
-        cases.push(("plain", "all", way, 1));
+pub fn granted_cases() -> Vec<Case> {
+    let mut cases = cases_of("plain", "all", FEW_WAYS, &[1]);
+    let mut sizes = few_sizes();
+    sizes.retain(|&size| size >= GIB);
+    for place in ["plain", "thread", "child_with_block", "limit_on_data"] {
+        cases.extend(cases_of(place, "nothing", FEW_WAYS, &sizes));
     }
-    for &way in FEW_WAYS {
-        for place in ["plain", "thread", "child_with_block", "limit_on_data"] {
-            let sizes = few_sizes().into_iter().filter(|&size| size >= GIB);
-            cases.extend(sizes.map(|size| (place, "nothing", way, size)));
-        }
-    }
-    with_options(cases)
+    cases
 }
 
-fn with_options(cases: Vec<(&'static str, &'static str, Way, u64)>) -> Vec<(Case, Options)> {
-    let each = |(place, before, way, size)| {
-        let case = Case {
+fn cases_of(place: &'static str, before: &'static str, ways: &[Way], sizes: &[u64]) -> Vec<Case> {
+    let each = |&way: &Way| {
+        sizes.iter().map(move |&size| Case {
             place,
             before,
             way,
             size,
-        };
-        OPTIONS.iter().map(move |&options| (case, options))
+        })
     };
-    cases.into_iter().flat_map(each).collect()
+    ways.iter().flat_map(each).collect()
 }

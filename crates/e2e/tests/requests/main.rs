@@ -12,23 +12,28 @@ mod vast;
 
 use std::path::PathBuf;
 
-use cases::{every_case, granted_cases};
+use cases::{Part, every_case, granted_cases};
 use mallard_e2e::compiler::Source;
 use mallard_e2e::{Allocator, Library, Sandbox, number_from_env};
 use mallard_needs::skipped;
 use sweep::{Link, Programs, sweep};
 
-/// One of as many cases is in the sample. It divides no number of sizes, ways or options, so that
-/// the sample has each of them with each.
-const SAMPLE: usize = 13;
+/// What `cargo test` runs.
+const SAMPLE: Part = Part {
+    cases: 7,
+    options: 3,
+};
 /// The build with all internal checks is slower, and static programs differ in little.
-const SAMPLE_OF_OTHERS: usize = 11 * SAMPLE;
+const SAMPLE_OF_OTHERS: Part = Part {
+    cases: 53,
+    options: 3,
+};
 
-/// Which cases run: all for a sample of one in 13.
-fn step(sample: usize) -> usize {
+/// The sample, or else as much as is run where all of the others is run.
+fn part(sample: Part, whole: Part) -> Part {
     match number_from_env("MALLARD_EVERY_REQUEST", 0) {
         0 => sample,
-        _ => sample / SAMPLE,
+        _ => whole,
     }
 }
 
@@ -52,14 +57,14 @@ fn granting() -> Option<PathBuf> {
 #[test]
 fn every_size_is_memory_or_null_in_every_way_as_on_glibc() {
     let programs = Programs::new(Library::release(), Link::Preloaded);
-    sweep(&programs, every_case(), step(SAMPLE));
+    sweep(&programs, &part(SAMPLE, Part::ALL).of(&every_case()));
 }
 
 #[test]
 fn the_build_with_all_checks_finds_nothing_wrong_with_any_size() {
     for library in &Library::under_test()[1..] {
         let programs = Programs::new(library, Link::Preloaded);
-        sweep(&programs, every_case(), step(SAMPLE_OF_OTHERS));
+        sweep(&programs, &part(SAMPLE_OF_OTHERS, SAMPLE).of(&every_case()));
     }
 }
 
@@ -68,7 +73,7 @@ fn a_static_program_requests_any_size_too() {
     let library = Library::release();
     if library.is_mallard_or_skipped() {
         let programs = Programs::new(library, Link::Static);
-        sweep(&programs, every_case(), step(SAMPLE_OF_OTHERS));
+        sweep(&programs, &part(SAMPLE_OF_OTHERS, SAMPLE).of(&every_case()));
     }
 }
 
@@ -76,6 +81,7 @@ fn a_static_program_requests_any_size_too() {
 fn every_size_is_granted_where_the_system_grants_it() {
     if let Some(granting) = granting() {
         let programs = Programs::new(Library::release(), Link::Preloaded);
-        sweep(&programs.granted(granting), granted_cases(), step(SAMPLE));
+        let programs = programs.granted(granting);
+        sweep(&programs, &part(SAMPLE, Part::ALL).of(&granted_cases()));
     }
 }

@@ -179,7 +179,6 @@ impl Output {
 
 fn described(status: ExitStatus) -> String {
     match status.signal() {
-        Some(14) => "not over in its time".to_owned(),
         Some(11) => "SIGSEGV".to_owned(),
         _ => status.to_string(),
     }
@@ -261,24 +260,11 @@ fn compare(
     }
 }
 
-/// Every `step`th of the cases, with the options of each.
-fn sampled(cases: Vec<(Case, Options)>, step: usize) -> Vec<(Case, Vec<Options>)> {
-    let mut groups: Vec<(Case, Vec<Options>)> = Vec::new();
-    for (case, options) in cases.into_iter().step_by(step) {
-        match groups.last_mut() {
-            Some((last, all)) if *last == case => all.push(options),
-            _ => groups.push((case, vec![options])),
-        }
-    }
-    groups
-}
-
-/// Runs every `step`th of the cases, two at once on two CPUs.
+/// Runs the cases, two at once on two CPUs.
 ///
 /// # Panics
 /// If cases fail; the message has them.
-pub fn sweep(programs: &Programs, cases: Vec<(Case, Options)>, step: usize) {
-    let groups = sampled(cases, step);
+pub fn sweep(programs: &Programs, cases: &[(Case, Vec<Options>)]) {
     let account = Account::default();
     let next = AtomicUsize::new(0);
     let machine = programs.machine();
@@ -287,7 +273,7 @@ pub fn sweep(programs: &Programs, cases: Vec<(Case, Options)>, step: usize) {
         for _ in 0..workers {
             scope.spawn(|| {
                 let mut output = Output::new();
-                while let Some(group) = groups.get(next.fetch_add(1, Ordering::Relaxed)) {
+                while let Some(group) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
                     if account.is_over() {
                         break;
                     }
