@@ -7,7 +7,7 @@
 use super::blocks::alloc::{out_of_memory, reclaim, usable_for};
 use super::blocks::free::size_at;
 use super::controls::is_decay_time;
-use super::extras::prepared;
+use super::extras::{prepared, zeroes};
 use super::start::start;
 use crate::arena::pages::Pages;
 pub use crate::arena::settings::{Dss, NAME_BYTES};
@@ -275,6 +275,7 @@ pub fn alloc_in(arena: u32, size: usize, align: usize, zeroed: bool) -> *mut u8 
     let Some((arena, bytes)) = found else {
         return out_of_memory(size);
     };
+    let zeroed = zeroed || zeroes();
     let block = take(arena, bytes, align, zeroed).or_else(|| {
         reclaim();
         take(arena, bytes, align, zeroed)

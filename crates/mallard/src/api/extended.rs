@@ -15,7 +15,7 @@ use super::blocks::alloc::{
 use super::blocks::free::{class_at, dealloc, dealloc_direct, dealloc_sized, size_at};
 use super::blocks::resize::{enter_with, grown};
 use super::errands::errands;
-use super::extras::{XMALLOC, extras};
+use super::extras::{self, XMALLOC, extras};
 use super::start::start;
 use crate::arena;
 use crate::arena::large::{self, Reach};
@@ -91,8 +91,9 @@ impl Flags {
         1 << (self.0 & 63)
     }
 
+    /// Whether new bytes have to be zero, by the flag or by the option.
     fn zeroes(self) -> bool {
-        self.0 & ZERO != 0
+        self.0 & ZERO != 0 || extras::zeroes()
     }
 
     /// The cache that the call goes through. An arena that is named without a cache is used
@@ -335,7 +336,15 @@ fn relocated(at: usize, new: usize, flags: Flags) -> Option<usize> {
 
 /// Moves the block by copying.
 unsafe fn copy(p: *mut u8, old: usize, size: usize, flags: Flags) -> *mut u8 {
-    let to = alloc_with(size, Flags(flags.0 & !ZERO));
+    // Fresh pages are zero already, so that a long block is not cleared by writing to all of it.
+    let is_zero = flags.zeroes();
+    let is_cleared = is_zero && size > CACHED_MAX;
+    let flags = if is_cleared {
+        flags
+    } else {
+        Flags(flags.0 & !ZERO)
+    };
+    let to = alloc_with(size, flags);
     if to.is_null() {
         return null_mut();
     }
@@ -344,7 +353,7 @@ unsafe fn copy(p: *mut u8, old: usize, size: usize, flags: Flags) -> *mut u8 {
     // up the old one.
     unsafe {
         core::ptr::copy_nonoverlapping(p, to, old.min(new));
-        if flags.zeroes() && new > old {
+        if is_zero && !is_cleared && new > old {
             core::ptr::write_bytes(to.add(old), 0, new - old);
         }
         dealloc_with(p, flags);

@@ -28,6 +28,13 @@ pub fn set(extras: u8) {
     EXTRAS.store(extras, Ordering::Relaxed);
 }
 
+/// Whether every new block has to be zero. What is zero already, as memory from the system is, need
+/// not be touched for that.
+#[inline]
+pub fn zeroes() -> bool {
+    extras() & ZERO != 0
+}
+
 /// Fills a new block, or the added part of one, as the options ask.
 pub fn prepared(block: *mut u8, size: usize) -> *mut u8 {
     let e = extras();

@@ -7,7 +7,7 @@
 
 use super::free::size_at;
 use crate::api::errands::errands;
-use crate::api::extras::{XMALLOC, clear_by_kernel, extras, prepared};
+use crate::api::extras::{XMALLOC, clear_by_kernel, extras, prepared, zeroes};
 use crate::api::start::{self, start};
 use crate::arena::pages::Pages;
 use crate::arena::{self, large, oversize};
@@ -281,6 +281,7 @@ fn alloc_large(size: usize, align: usize, zeroed: bool) -> *mut u8 {
 
 /// The program asked for `size` bytes.
 fn alloc_pages(pages: Pages, align: usize, zeroed: bool, size: usize) -> *mut u8 {
+    let zeroed = zeroed || zeroes();
     let Some(inside) = inside::enter() else {
         return alloc_outside(pages.bytes(), align, zeroed);
     };

@@ -3,7 +3,7 @@
 
 use super::alloc::{alloc, alloc_aligned, out_of_memory};
 use super::free::{class_at, dealloc, size_at};
-use crate::api::extras::prepared;
+use crate::api::extras::{prepared, zeroes};
 use crate::arena::large::{self, Reach};
 use crate::arena::oversize;
 use crate::arena::pages::Pages;
@@ -93,14 +93,14 @@ unsafe fn resize_sampled(p: *mut u8, old: Class, size: usize) -> *mut u8 {
 fn resize_run(p: *mut u8, size: usize) -> Option<*mut u8> {
     let (bytes, pages) = (size_at(p.addr()), Pages::of(size));
     let _inside = enter_with(p.addr())?;
-    let lifted = prof::lifted(p.addr());
-    if pages.bytes() == bytes || large::resize_in_place(p.addr(), pages, false, Reach::Backed) {
-        return Some(grown(p, bytes, pages.bytes(), false, lifted, size));
+    let (lifted, zero) = (prof::lifted(p.addr()), zeroes());
+    if pages.bytes() == bytes || large::resize_in_place(p.addr(), pages, zero, Reach::Backed) {
+        return Some(grown(p, bytes, pages.bytes(), zero, lifted, size));
     }
-    match large::relocate(p.addr(), pages, false, oversize::arena_for) {
+    match large::relocate(p.addr(), pages, zero, oversize::arena_for) {
         Some(moved) => {
             let p = moved as *mut u8;
-            Some(grown(p, bytes, pages.bytes(), false, lifted, size))
+            Some(grown(p, bytes, pages.bytes(), zero, lifted, size))
         }
         None => {
             if let Some(lifted) = lifted {

@@ -77,6 +77,7 @@ mod tests {
             };
             // SAFETY: a valid out-pointer.
             assert_eq!(
+                // SAFETY: `t` is a valid out-pointer.
                 unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut t) },
                 0
             );
