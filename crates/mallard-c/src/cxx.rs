@@ -9,6 +9,7 @@
 
 use core::arch::{global_asm, naked_asm};
 use core::ffi::{CStr, c_char, c_int, c_void};
+use core::sync::atomic::{AtomicUsize, Ordering};
 use mallard_core::api::{self, Missed};
 use mallard_core::die;
 use mallard_core::sys::fault;
@@ -152,62 +153,102 @@ macro_rules! weak {
     }};
 }
 
-/// The address of a function of the C++ runtime; 0 if the program has none.
+/// The address of a function of the C++ runtime, for code at `caller`; 0 if there is none.
 macro_rules! runtime_function {
-    ($weak:literal, $name:literal) => {
+    ($weak:literal, $name:literal, $caller:expr) => {
         match weak!($weak) {
-            0 => look_up($name),
+            0 => look_up($name, $caller),
             address => address,
         }
     };
 }
 
-/// Asks the loader: the runtime may belong to a library that was loaded later. A static program has
-/// no loader.
+/// The runtime that the object of the last caller sees, as a handle of the loader; 0 for none.
+static SEEN: AtomicUsize = AtomicUsize::new(0);
+
+/// Asks the loader: the runtime may belong to a library that was loaded later, and be visible to
+/// the object of the caller alone, or be a part of it. A static program has no loader. With 0 as
+/// the caller, the last one's object is asked.
 #[cold]
-fn look_up(name: &CStr) -> usize {
+fn look_up(name: &CStr, caller: usize) -> usize {
     type Find = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
     type Open = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
+    type Tell = unsafe extern "C" fn(*const c_void, *mut libc::Dl_info) -> c_int;
     let find = weak!("dlsym");
     if find == 0 {
         return 0;
     }
-    // SAFETY: the functions have these types; both strings are terminated; only libraries that are
+    // SAFETY: the functions have these types; all strings are terminated; only libraries that are
     // already loaded are used.
     unsafe {
         let find: Find = core::mem::transmute(find);
-        let found = find(libc::RTLD_DEFAULT, name.as_ptr());
-        if !found.is_null() {
-            return found.addr();
-        }
-        let flags = libc::RTLD_NOLOAD | libc::RTLD_LAZY;
         // Looked up at run time: the linker would warn about a reference in every static program.
-        let open = find(libc::RTLD_DEFAULT, c"dlopen".as_ptr());
-        if open.is_null() {
-            return 0;
+        let loader = [c"dlopen", c"dladdr"].map(|name| find(libc::RTLD_DEFAULT, name.as_ptr()));
+        if loader.iter().any(|function| function.is_null()) {
+            return find(libc::RTLD_DEFAULT, name.as_ptr()).addr();
         }
-        let open: Open = core::mem::transmute(open);
-        let runtime = open(c"libstdc++.so.6".as_ptr(), flags);
-        if runtime.is_null() {
-            0
-        } else {
-            find(runtime, name.as_ptr()).addr()
+        let open: Open = core::mem::transmute(loader[0]);
+        let tell: Tell = core::mem::transmute(loader[1]);
+        let opened = |object: *const c_char| match object.is_null() {
+            true => core::ptr::null_mut(),
+            false => open(object, libc::RTLD_NOLOAD | libc::RTLD_LAZY),
+        };
+        let found = |handle: *mut c_void| match handle.is_null() {
+            true => 0,
+            false => find(handle, name.as_ptr()).addr(),
+        };
+        let mut info: libc::Dl_info = core::mem::zeroed();
+        let own = match caller {
+            0 => SEEN.load(Ordering::Relaxed) as *mut c_void,
+            _ if tell(caller as *const c_void, &mut info) == 0 => core::ptr::null_mut(),
+            _ => opened(info.dli_fname),
+        };
+        let address = found(own);
+        if address != 0 {
+            SEEN.store(own.addr(), Ordering::Relaxed);
+            return address;
+        }
+        match find(libc::RTLD_DEFAULT, name.as_ptr()).addr() {
+            0 => found(opened(c"libstdc++.so.6".as_ptr())),
+            address => address,
         }
     }
 }
 
-/// Called when there is no memory for `size` bytes: returns the program's new-handler, or 0.
+/// The personality routine of [`new_failed_nothrow`]: that of the C++ runtime, which the program may
+/// have loaded after this library.
+extern "C" fn personality(
+    version: c_int,
+    actions: c_int,
+    class: u64,
+    exception: *mut c_void,
+    context: *mut c_void,
+) -> c_int {
+    type Routine = extern "C" fn(c_int, c_int, u64, *mut c_void, *mut c_void) -> c_int;
+    let routine = runtime_function!("__gxx_personality_v0", c"__gxx_personality_v0", 0);
+    if routine == 0 {
+        die!(
+            "operator new: the new-handler threw, and the program has no C++ runtime to catch with"
+        );
+    }
+    // SAFETY: the routine of the C++ ABI with this name has this type.
+    let routine: Routine = unsafe { core::mem::transmute(routine) };
+    routine(version, actions, class, exception, context)
+}
+
+/// Called when there is no memory for `size` bytes, which code at `caller` wants: returns the
+/// program's new-handler, or 0.
 ///
 /// With `experimental_infallible_new` the process ends here, unless the program's own function for
 /// such lines returns: as in jemalloc, `new` is then null.
-extern "C" fn handler(size: usize) -> usize {
+extern "C" fn handler(size: usize, caller: usize) -> usize {
     if api::options().experimental_infallible_new {
         fault::tell(format_args!(
             "operator new: out of memory: {size} bytes wanted, and the option experimental_infallible_new is on"
         ));
         return 0;
     }
-    let get = runtime_function!("_ZSt15get_new_handlerv", c"_ZSt15get_new_handlerv");
+    let get = runtime_function!("_ZSt15get_new_handlerv", c"_ZSt15get_new_handlerv", caller);
     if get == 0 {
         return 0;
     }
@@ -218,11 +259,15 @@ extern "C" fn handler(size: usize) -> usize {
 
 /// The function that throws `std::bad_alloc`: normally the runtime's. A static program may lack it,
 /// if nothing else uses it, but has the parts it is made of. 0 where nothing is thrown.
-extern "C" fn thrower() -> usize {
+extern "C" fn thrower(caller: usize) -> usize {
     if api::options().experimental_infallible_new {
         return 0;
     }
-    let whole = runtime_function!("_ZSt17__throw_bad_allocv", c"_ZSt17__throw_bad_allocv");
+    let whole = runtime_function!(
+        "_ZSt17__throw_bad_allocv",
+        c"_ZSt17__throw_bad_allocv",
+        caller
+    );
     if whole != 0 {
         return whole;
     }
@@ -262,8 +307,8 @@ extern "C" fn throw_bad_alloc() -> ! {
 
 /// Ends the exception that a handler threw.
 extern "C" fn swallow(exception: *mut c_void) {
-    let begin = runtime_function!("__cxa_begin_catch", c"__cxa_begin_catch");
-    let end = runtime_function!("__cxa_end_catch", c"__cxa_end_catch");
+    let begin = runtime_function!("__cxa_begin_catch", c"__cxa_begin_catch", 0);
+    let end = runtime_function!("__cxa_end_catch", c"__cxa_end_catch", 0);
     if begin == 0 || end == 0 {
         die!(
             "operator new: the new-handler threw, and the program has no C++ runtime to catch with"
@@ -280,7 +325,8 @@ extern "C" fn swallow(exception: *mut c_void) {
 
 /// Calls the handler until there is memory, or no handler; then throws, or returns null where
 /// nothing is thrown. The handler may throw too: its exception passes through this frame as through
-/// any.
+/// any. The operators end with a jump here, so the return address, above what is saved, is their
+/// caller's.
 #[unsafe(naked)]
 extern "C" fn new_failed(size: usize, align: usize) -> *mut c_void {
     naked_asm!(
@@ -297,6 +343,7 @@ extern "C" fn new_failed(size: usize, align: usize) -> *mut c_void {
         "mov r12, rsi",
         "2:",
         "mov rdi, rbx",
+        "mov rsi, qword ptr [rsp + 24]",
         "call {handler}",
         "test rax, rax",
         "jz 3f",
@@ -317,6 +364,7 @@ extern "C" fn new_failed(size: usize, align: usize) -> *mut c_void {
         "ret",
         "3:",
         ".cfi_restore_state",
+        "mov rdi, qword ptr [rsp + 24]",
         "call {thrower}",
         "test rax, rax",
         "jz 4b",
@@ -349,6 +397,7 @@ extern "C" fn new_failed_nothrow(size: usize, align: usize) -> *mut c_void {
         "mov r12, rsi",
         "2:",
         "mov rdi, rbx",
+        "mov rsi, qword ptr [rsp + 24]",
         "call {handler}",
         "test rax, rax",
         "jz 3f",
@@ -402,10 +451,11 @@ extern "C" fn new_failed_nothrow(size: usize, align: usize) -> *mut c_void {
         ".pushsection .data.rel.mallard,\"aw\",@progbits",
         ".p2align 3",
         ".Lmallard_personality:",
-        ".quad __gxx_personality_v0",
+        ".quad {personality}",
         ".popsection",
         handler = sym handler,
         retry = sym retry,
         swallow = sym swallow,
+        personality = sym personality,
     )
 }
