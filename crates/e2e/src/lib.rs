@@ -17,7 +17,8 @@
 //! (servers that are linked with jemalloc), `embedding` (the installed library and `examples/`),
 //! `c_face` (the exported symbols, one by one), `book` (the code that the book shows), `profiles`
 //! (heap profiles beside jeprof and pprof), `watched` (readers of running programs' statistics),
-//! `mallctl`, `options`, `misuse`, `lifecycle`, `budgets`, `instructions` and `stress`.
+//! `requests` (every size, in every way, anywhere in a program), `mallctl`, `options`, `misuse`,
+//! `lifecycle`, `budgets`, `instructions` and `stress`.
 //!
 //! Two variables control them. `MALLARD_LIBRARY=/path/lib.so` tests another library instead of the
 //! one built here. That is how the tests themselves are tested: on another allocator those about
