@@ -295,14 +295,15 @@ impl State {
         }
     }
 
-    /// Chooses all of a vacant chunk, including pages that were never touched or already went back.
+    /// Chooses all that is mapped of a vacant chunk, including pages that were never touched or
+    /// already went back.
     /// Only a chunk that is returned whole loses its table of small pages, and a chunk that still
     /// has one gets no huge page when it is touched again, but up to 512 faults.
     fn choose_whole(&mut self, chunk: &'static Chunk, step: Step, round: u32, batch: &mut Batch) {
         let kind = purgeable(chunk, step, round).count_in(0, CHUNK_PAGES);
         if kind > 0 {
-            self.take(chunk, 0, CHUNK_PAGES);
-            let (addr, pages) = (chunk.addr(), CHUNK_PAGES);
+            let (addr, pages) = (chunk.addr(), chunk.mapped.get() as usize);
+            self.take(chunk, 0, pages);
             batch.push(Range { addr, pages }, kind);
         }
     }
