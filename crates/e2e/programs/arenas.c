@@ -1,36 +1,11 @@
 /* Explicit arenas and extent hooks, used as with jemalloc: `arenas NAME` prints "NAME ok". */
-#include <jemalloc/jemalloc.h>
-
 #include <errno.h>
 #include <pthread.h>
-#include <stdint.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
-#include "check.h"
-
-#define MB ((size_t)1 << 20)
-
-static unsigned created(extent_hooks_t *hooks) {
-    unsigned arena = ~0u;
-    size_t len = sizeof arena;
-    CHECK(mallctl("arenas.create", &arena, &len, hooks ? &hooks : NULL, hooks ? sizeof hooks : 0) ==
-          0);
-    return arena;
-}
-
-static int named(unsigned arena, const char *what, void *old, size_t *len, void *new,
-                 size_t new_len) {
-    char name[64];
-    snprintf(name, sizeof name, "arena.%u.%s", arena, what);
-    return mallctl(name, old, len, new, new_len);
-}
-
-static int done(unsigned arena, const char *what) {
-    return named(arena, what, NULL, NULL, NULL, 0);
-}
+#include "arenas.h"
 
 static unsigned looked_up(void *p) {
     unsigned arena = ~0u;
@@ -51,24 +26,6 @@ static extent_hooks_t *set_hooks(unsigned arena, extent_hooks_t *hooks) {
     size_t len = sizeof before;
     CHECK(named(arena, "extent_hooks", &before, &len, &hooks, sizeof hooks) == 0);
     return before;
-}
-
-static void *in(unsigned arena, size_t size) {
-    return mallocx(size, MALLOCX_ARENA(arena) | MALLOCX_TCACHE_NONE);
-}
-
-/* A field of /proc/self/status in KiB. */
-static long status(const char *field) {
-    char line[256];
-    long value = -1;
-    FILE *file = fopen("/proc/self/status", "r");
-    CHECK(file != NULL);
-    while (fgets(line, sizeof line, file)) {
-        if (strncmp(line, field, strlen(field)) == 0)
-            value = strtol(line + strlen(field) + 1, NULL, 10);
-    }
-    fclose(file);
-    return value;
 }
 
 /* ---- Hooks that log every call and pass it to the default hooks ---- */
@@ -329,23 +286,6 @@ static void *nodump_alloc(extent_hooks_t *h, void *new_addr, size_t size, size_t
     void *p = original_alloc(h, new_addr, size, alignment, zero, commit, arena);
     if (p != NULL) CHECK(madvise(p, size, MADV_DONTDUMP) == 0);
     return p;
-}
-
-/* Whether the mapping that contains p has this flag in smaps. */
-static int mapped_with(void *p, const char *flag) {
-    char line[512], spaced[16];
-    int inside = 0, has = 0;
-    snprintf(spaced, sizeof spaced, " %s", flag);
-    FILE *file = fopen("/proc/self/smaps", "r");
-    CHECK(file != NULL);
-    while (fgets(line, sizeof line, file)) {
-        uintptr_t from, to;
-        if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
-            inside = (uintptr_t)p >= from && (uintptr_t)p < to;
-        if (inside && strncmp(line, "VmFlags:", 8) == 0) has = strstr(line, spaced) != NULL;
-    }
-    fclose(file);
-    return has;
 }
 
 static void test_nodump(void) {

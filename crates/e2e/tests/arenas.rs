@@ -1,11 +1,13 @@
 //! Arenas that a program creates, with hooks and without. Each test runs one sub-command of
-//! `programs/arenas.c`, with the release build and with the debug build and its internal checks.
+//! `programs/arenas.c`, or of `programs/tenants.c`, which creates many, with the release build and
+//! with the debug build and its internal checks.
 
 use mallard_e2e::compiler::Source;
 use mallard_e2e::{Allocator, Library, Outcome, Sandbox};
+use mallard_needs::skipped;
 
-fn run(library: &'static Library, name: &str) -> Outcome {
-    let program = Source::new("arenas.c")
+fn run(library: &'static Library, source: &str, name: &str) -> Outcome {
+    let program = Source::new(source)
         .flags(&["-Wall", "-Wextra", "-Werror", "-O1", "-pthread"])
         .with_headers()
         .link(&Library::release().shared)
@@ -17,8 +19,15 @@ fn run(library: &'static Library, name: &str) -> Outcome {
 }
 
 fn passes(name: &str) {
+    passes_in("arenas.c", name);
+}
+
+fn passes_in(source: &str, name: &str) {
     for library in Library::under_test() {
-        let outcome = run(library, name);
+        let outcome = run(library, source, name);
+        if outcome.expect_success() == format!("{name} skipped\n") {
+            return skipped("the system has no huge pages");
+        }
         assert_eq!(
             outcome.expect_success(),
             format!("{name} ok\n"),
@@ -32,7 +41,7 @@ fn passes(name: &str) {
 /// Expects the process to abort with this line.
 fn dies(name: &str, line: &str) {
     for library in Library::under_test() {
-        let outcome = run(library, name);
+        let outcome = run(library, "arenas.c", name);
         let text = outcome.stderr_text();
         assert!(
             text.starts_with("mallard: extent hook gave") && text.contains(line),
@@ -76,6 +85,26 @@ fn a_destroyed_arenas_memory_is_gone() {
 #[test]
 fn ten_thousand_arenas_one_after_the_other_take_what_one_takes() {
     passes("churn");
+}
+
+#[test]
+fn each_of_two_thousand_arenas_of_one_block_holds_64_kib_at_most() {
+    passes_in("tenants.c", "small");
+}
+
+#[test]
+fn they_hold_no_more_where_the_process_holds_much() {
+    passes_in("tenants.c", "small_beside_much");
+}
+
+#[test]
+fn an_arena_begins_with_small_pages_and_gets_huge_ones_as_it_grows() {
+    passes_in("tenants.c", "growing");
+}
+
+#[test]
+fn where_addresses_or_numbers_run_out_a_program_is_told() {
+    passes_in("tenants.c", "limits");
 }
 
 #[test]

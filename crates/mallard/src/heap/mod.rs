@@ -41,6 +41,7 @@ use crate::sys::{mappings, time};
 pub use hooked::hooks;
 use hooked::memory::HookedMemory;
 pub use huge::huge_pages;
+use huge::huge_pages::Growth;
 use huge::touch::{self, Touch};
 pub use purge::advice;
 use purge::decay::Decay;
@@ -153,6 +154,7 @@ struct State {
     /// Whether the heap grows only by what hooks provide.
     pub is_fixed: bool,
     pub begun: BegunChunks,
+    pub growth: Growth,
     pub dirty: Decay,
     pub filler: Filler,
     pub muzzy: Decay,
@@ -176,6 +178,7 @@ impl State {
             pool: Pool::new(id),
             filler: Filler::new(),
             begun: BegunChunks::new(),
+            growth: Growth::new(),
             totals: Totals::ZERO,
             dirty: Decay::new(0),
             muzzy: Decay::new(0),

@@ -2,24 +2,29 @@
 //!
 //! Touching a fresh 4 KiB page costs over a microsecond, and touching a 2 MiB page a fifth of that
 //! per 4 KiB, so a heap that grows wants huge pages. A small program does not: one huge page would
-//! exceed all that it needs. Hence `auto`, the default. The first [`PLAIN_CHUNKS`] chunks of the
-//! process have small pages, whatever the system's policy, unless one block takes more than two of
+//! exceed all that it needs. Hence `auto`, the default. The first [`PLAIN_CHUNKS`] chunks of a page
+//! heap have small pages, whatever the system's policy, unless one block takes more than two of
 //! them or they are filled as fast as page faults allow (`pace`). All later chunks ask for huge
-//! pages before they are first touched, except those that a process which has begun fewer than
+//! pages before they are first touched, except those that a page heap which has begun fewer than
 //! [`YOUNG_CHUNKS`] chunks fills slowly. In the first chunks, slabs of classes that grow are
 //! populated by one call instead ([`crate::heap::Run::bare`]), as long as there is only one thread.
+//!
+//! Each page heap counts its own chunks ([`Growth`]), whatever the others hold: a program may have
+//! thousands of arenas with a few pages each, and a huge page for each of them would be most of its
+//! memory.
 
 use crate::heap::huge::borders::{self, ChunkRange};
+use crate::heap::huge::pace::{self, Pace, Speed};
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::space::segment::{Growing, Segment};
-use crate::sys::atomic::{AtomicU8, AtomicUsize, Ordering};
+use crate::sys::atomic::{AtomicU8, Ordering};
 use crate::sys::page::PAGE;
-use crate::sys::{mappings, mem};
+use crate::sys::{mappings, mem, time};
 
-/// Chunks at the start of a process that begin with small pages under [`Policy::Auto`].
+/// The first chunks of a page heap, which begin with small pages under [`Policy::Auto`].
 const PLAIN_CHUNKS: usize = 8;
-/// A process that has begun fewer chunks than this is young: chunks that it fills slowly have small
-/// pages.
+/// A page heap that has begun fewer chunks than this is young: chunks that it fills slowly have
+/// small pages.
 pub(in crate::heap) const YOUNG_CHUNKS: usize = 4 * PLAIN_CHUNKS;
 /// If much of the heap is free pages between used ones, a chunk begun by a run of at most this many
 /// pages does not mean growth: it is begun because the run fits into none of the gaps.
@@ -40,10 +45,6 @@ pub enum Policy {
 }
 
 static POLICY: AtomicU8 = AtomicU8::new(Policy::Auto as u8);
-/// Chunks that the process has committed.
-static CHUNKS: AtomicUsize = AtomicUsize::new(0);
-/// Those of them in which pages were ever allocated: far fewer right after a growth step.
-static BEGUN: AtomicUsize = AtomicUsize::new(0);
 
 pub fn set_policy(policy: Policy) {
     POLICY.store(policy as u8, Ordering::Relaxed);
@@ -63,25 +64,21 @@ pub fn forbid_at_first() -> bool {
     matches!(policy(), Policy::Auto | Policy::Never)
 }
 
-/// Whether the process is so small that a huge page is a good part of it.
-pub fn is_young() -> bool {
-    BEGUN.load(Ordering::Relaxed) < YOUNG_CHUNKS
-}
-
-/// Whether no chunk was committed yet, and the first one does not ask for huge pages.
-pub fn is_first() -> bool {
-    CHUNKS.load(Ordering::Relaxed) == 0 && policy() != Policy::Always
-}
-
-/// Counts the first committed chunk.
-pub fn count_first() {
-    CHUNKS.fetch_add(1, Ordering::Relaxed);
+/// Whether the first chunk of a page heap does not ask for huge pages, so that it may be mapped in
+/// part.
+pub fn first_is_plain() -> bool {
+    policy() != Policy::Always
 }
 
 /// Asks for huge pages in those fresh adjacent chunks that should have them, and forbids them in
-/// the others.
-pub fn prepare(growing: &Growing, segment: &'static Segment, first: usize, count: usize) {
-    let before = CHUNKS.fetch_add(count, Ordering::Relaxed);
+/// the others. The page heap had `before` chunks.
+pub fn prepare(
+    growing: &Growing,
+    segment: &'static Segment,
+    first: usize,
+    count: usize,
+    before: usize,
+) {
     let plain = match policy() {
         Policy::Auto => PLAIN_CHUNKS.saturating_sub(before),
         Policy::Always => 0,
@@ -185,24 +182,91 @@ impl Outlook {
     }
 }
 
-/// Called when a chunk without memory is about to be used. Asks for a huge page if the chunk has
-/// none only because it was among the first of a then small process, or because its last huge page
-/// was broken.
-pub fn reconsider(chunk: &Chunk, outlook: Outlook) {
-    if !chunk.begun.replace(true) {
-        BEGUN.fetch_add(1, Ordering::Relaxed);
-    }
-    if outlook == Outlook::Sparse {
-        if chunk.huge.get() && may_stay_broken() {
-            keep_broken(chunk);
-            kept_broken(chunk);
+/// How far a page heap has grown, and how fast it grows.
+pub(in crate::heap) struct Growth {
+    /// Chunks in which pages were ever allocated: far fewer than all right after a growth step.
+    begun: u16,
+    /// Changes whenever the page heap begins anew: a chunk that was begun since then has the next
+    /// number.
+    turn: u8,
+    pace: Pace,
+}
+
+impl Growth {
+    pub const fn new() -> Growth {
+        Growth {
+            begun: 0,
+            turn: 0,
+            pace: Pace::new(),
         }
-        return;
     }
-    let grown = matches!(outlook, Outlook::Whole | Outlook::Rush)
-        || BEGUN.load(Ordering::Relaxed) > 2 * PLAIN_CHUNKS;
-    if grown && !chunk.huge.get() && chunk.mapped.get() as usize == CHUNK_PAGES {
-        have_huge(chunk);
+
+    /// Called when the page heap holds nothing and is about to serve another arena.
+    pub fn begin_anew(&mut self) {
+        *self = Growth {
+            turn: self.turn,
+            ..Growth::new()
+        };
+    }
+
+    /// Whether the page heap is so small that a huge page is a good part of it.
+    fn is_young(&self) -> bool {
+        (self.begun as usize) < YOUNG_CHUNKS
+    }
+
+    /// Counts a chunk that is begun; returns whether it had never been begun.
+    #[inline(always)]
+    fn count(&mut self, chunk: &Chunk) -> bool {
+        let turn = self.turn + 1;
+        let is_new = chunk.begun.replace(turn) != turn;
+        self.begun = self.begun.saturating_add(is_new as u16);
+        is_new
+    }
+
+    /// Called when a chunk without memory is about to be used, in a page heap that holds `held`
+    /// pages.
+    #[inline(always)]
+    pub fn begin(&mut self, chunk: &Chunk, outlook: Outlook, held: usize) {
+        let has_grown = held >= pace::TIMED_PAGES || self.begun as usize >= 2 * PLAIN_CHUNKS;
+        if has_grown || chunk.huge.get() || outlook != Outlook::Usual {
+            self.decide(chunk, outlook, held);
+        } else {
+            self.count(chunk);
+        }
+    }
+
+    /// Asks for a huge page if the chunk has none only because it was among the first of a then
+    /// small page heap, or because its last huge page was broken. Forbids it if the chunk is among
+    /// the first and has one from an earlier turn.
+    #[cold]
+    #[inline(never)]
+    fn decide(&mut self, chunk: &Chunk, mut outlook: Outlook, held: usize) {
+        let is_timed = held >= pace::TIMED_PAGES && (self.is_young() || !chunk.huge.get());
+        if outlook == Outlook::Usual && is_timed {
+            outlook = self.outlook(held, (time::now_ns() / 1000) as u32);
+        }
+        let is_new = self.count(chunk);
+        let is_first = is_new && self.begun as usize <= PLAIN_CHUNKS;
+        if outlook == Outlook::Sparse || is_first && outlook == Outlook::Usual {
+            if chunk.huge.get() && may_stay_broken() {
+                keep_broken(chunk);
+                kept_broken(chunk);
+            }
+            return;
+        }
+        let grown = outlook != Outlook::Usual || self.begun as usize > 2 * PLAIN_CHUNKS;
+        if grown && !chunk.huge.get() && chunk.mapped.get() as usize == CHUNK_PAGES {
+            have_huge(chunk);
+        }
+    }
+
+    /// The outlook for a chunk that is begun at the time `now`, in microseconds.
+    fn outlook(&mut self, held: usize, now: u32) -> Outlook {
+        match self.pace.see(held, now) {
+            Speed::Fast => Outlook::Rush,
+            Speed::Slow if self.is_young() => Outlook::Sparse,
+            Speed::Slow | Speed::Usual => Outlook::Usual,
+        }
     }
 }
 
@@ -242,9 +306,8 @@ pub fn kept_broken(chunk: &Chunk) {
 pub(in crate::heap) mod tests {
     use super::*;
     use crate::heap::PageHeap;
-    use crate::heap::huge::pace::PACE;
     use crate::heap::set::heaps;
-    use crate::testing::alone;
+    use crate::testing::{alone, mapping_flags};
     use std::thread;
     use std::time::{Duration, Instant};
     use std::vec::Vec;
@@ -253,10 +316,15 @@ pub(in crate::heap) mod tests {
         Segment::find(at).expect("ours").chunk_of(at)
     }
 
+    /// A page heap without chunks.
+    fn new() -> &'static PageHeap {
+        heaps::make(&heaps::making()).expect("there is memory")
+    }
+
     /// A new page heap with vacant chunks that have no memory and ask for huge pages when they are
     /// used; `None` where the system has no huge pages.
     pub fn grown() -> Option<&'static PageHeap> {
-        let heap = heaps::make(&heaps::making()).expect("there is memory");
+        let heap = new();
         let run = heap
             .alloc(YOUNG_CHUNKS * CHUNK_PAGES, PAGE)
             .expect("there is memory");
@@ -296,28 +364,10 @@ pub(in crate::heap) mod tests {
         assert!(ends_huge(pages));
     }
 
-    /// The numbers of chunks that the process has, and that it began.
-    struct Others(usize, usize);
-
-    impl Others {
-        fn count_again(self) {
-            CHUNKS.fetch_add(self.0, Ordering::Relaxed);
-            BEGUN.fetch_add(self.1, Ordering::Relaxed);
-        }
-    }
-
-    /// Pretends that the process has no chunk yet.
-    fn as_at_first() -> Others {
-        PACE.forget();
-        let none = |count: &AtomicUsize| count.swap(0, Ordering::Relaxed);
-        Others(none(&CHUNKS), none(&BEGUN))
-    }
-
-    /// Which of the first six chunks of a process have huge pages if it is busy with each for that
-    /// long, and how long all of them took.
+    /// Which of the first six chunks of a page heap have huge pages if the program is busy with each
+    /// for that long, and how long all of them took.
     fn huge_after(busy: Duration) -> ([bool; 6], Duration) {
-        let others = as_at_first();
-        let heap = heaps::make(&heaps::making()).expect("there is memory");
+        let heap = new();
         let begun = Instant::now();
         let runs = [(); 12].map(|()| {
             thread::sleep(busy / 2);
@@ -329,7 +379,6 @@ pub(in crate::heap) mod tests {
         let huge = core::array::from_fn(|i| chunk_of(runs[2 * i]).huge.get());
         heap.free_many(runs.into_iter().map(|at| (at, CHUNK_PAGES / 2)));
         heap.purge_all();
-        others.count_again();
         (huge, took)
     }
 
@@ -353,12 +402,12 @@ pub(in crate::heap) mod tests {
     }
 
     #[test]
-    fn what_a_young_process_fills_slowly_has_small_pages() {
+    fn what_a_young_heap_fills_slowly_has_small_pages() {
         crate::testing::own_process!();
         let _alone = alone();
         let Some(heap) = grown() else { return };
-        let others = as_at_first();
-        BEGUN.store(YOUNG_CHUNKS - 1, Ordering::Relaxed);
+        let set_begun = |chunks: usize| heap.state.lock().growth.begun = chunks as u16;
+        set_begun(YOUNG_CHUNKS - 1);
         let begin = || heap.alloc(CHUNK_PAGES, PAGE).expect("vacant").addr;
         let mut runs = std::vec![begin(), begin()];
         let mut is_huge_after = |wait| {
@@ -369,12 +418,10 @@ pub(in crate::heap) mod tests {
         assert!(!is_huge_after(30));
         // If the machine was busy elsewhere meanwhile, that was slow as well.
         assert!((0..10).any(|_| is_huge_after(0)), "others follow");
-        BEGUN.store(YOUNG_CHUNKS, Ordering::Relaxed);
+        set_begun(YOUNG_CHUNKS);
         assert!(is_huge_after(30), "it is old");
         heap.free_many(runs.into_iter().map(|at| (at, CHUNK_PAGES)));
         heap.purge_all();
-        BEGUN.store(0, Ordering::Relaxed);
-        others.count_again();
     }
 
     #[test]
@@ -384,8 +431,7 @@ pub(in crate::heap) mod tests {
         if grown().is_none() {
             return;
         }
-        let others = as_at_first();
-        let heap = heaps::make(&heaps::making()).expect("there is memory");
+        let heap = new();
         let mut runs = Vec::new();
         let mut huge_in = |pages: usize| {
             let run = heap.alloc(pages, PAGE).expect("there is memory").addr;
@@ -398,9 +444,86 @@ pub(in crate::heap) mod tests {
         let found = [1, 2, 3].map(|chunks| huge_in(chunks * CHUNK_PAGES));
         let beside = huge_in(CHUNK_PAGES / 2);
         heap.free_many(runs.into_iter());
-        others.count_again();
         assert_eq!(found, [&[false][..], &[false; 2], &[true; 3]]);
         assert_eq!(beside, [false], "what begins beside it");
+    }
+
+    /// Which of the chunks that a page heap begins one after the other, slower than it has to, ask
+    /// for huge pages; all have to say so to the system.
+    fn huge_in_turn(heap: &PageHeap, chunks: usize) -> Vec<bool> {
+        let runs: Vec<usize> = (0..chunks)
+            .map(|_| {
+                thread::sleep(Duration::from_millis(3));
+                let first = heap.alloc(1, PAGE).expect("there is memory").addr;
+                let rest = heap.alloc(CHUNK_PAGES - 1, PAGE).expect("there is memory");
+                assert_eq!(rest.addr, first + PAGE, "in its chunk");
+                first
+            })
+            .collect();
+        let huge = runs.iter().map(|&at| {
+            let (chunk, flags) = (chunk_of(at), mapping_flags(at));
+            assert!(flags.contains(if chunk.huge.get() { " hg" } else { " nh" }));
+            chunk.huge.get()
+        });
+        let huge = huge.collect();
+        heap.free_many(runs.into_iter().map(|at| (at, CHUNK_PAGES)));
+        huge
+    }
+
+    #[test]
+    fn every_heap_begins_small_and_grows_as_the_first_of_a_process_does() {
+        crate::testing::own_process!();
+        let _alone = alone();
+        if grown().is_none() {
+            return;
+        }
+        // Other heaps have grown by now.
+        for heap in [
+            new(),
+            heaps::make_apart(&heaps::making()).expect("there is memory"),
+        ] {
+            let one = heap.alloc(1, PAGE).expect("there is memory").addr;
+            let mapped = chunk_of(one).mapped.get() as usize;
+            assert!(
+                mapped * PAGE <= 256 << 10,
+                "{mapped} pages are mapped for one"
+            );
+            heap.free(one, 1);
+            let huge = huge_in_turn(heap, 3 * PLAIN_CHUNKS);
+            let (first, others) = huge.split_at(PLAIN_CHUNKS);
+            assert!(!first.contains(&true), "the first are small: {huge:?}");
+            // Where the machine was busy elsewhere, some chunks were filled slowly.
+            assert!(others.contains(&true), "the others are not: {huge:?}");
+        }
+    }
+
+    #[test]
+    fn a_heap_that_serves_another_arena_begins_small_again() {
+        crate::testing::own_process!();
+        let _alone = alone();
+        if grown().is_none() {
+            return;
+        }
+        let heap = heaps::make_apart(&heaps::making()).expect("there is memory");
+        for turn in 0..300 {
+            let small = heap.alloc(1, PAGE).expect("there is memory").addr;
+            let huge = chunk_of(small).huge.get();
+            assert!(!huge && mapping_flags(small).contains(" nh"), "{turn}");
+            heap.free(small, 1);
+            heap.purge_all();
+            assert_eq!(heap.totals().dirty, 0, "{turn}");
+            // A block of more than two chunks has huge pages from the first on.
+            let pages = 3 * CHUNK_PAGES;
+            let long = heap.alloc(pages, PAGE).expect("there is memory").addr;
+            assert!(chunk_of(long).huge.get(), "{turn}");
+            for page in 0..pages {
+                // SAFETY: a run of these pages.
+                unsafe { ((long + page * PAGE) as *mut u8).write(1) };
+            }
+            heap.free(long, pages);
+            heap.give_all_up();
+            heap.begin_anew();
+        }
     }
 
     #[test]

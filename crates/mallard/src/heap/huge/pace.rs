@@ -6,7 +6,7 @@
 //! `FAST_CHUNK_US` 0, or `SLOW_CHUNK_US` at its maximum; remove either half when its programs do
 //! not change.
 //!
-//! The first chunks of a process have small pages, so that a small program stays small
+//! The first chunks of a page heap have small pages, so that a small program stays small
 //! (`huge_pages`). The 512 page faults of each such chunk take half a millisecond to one, whether
 //! the program takes a second to fill it or does nothing else. So a heap that is past being small
 //! and fills its chunks about as fast as faults allow gets huge pages early: faults take most of
@@ -15,7 +15,6 @@
 //! does not matter.
 
 use crate::space::chunk::CHUNK_PAGES;
-use crate::sys::atomic::{AtomicU32, Ordering};
 
 /// Pages of a heap that is no longer small: four chunks, less what is free in them.
 const GROWN_PAGES_MIN: usize = 4 * CHUNK_PAGES - CHUNK_PAGES / 2;
@@ -37,36 +36,25 @@ pub enum Speed {
     Fast,
 }
 
-/// When the last chunks without memory were begun, in the whole process.
+/// When the last chunks without memory were begun in a page heap, in microseconds.
 pub struct Pace {
-    /// Latest first; 0 where there were fewer. If two page heaps grow at the same time, an entry
-    /// may be lost.
-    begun: [AtomicU32; LOOK_CHUNKS],
+    /// Latest first; 0 where there were fewer.
+    begun: [u32; LOOK_CHUNKS],
 }
 
-pub static PACE: Pace = Pace::new();
-
 impl Pace {
-    const fn new() -> Pace {
+    pub const fn new() -> Pace {
         Pace {
-            begun: [const { AtomicU32::new(0) }; LOOK_CHUNKS],
+            begun: [0; LOOK_CHUNKS],
         }
-    }
-
-    #[cfg(test)]
-    pub fn forget(&self) {
-        (self.begun.iter()).for_each(|begun| begun.store(0, Ordering::Relaxed));
     }
 
     /// Records that a chunk is begun at the time `now`, in a heap that holds `held` pages; returns
     /// how fast the chunks before it were filled.
-    pub fn see(&self, held: usize, now: u32) -> Speed {
-        let last = self.begun[0].load(Ordering::Relaxed);
-        let first = self.begun.iter().fold(now, |time, begun| {
-            let before = begun.load(Ordering::Relaxed);
-            begun.store(time, Ordering::Relaxed);
-            before
-        });
+    pub fn see(&mut self, held: usize, now: u32) -> Speed {
+        let last = self.begun[0];
+        let first =
+            (self.begun.iter_mut()).fold(now, |time, begun| core::mem::replace(begun, time));
         if held >= GROWN_PAGES_MIN
             && first > 0
             && now.wrapping_sub(first) < LOOK_CHUNKS as u32 * FAST_CHUNK_US
@@ -88,7 +76,7 @@ mod tests {
     /// The speed seen at each chunk of a heap that begins one after each of these numbers of
     /// microseconds, and fills it.
     fn said(between: &[u32]) -> std::vec::Vec<Speed> {
-        let (pace, mut now) = (Pace::new(), 1_000_000);
+        let (mut pace, mut now) = (Pace::new(), 1_000_000);
         let mut begin = |(i, &micros): (usize, &u32)| {
             now += micros;
             pace.see((i + 1) * CHUNK_PAGES, now)
@@ -114,7 +102,7 @@ mod tests {
 
     #[test]
     fn a_small_heap_does_not_grow_fast() {
-        let pace = Pace::new();
+        let mut pace = Pace::new();
         assert!((1..100).all(|now| pace.see(GROWN_PAGES_MIN - 1, now) == Usual));
     }
 

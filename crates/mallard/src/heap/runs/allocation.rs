@@ -9,7 +9,6 @@
 //! pages, or kept for the thread that has just begun it ([`crate::heap::runs::begun`]).
 
 use crate::heap::huge::huge_pages::{self, Outlook};
-use crate::heap::huge::pace::{self, PACE, Speed};
 use crate::heap::huge::touch;
 use crate::heap::runs::crossing;
 use crate::heap::{Backing, RESERVE, Run, State};
@@ -19,7 +18,7 @@ use crate::sys::atomic::Ordering;
 use crate::sys::bits::Bits512;
 use crate::sys::mem::Step;
 use crate::sys::page::PAGE;
-use crate::sys::{time, tls};
+use crate::sys::tls;
 
 /// The largest alignment, in bytes, that the heap gives a run unasked.
 pub const NATURAL_MAX: usize = 64 * 1024;
@@ -37,17 +36,6 @@ const CLASS_GAP_PART: usize = 4;
 const fn natural_align(pages: usize) -> usize {
     let (natural, most) = (1 << pages.trailing_zeros(), NATURAL_MAX / PAGE);
     if natural < most { natural } else { most }
-}
-
-/// The outlook for a chunk that is begun now, in a heap that holds `held` pages.
-#[cold]
-#[inline(never)]
-fn outlook_of(held: usize) -> Outlook {
-    match PACE.see(held, (time::now_ns() / 1000) as u32) {
-        Speed::Fast => Outlook::Rush,
-        Speed::Slow if huge_pages::is_young() => Outlook::Sparse,
-        Speed::Slow | Speed::Usual => Outlook::Usual,
-    }
 }
 
 impl State {
@@ -375,14 +363,7 @@ impl State {
         self.pool.unfile(chunk);
         if chunk.is_clean() && !chunk.segment().is_hooked() {
             let held = self.totals.used + self.totals.dirty;
-            let is_timed =
-                held >= pace::TIMED_PAGES && (huge_pages::is_young() || !chunk.huge.get());
-            let is_open = outlook == Outlook::Usual && is_timed;
-            let outlook = match is_open {
-                true => outlook_of(held),
-                false => outlook,
-            };
-            huge_pages::reconsider(chunk, outlook);
+            self.growth.begin(chunk, outlook, held);
         }
     }
 

@@ -24,7 +24,7 @@ const SMALL_HEAP_CHUNKS: usize = 8;
 /// The bounds of a step, in chunks.
 const STEP_CHUNKS_MIN: usize = 2;
 const STEP_CHUNKS_MAX: usize = 256;
-/// Pages mapped first, enough for a small program.
+/// Pages mapped first, enough for a small program, or for an arena of few blocks.
 const FIRST_PAGES: usize = 64;
 /// Pages mapped together in a chunk that cannot be mapped whole.
 const PARTIAL_PAGES: usize = 16;
@@ -272,11 +272,11 @@ impl Pool {
 
     fn grow(&mut self, n: usize, align: usize, reserve: usize) -> Option<&'static Chunk> {
         let growing = segment::growing();
-        if n == 1 && align <= CHUNK && reserve == 0 && huge_pages::is_first() {
+        let is_first = self.chunks == 0 && huge_pages::first_is_plain();
+        if n == 1 && align <= CHUNK && reserve == 0 && is_first {
             let forbid = huge_pages::forbid_at_first();
             let first = Segment::begin_first(&growing, self.heap, FIRST_PAGES, forbid);
             if let Some(first) = first {
-                huge_pages::count_first();
                 self.chunks += 1;
                 first.segment().vacant(self.heap).insert(0);
                 return Some(first);
@@ -381,7 +381,10 @@ impl Pool {
         end: End,
         least: usize,
     ) -> Step {
-        let mut pages = self.step().max(least).min(end.room) * CHUNK_PAGES;
+        let mut pages = match self.chunks {
+            0 if least == 1 && huge_pages::first_is_plain() => FIRST_PAGES,
+            _ => self.step().max(least).min(end.room) * CHUNK_PAGES,
+        };
         let grow = |pages, is_least| {
             let lengthen = !huge_pages::is_locked();
             segment.grow(growing, self.heap, end.at, pages, lengthen, is_least)
@@ -394,7 +397,7 @@ impl Pool {
             }
         }
         let count = pages.div_ceil(CHUNK_PAGES);
-        huge_pages::prepare(growing, segment, end.at, count);
+        huge_pages::prepare(growing, segment, end.at, count, self.chunks);
         let vacant = segment.vacant(self.heap);
         self.chunks += count;
         (end.at..end.at + count).for_each(|i| vacant.insert(i));

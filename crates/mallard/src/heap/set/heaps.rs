@@ -89,12 +89,12 @@ pub fn make_apart(making: &Making) -> Option<&'static PageHeap> {
 fn make_of(_: &Making, apart: bool) -> Option<&'static PageHeap> {
     let index = COUNT.now();
     let slot = OTHERS.get(index)?;
-    let room = meta::take(size_of::<PageHeap>())?.cast::<PageHeap>();
+    // Most of a small heap's record stays untouched.
+    let room = meta::take_apart(size_of::<PageHeap>())?.cast::<PageHeap>();
     const { assert!(align_of::<PageHeap>() <= 64) };
     // SAFETY: the record is large and aligned enough, and exclusively ours. All zeros are the
     // initial state of a page heap, except for its number.
     let heap: &'static PageHeap = unsafe {
-        room.write_bytes(0, 1);
         let id = HeapId(index as u16 + 1);
         (&raw mut (*room.as_ptr()).id).write(id);
         (&raw mut (*room.as_ptr()).apart).write(apart);

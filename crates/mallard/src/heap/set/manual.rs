@@ -79,7 +79,9 @@ impl PageHeap {
         }
         // Those that a thread was about to free when another forked this process.
         self.each_standalone(|segment| self.free_standalone(segment, true));
-        self.state.lock_seldom().pool.decommit_vacant();
+        let mut state = self.state.lock_seldom();
+        state.pool.decommit_vacant();
+        state.growth.begin_anew();
     }
 }
 

@@ -4,6 +4,7 @@
 use super::super::huge_pages::YOUNG_CHUNKS;
 use super::super::huge_pages::tests::chunk_of;
 use super::*;
+use crate::space::fallback;
 use crate::space::segment::SLICE_CHUNKS;
 use crate::testing::{mapping_flags, skipped};
 
@@ -29,6 +30,30 @@ fn huge_pages_are_asked_for_ahead_of_the_heap() {
         skipped("the heap got no huge pages at this moment");
     }
     heap.free_many(chunks.iter().map(|&at| (at, CHUNK_PAGES)));
+}
+
+/// Each explicit arena uses a few pages of the maps of a slice of its own.
+#[test]
+fn maps_are_closed_to_huge_pages_once_arenas_use_few_pages_of_them() {
+    crate::testing::own_process!();
+    let (_alone, heap) = (alone(), second());
+    let pages = 8 * CHUNK_PAGES;
+    let mut runs = Vec::new();
+    // The flags of the mapping that holds the record of the last chunk, after the maps have grown.
+    let mut grown = || {
+        runs.extend((0..64).map(|_| heap.alloc(pages, PAGE).expect("there is memory").addr));
+        let last = runs.iter().max().expect("some") + 7 * CHUNK;
+        mapping_flags(core::ptr::from_ref(chunk_of(last)).addr())
+    };
+    let before = grown();
+    assert!(
+        !before.contains(" nh"),
+        "one heap alone fills them: {before}"
+    );
+    fallback::expect_others();
+    let after = (0..4).map(|_| grown()).last().expect("some");
+    assert!(after.contains(" nh"), "{after}");
+    heap.free_many(runs.into_iter().map(|at| (at, pages)));
 }
 
 /// Otherwise the system would replace the rest by a huge page, and all that was returned would be

@@ -28,8 +28,8 @@ pub struct Chunk {
     pub longest: Cell<u16>,
     /// The filler's list that contains the chunk, or [`NO_LIST`].
     pub list: Cell<u16>,
-    /// Whether a page of it was ever allocated.
-    pub begun: Cell<bool>,
+    /// When a page of it was first allocated: see [`crate::heap::huge_pages`]. 0 for never.
+    pub begun: Cell<u8>,
     /// Whether huge pages are asked for.
     pub huge: Cell<bool>,
     /// Whether a part of it was returned since it was last vacant, so that no huge page backs it.
@@ -82,7 +82,7 @@ impl Chunk {
             used: Cell::new(0),
             longest: Cell::new(CHUNK_PAGES as u16),
             list: Cell::new(NO_LIST),
-            begun: Cell::new(false),
+            begun: Cell::new(0),
             huge: Cell::new(false),
             broken: Cell::new(false),
             kept_broken: Cell::new(false),

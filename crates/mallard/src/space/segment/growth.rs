@@ -14,6 +14,7 @@ use super::lock::Growing;
 use super::slices::{Mapped, Slice, Slices};
 use super::{COUNT, FAST, HeapId, PAGES_PER_CHUNK, SEGMENTS, SLICE_CHUNKS, Segment};
 use super::{hooked, place};
+use crate::space::fallback;
 use crate::space::meta::{self, HugePages};
 use crate::sys::atomic::{AtomicUsize, Ordering};
 use crate::sys::mem::{self, Step, round_up};
@@ -314,14 +315,20 @@ impl Segment {
         if self.is_reserved() {
             return commit(from, from + len);
         }
-        if lengthen && mem::lengthen(from, len) {
-            return Step::Done;
+        if !(lengthen && mem::lengthen(from, len)) {
+            let step = mem::map_behind(from, len);
+            if step != Step::Done {
+                return step;
+            }
         }
-        let step = mem::map_behind(from, len);
-        if step == Step::Done && meta::huge_pages() == HugePages::Always {
+        if meta::huge_pages() == HugePages::Always {
             mem::want_huge_pages(from, len);
+        } else if fallback::are_others() {
+            // Each manual arena claims a slice of its own, whose maps are a seventh of a huge page,
+            // and may use few pages of them.
+            mem::forbid_huge_pages(from, len);
         }
-        step
+        Step::Done
     }
 
     /// Where the maps of that many chunks end, and where the slices begin.
