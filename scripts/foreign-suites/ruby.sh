@@ -17,7 +17,10 @@ run() {
   on ruby test/runner.rb --ruby=ruby -v --tty=no --timeout-scale=3 $files || true
 }
 
+# Every test has a line with its time; those that did not pass are named again at the end.
 verdicts() {
-  sed -nE 's/.*\b(Test\w+#\S+).* = [0-9.]+ s = ([.FES]).*/\2 \1/p' |
-    sed 's/^\./pass/; s/^[FE]/fail/; s/^S/skip/'
+  awk '/^\[ *[0-9]+\/[0-9]+\] .* = [0-9.]+ s/ { sub(/^\[[^]]*\] /, ""); verdict[$1] = "pass" }
+    /^ +[0-9]+\) (Failure|Error|Skipped):/ { bad = $2 == "Skipped:" ? "skip" : "fail"; next }
+    bad { sub(/:$/, "", $1); verdict[$1] = bad; bad = "" }
+    END { for (test in verdict) print verdict[test], test }'
 }

@@ -326,7 +326,7 @@ fn every_name_of_the_tree_exists() {
     assert_eq!(outcome.expect_success(), "", "no such names");
 }
 
-/// The messages with which the library aborts, as quoted in `die!` in the source.
+/// The messages with which the library aborts, as quoted in `die!` and `tell` in the source.
 fn last_lines(folder: &Path, found: &mut BTreeSet<String>) {
     for entry in std::fs::read_dir(folder).expect("the sources are there") {
         let path = entry.expect("sources can be listed").path();
@@ -338,6 +338,7 @@ fn last_lines(folder: &Path, found: &mut BTreeSet<String>) {
                 .split("die!(")
                 .skip(1)
                 .chain(text.split("die(format_args!(").skip(1))
+                .chain(text.split("tell(format_args!(").skip(1))
             {
                 let call = call.trim_start();
                 let literal = call.strip_prefix('"').unwrap_or_else(|| {

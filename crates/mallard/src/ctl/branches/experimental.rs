@@ -61,8 +61,9 @@ fn hook_names(see: See<'_>) {
                 Mode::WriteOnly,
                 safety_check_abort,
             ),
-            "A function that receives the line about a misuse instead of standard error; the \
-             process ends when it returns. NULL for none.",
+            "A function that receives the line about a misuse, or about a `new` without memory \
+             (`opt.experimental_infallible_new`), instead of standard error. When it returns, the \
+             process ends, or that `new` is null. NULL for none.",
         ),
         name(
             "thread_event",
