@@ -28,7 +28,7 @@ enum { VERDICT = 40, SECONDS_MAX = 10, COUNT = 100, COUNT_ALIGNED = 10, AGAIN = 
 #define PAGE ((size_t)4096)
 #define MIB ((size_t)1 << 20)
 #define GIB ((size_t)1 << 30)
-/* Longer blocks have mappings of their own, which end with them. */
+/* Longer blocks, and those aligned to more, have mappings of their own, which end with them. */
 #define OWN_MAPPING (128 * MIB)
 /* What the allocator may keep: some of these for a while; addresses, such as a reservation of a
  * GiB; and memory. */
@@ -153,19 +153,25 @@ static size_t length_of(const Request *r) {
     return r->size < (size_t)1 << 48 ? r->size + r->alignment : (size_t)1 << 48;
 }
 
-/* How many are requested and kept. An alignment may cost as many addresses, and the option
- * `zero:true` as much memory, where what it clears is not new. */
+static int has_own_mapping(const Request *r) {
+    return r->size >= OWN_MAPPING || r->alignment >= OWN_MAPPING;
+}
+
+/* How many are requested and kept. An alignment may cost as many addresses; a heap of many long
+ * blocks takes time; the option `zero:true` costs memory, where what it clears is not new. */
 static int count_of(const Request *r) {
     const int count = r->alignment > 2 * MIB ? COUNT_ALIGNED : COUNT;
-    const size_t most = is_limited                                       ? LIMIT / 2
-                        : zeroed_by_option && length_of(r) < OWN_MAPPING ? 256 * MIB
-                                                                         : SIZE_MAX;
-    return length_of(r) > most / (size_t)count ? 2 : count;
+    const size_t most = is_limited           ? LIMIT / 2
+                        : has_own_mapping(r) ? SIZE_MAX
+                        : zeroed_by_option   ? 256 * MIB
+                                             : 2 * GIB;
+    const size_t fitting = most / length_of(r);
+    return fitting >= (size_t)count ? count : fitting > 2 ? (int)fitting : 2;
 }
 
 /* Blocks with mappings of their own are new memory, which costs nothing until it is touched. */
 static void costs_little(const Request *r, int count) {
-    const size_t length = length_of(r) < OWN_MAPPING ? length_of(r) : 0;
+    const size_t length = has_own_mapping(r) ? 0 : length_of(r);
     within(at_start.memory, process_size().memory, KEPT_MEMORY + (size_t)count * length, "memory");
 }
 
@@ -215,7 +221,7 @@ static int one_size(const Request *r, const char *before) {
         verdict |= 8;
     }
     const size_t length = length_of(r);
-    const size_t retained = length < OWN_MAPPING + GIB ? 3 * (size_t)count * length : 0;
+    const size_t retained = has_own_mapping(r) ? 0 : 3 * (size_t)count * length;
     const size_t addresses = at_start.addresses + retained;
     if (length < (size_t)1 << 47)
         within(addresses, process_size().addresses, KEPT_ADDRESSES + KEPT_MAPPINGS * length,
@@ -230,7 +236,7 @@ static int one_size(const Request *r, const char *before) {
             r->way->give(block, r->alignment);
     }
     /* Caches keep a few shorter blocks that are aligned; glibc keeps others, too. */
-    const size_t kept = length >= OWN_MAPPING ? 0 : is_mallard() ? r->alignment : length;
+    const size_t kept = has_own_mapping(r) ? 0 : is_mallard() ? r->alignment : length;
     malloc_trim(0);
     within(once.addresses, process_size().addresses, KEPT_ADDRESSES / 32 + AGAIN * kept,
            "addresses once more");

@@ -214,7 +214,7 @@ pub fn every_case() -> Vec<Case> {
     let mut cases = cases_of("plain", "all", WAYS, &[1]);
     cases.extend(cases_of("plain", "nothing", WAYS, &every_size()));
     for before in ["small", "many"] {
-        cases.extend(cases_of("plain", before, FEW_WAYS, &every_size()));
+        cases.extend(cases_of("plain", before, FEW_WAYS, &few_sizes()));
     }
     for place in PLACES {
         cases.extend(cases_of(place, "nothing", FEW_WAYS, &few_sizes()));
