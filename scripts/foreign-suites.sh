@@ -165,5 +165,5 @@ for file in "$root"/scripts/foreign-suites/*.sh; do
   [ -z "$only" ] || [[ ,$only, == *",$suite,"* ]] || continue
   (row "$suite")
 done
-[ -n "$only" ] || skipped "LTP, musl's libc-test" "in no package of Debian and in no crate"
+[ -n "$only" ] || skipped "LTP, musl's libc-test" "not among the packages of Debian"
 [ ! -f "$folder/results/failed" ]

@@ -76,16 +76,8 @@ mod tests {
                 tv_nsec: 0,
             };
             // SAFETY: a valid out-pointer.
-<<<<<<< HEAD
-            assert_eq!(
-                // SAFETY: `t` is a valid out-pointer.
-                unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut t) },
-                0
-            );
-=======
             let answer = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut t) };
             assert_eq!(answer, 0);
->>>>>>> 1ad23ee9 (scripts, log: the foreign suites' table; tokio with one copy of itself)
             t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
         };
         // SAFETY: getauxval has no preconditions.
