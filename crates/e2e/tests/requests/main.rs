@@ -20,7 +20,7 @@ use sweep::{Link, Programs, sweep};
 
 /// What `cargo test` runs.
 const SAMPLE: Part = Part {
-    cases: 7,
+    cases: 11,
     options: 3,
 };
 /// The build with all internal checks is slower, and static programs differ in little.

@@ -204,7 +204,7 @@ impl Growth {
     /// Called when the page heap holds nothing and is about to serve another arena.
     pub fn begin_anew(&mut self) {
         *self = Growth {
-            turn: self.turn,
+            turn: (self.turn + 1) % u8::MAX,
             ..Growth::new()
         };
     }

@@ -163,8 +163,12 @@ impl Segment {
     fn map_heap(&self, first: usize, pages: usize, lengthen: bool) -> Step {
         let to = self.heap() + first * CHUNK + pages * PAGE;
         if self.is_reserved() {
-            let from = self.heap() + first * CHUNK;
-            return commit(from, to);
+            // With what the chunk before is not mapped to.
+            let missing = match first.is_multiple_of(SLICE_CHUNKS) {
+                true => 0,
+                false => PAGES_PER_CHUNK - self.chunk(first - 1).mapped.get() as usize,
+            };
+            return commit(self.heap() + first * CHUNK - missing * PAGE, to);
         }
         let (begin, end) = (
             first / SLICE_CHUNKS,
