@@ -215,8 +215,8 @@ fn look_up(name: &CStr, caller: usize) -> usize {
     }
 }
 
-/// The personality routine of [`new_failed_nothrow`]: that of the C++ runtime, which the program may
-/// have loaded after this library.
+/// The personality routine of [`new_failed_nothrow`]: that of the C++ runtime, which the program
+/// may have loaded after this library.
 extern "C" fn personality(
     version: c_int,
     actions: c_int,

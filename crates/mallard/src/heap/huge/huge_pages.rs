@@ -364,8 +364,8 @@ pub(in crate::heap) mod tests {
         assert!(ends_huge(pages));
     }
 
-    /// Which of the first six chunks of a page heap have huge pages if the program is busy with each
-    /// for that long, and how long all of them took.
+    /// Which of the first six chunks of a page heap have huge pages if the program is busy with
+    /// each for that long, and how long all of them took.
     fn huge_after(busy: Duration) -> ([bool; 6], Duration) {
         let heap = new();
         let begun = Instant::now();

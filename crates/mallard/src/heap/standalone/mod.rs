@@ -2,12 +2,12 @@
 //!
 //! A block of 128 MiB or more costs the same whatever its length: it has one record, in a segment
 //! of its own (`space::segment::standalone`), where a run of chunks would have one for each. Its
-//! memory is mapped when it is made, unmapped when it is freed, unless the program is likely to need
-//! it again (`kept`), and remapped when its length changes.
+//! memory is mapped when it is made, unmapped when it is freed, unless the program is likely to
+//! need it again (`kept`), and remapped when its length changes.
 //!
-//! The system is asked whether it would grant the memory, as it is by an allocator that maps without
-//! `MAP_NORESERVE`. The mapping itself does not count against the system's limits, so a process with
-//! long untouched blocks can fork.
+//! The system is asked whether it would grant the memory, as it is by an allocator that maps
+//! without `MAP_NORESERVE`. The mapping itself does not count against the system's limits, so a
+//! process with long untouched blocks can fork.
 //!
 //! Blocks with an alignment of 128 MiB or more are standalone too: the gaps before them are then
 //! addresses that the heap has no records for.
