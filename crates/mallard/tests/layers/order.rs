@@ -46,7 +46,7 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
         "sys/os",
         &[
             &["errno", "tls", "mappings"],
-            &["proc", "mem", "futex", "probe", "descriptor"],
+            &["proc", "mem", "futex", "probe", "descriptor", "vdso"],
             &["time", "cpu", "memfd", "sockets"],
             &["numa", "pin"],
         ],
@@ -72,7 +72,7 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
         "class",
         &[&["late_values"], &["shape", "hidden"], &["tailored"]],
     ),
-    ("space", &[&["meta"], &["segment"], &["fallback"]]),
+    ("space", &[&["meta"], &["fallback"], &["segment"]]),
     (
         "space/segment",
         &[
@@ -80,17 +80,25 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["layout"],
             &["place"],
             &["hooked"],
-            &["growth"],
+            &["growth", "standalone"],
         ],
     ),
     (
         "heap",
-        &[&["huge"], &["hooked", "purge"], &["runs"], &["set"]],
+        &[
+            &["huge"],
+            &["purge"],
+            &["standalone"],
+            &["hooked"],
+            &["runs"],
+            &["set"],
+        ],
     ),
     (
         "heap/huge",
         &[&["borders", "pace"], &["huge_pages"], &["touch"]],
     ),
+    ("heap/standalone", &[&["kept"]]),
     ("heap/hooked", &[&["hooks"], &["memory"]]),
     ("heap/set", &[&["heaps"], &["nodes", "manual"]]),
     (

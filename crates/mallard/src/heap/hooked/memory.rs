@@ -177,7 +177,7 @@ impl PageHeap {
             given.committed = hooks.commit((given.addr, bytes), given.addr, bytes);
         }
         let run = match given.committed {
-            true => self.adopt_standalone(&given, chunks * CHUNK_PAGES),
+            true => self.adopt_standalone(given.addr, given.zeroed, chunks * CHUNK_PAGES),
             false => None,
         };
         if run.is_none() {

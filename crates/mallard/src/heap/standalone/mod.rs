@@ -17,7 +17,6 @@
 
 mod kept;
 
-use crate::heap::hooked::hooks::Given;
 use crate::heap::huge::{borders, huge_pages};
 use crate::heap::{BELL, PageHeap, Run, State};
 use crate::space::Segment;
@@ -369,14 +368,19 @@ impl PageHeap {
     }
 
     /// Adopts an extent that hooks provided for one block; see `alloc_from_hooks`.
-    pub(in crate::heap) fn adopt_standalone(&self, given: &Given, pages: usize) -> Option<Run> {
+    pub(in crate::heap) fn adopt_standalone(
+        &self,
+        addr: usize,
+        zeroed: bool,
+        pages: usize,
+    ) -> Option<Run> {
         let growing = segment::growing();
-        let segment = Segment::adopt_block(&growing, self.id, given.addr, pages, true)?;
+        let segment = Segment::adopt_block(&growing, self.id, addr, pages, true)?;
         drop(growing);
         self.count(segment, false);
         Some(Run {
-            addr: given.addr,
-            zeroed: given.zeroed,
+            addr,
+            zeroed,
             bare: false,
         })
     }
