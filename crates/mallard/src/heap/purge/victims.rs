@@ -321,9 +321,11 @@ fn purgeable(chunk: &Chunk, step: Step, round: u32) -> Bits512 {
 
 /// For a chunk whose huge page the step would break: all free pages, as limited by [`at_hand`],
 /// except muzzy ones, which the system may take already. A huge page is resident as a whole,
-/// including pages that were never allocated.
+/// including pages that were never allocated. A chunk that is mapped in part has none.
 fn with_rest(chunk: &Chunk, step: Step, round: u32) -> Option<Bits512> {
-    let is_backed = chunk.is_whole() && !chunk.is_vacant() && !chunk.segment().is_hooked();
+    let is_mapped = chunk.mapped.get() as usize == CHUNK_PAGES;
+    let is_backed = is_mapped && chunk.is_whole() && !chunk.is_vacant();
+    let is_backed = is_backed && !chunk.segment().is_hooked();
     (is_backed && step == Step::DirtyToClean)
         .then(|| at_hand(chunk, chunk.free.without(&chunk.muzzy), round))
 }

@@ -391,6 +391,7 @@ impl State {
     /// Makes allocated pages of a chunk free.
     pub fn give(&mut self, chunk: &'static Chunk, start: usize, len: usize, backing: Backing) {
         debug_assert_eq!(chunk.free.count_in(start, len), 0);
+        debug_assert!(backing == Backing::Clean || start + len <= chunk.mapped.get() as usize);
         chunk.free.set(start, len);
         match backing {
             Backing::Dirty => {
