@@ -1,12 +1,15 @@
 //! Forks (`programs/forks.c`): while threads hold what the C library's `fork` waits for, while
 //! threads allocate, start and end, in signal handlers, and with other libraries' handlers that
 //! allocate. Each case must end as on the system's allocator, and in time.
+//!
+//! Timers whose handler forks (`programs/forks_timed.c`) interrupt calls of each slow kind for as
+//! many seconds as `MALLARD_FORKS_SECONDS` says (1), on each build.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use mallard_e2e::compiler::Source;
-use mallard_e2e::{Allocator, Library, Sandbox};
+use mallard_e2e::{Allocator, Library, Sandbox, number_from_env};
 
 fn program(flags: &[&str]) -> PathBuf {
     let all: Vec<&str> = ["-O1", "-Wall", "-Wextra", "-Werror"]
@@ -169,4 +172,62 @@ fn a_fork_within_a_function_that_provides_memory_goes_on_on_both_sides() {
             assert_eq!(outcome.stderr_text(), "", "{account}");
         }
     }
+}
+
+/// Has a timer fork over calls of a kind. The program ends when both have got on; a call that the
+/// forks keep from that runs into the program's own limit.
+fn are_forked_over(kinds: &[(&str, &str)]) {
+    let seconds = number_from_env("MALLARD_FORKS_SECONDS", 1).to_string();
+    let program = Source::new("forks_timed.c")
+        .flags(&["-O1", "-Wall", "-Wextra", "-Werror"])
+        .with_headers()
+        .compile();
+    for library in Library::under_test() {
+        for &(kind, options) in kinds {
+            // The library is loaded by the program where its start is what is interrupted.
+            let is_start = kind == "start";
+            let sandbox = Sandbox::temporary(match is_start {
+                true => Allocator::System,
+                false => Allocator::Preload(library),
+            });
+            let mut command = sandbox.command(&program);
+            command.args([kind, &seconds]).env("MALLOC_CONF", options);
+            let outcome = if is_start {
+                sandbox
+                    .run(command.arg(&library.shared))
+                    .unwrap_or_else(|error| panic!("{error}"))
+            } else {
+                sandbox.run_own(&mut command)
+            };
+            let account = format!("{kind} on the {} build", library.name);
+            let text = outcome.expect_success();
+            assert!(text.starts_with(&format!("{kind}: ")), "{account}: {text}");
+            assert_eq!(outcome.stderr_text(), "", "{account}");
+            println!("{} build, {text}", library.name);
+        }
+    }
+}
+
+#[test]
+fn a_timer_that_forks_lets_the_calls_that_it_interrupts_get_on() {
+    are_forked_over(&[
+        ("fill", ""),
+        ("flush", ""),
+        ("large", ""),
+        ("purge", ""),
+        ("publish", "export_stats:true"),
+        ("sample", "prof:true,lg_prof_sample:6,prof_rate_max:0"),
+        ("hook", ""),
+        ("start", ""),
+    ]);
+}
+
+#[test]
+fn so_does_one_in_a_process_that_has_or_makes_threads() {
+    are_forked_over(&[
+        ("threads", ""),
+        ("beside", ""),
+        ("background", ""),
+        ("served", "http:@forks-timed-%p"),
+    ]);
 }

@@ -4,8 +4,10 @@
 //! lock is held across the fork: `cache::forks` waits until no other thread is inside the
 //! allocator, and keeps them out until the fork is over. If other threads stay inside for too long
 //! (an extent hook of the program may wait for the forking thread), [`prepare`] takes all locks, in
-//! the order of `sys::lock`, so that the data they guard is consistent. The child releases the
-//! locks of threads that it does not have; the forking thread keeps the locks that it held itself.
+//! the order of `sys::lock`, so that the data they guard is consistent. It does not wait for long:
+//! the forking thread may be inside itself, and hold a lock that others wait for. The child
+//! releases the locks of threads that it does not have; the forking thread keeps the locks that it
+//! held itself.
 //!
 //! The handlers are registered when the library is loaded, or else when a second thread calls: a
 //! single thread has no other to keep out. They are not registered at the first call, because the C
@@ -13,8 +15,7 @@
 //! The position of our handlers in that list does not matter.
 
 use crate::arena::{self, subrelease};
-use crate::cache::forks;
-use crate::cache::inside::{self, Found};
+use crate::cache::forks::{self, Patience};
 use crate::cache::registry;
 use crate::class::hidden;
 use crate::heap::PAGE_HEAPS;
@@ -66,27 +67,30 @@ pub fn each_lock(f: &mut dyn FnMut(&RawLock)) {
     f(hidden::lock());
 }
 
-fn holds_lock() -> bool {
+/// Whether the calling thread holds any lock; with patience, takes those that it gets.
+fn locks(mut patience: Option<&mut Patience>) -> bool {
     let mut holds = false;
-    each_lock(&mut |lock| holds |= lock.is_mine());
+    each_lock(&mut |lock| match &mut patience {
+        None => holds |= lock.is_mine(),
+        Some(patience) => patience.wait_for(|| lock.try_for_fork()),
+    });
     holds
 }
 
 extern "C" fn prepare() {
-    if forks::begin_fork(holds_lock) == Found::Others {
-        each_lock(&mut RawLock::lock_for_fork);
-    }
+    forks::begin_fork(locks);
 }
 
 extern "C" fn parent() {
-    free_locks();
+    if forks::took_locks() {
+        each_lock(&mut RawLock::unlock_for_fork);
+    }
     forks::end_fork();
 }
 
 extern "C" fn child() {
     mappings::after_fork();
     rank::after_fork();
-    free_locks();
     each_lock(&mut RawLock::after_fork);
     prof::after_fork();
     if sockets::after_fork() {
@@ -96,8 +100,136 @@ extern "C" fn child() {
     forks::end_fork_in_child();
 }
 
-fn free_locks() {
-    if inside::found() == Found::Others {
-        each_lock(&mut RawLock::unlock);
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api;
+    use crate::cache::inside;
+    use crate::sys::atomic::{AtomicU32, Ordering};
+    use crate::testing::own_process;
+    use std::hint::black_box;
+    use std::sync::mpsc;
+    use std::thread;
+    use std::vec::Vec;
+
+    /// Runs the function in a child; returns whether that returned true.
+    fn forked(child: impl Fn() -> bool) -> bool {
+        // SAFETY: the child calls the allocator, which may be called there, and ends.
+        unsafe {
+            let pid = libc::fork();
+            if pid == 0 {
+                libc::alarm(60);
+                libc::_exit(!child() as i32);
+            }
+            let mut status = 0;
+            assert_eq!(libc::waitpid(pid, &mut status, 0), pid);
+            libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
+        }
+    }
+
+    /// Allocates and frees on all paths.
+    fn works() -> bool {
+        let sizes = (0..24).map(|i| 1usize << i);
+        let held: Vec<_> = sizes.map(|size| black_box(api::alloc(size))).collect();
+        // SAFETY: just allocated, freed once.
+        held.iter().for_each(|&p| unsafe { api::dealloc(p) });
+        api::trim();
+        held.iter().all(|p| !p.is_null())
+    }
+
+    fn all_locks() -> Vec<&'static RawLock> {
+        let mut locks = Vec::new();
+        // SAFETY: they are statics, or in records that are never freed.
+        each_lock(&mut |lock| locks.push(unsafe { &*core::ptr::from_ref(lock) }));
+        locks
+    }
+
+    /// Forks while each of the locks is held by this thread, as in the handler of a signal.
+    fn forks_with_each_lock() {
+        for lock in all_locks() {
+            let inside = inside::enter();
+            assert!(inside.is_some());
+            lock.lock();
+            let child_works = forked(|| {
+                lock.unlock();
+                // SAFETY: the copy is the child's only one, and is not used again.
+                drop(unsafe { core::ptr::read(&inside) });
+                works()
+            });
+            assert!(child_works && lock.is_mine());
+            lock.unlock();
+            drop(inside);
+            assert!(works());
+        }
+    }
+
+    #[test]
+    fn a_thread_alone_forks_at_once_whatever_it_holds() {
+        own_process!();
+        api::expect_forks();
+        assert!(works());
+        forks_with_each_lock();
+        assert_eq!(forks::PAUSES.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_thread_beside_another_forks_whatever_it_holds() {
+        own_process!();
+        api::expect_forks();
+        let (end, ended) = mpsc::channel::<()>();
+        let (begun, has_begun) = mpsc::channel();
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                let _ = begun.send(works());
+                let _ = ended.recv();
+            });
+            assert_eq!(has_begun.recv(), Ok(true));
+            forks_with_each_lock();
+            drop(end);
+        });
+    }
+
+    #[test]
+    fn a_fork_takes_locks_that_others_free_and_leaves_them_what_they_keep() {
+        own_process!();
+        api::expect_forks();
+        assert!(works());
+        // What the last lock guards: 1 while it changes.
+        static CHANGED: AtomicU32 = AtomicU32::new(0);
+        let (first, mine, last) = (stats::lock(), meta::lock(), hidden::lock());
+        thread::scope(|scope| {
+            let _inside = inside::enter();
+            mine.lock();
+            scope.spawn(|| {
+                let _inside = inside::enter();
+                first.lock();
+                mine.lock();
+                mine.unlock();
+                first.unlock();
+            });
+            scope.spawn(|| {
+                let _inside = inside::enter();
+                last.lock();
+                CHANGED.store(1, Ordering::Release);
+                while !inside::is_closed() {
+                    thread::yield_now();
+                }
+                CHANGED.store(2, Ordering::Release);
+                last.unlock();
+            });
+            while CHANGED.load(Ordering::Acquire) == 0 || !mine.is_waited_for() {
+                thread::yield_now();
+            }
+            let is_whole = forked(|| {
+                let is_whole = CHANGED.load(Ordering::Relaxed) == 2;
+                let are_free = first.try_lock() && last.try_lock();
+                is_whole && are_free && mine.is_mine()
+            });
+            assert!(is_whole);
+            assert!(!first.try_lock(), "another thread still holds it");
+            assert!(mine.is_mine() && last.try_lock());
+            last.unlock();
+            mine.unlock();
+        });
     }
 }

@@ -15,9 +15,12 @@ pub fn began() {
 }
 
 /// A thread's cache has ended; returns how many threads with one are left. A thread that reads the
-/// count sees what this one gave back.
+/// count sees what this one gave back. In the child of a fork that came while the thread ended,
+/// none may be left already.
 pub fn ended() -> u32 {
-    THREADS.fetch_sub(1, Ordering::AcqRel) - 1
+    let one_less = |threads: u32| threads.checked_sub(1);
+    let before = THREADS.fetch_update(Ordering::AcqRel, Ordering::Relaxed, one_less);
+    before.map_or(0, |before| before - 1)
 }
 
 /// In the child of a fork, which has the calling thread alone: whether that has a cache.

@@ -15,12 +15,12 @@
 //! A thread that forks while it is inside was interrupted by a signal, or is in a function of the
 //! program's that provides memory. It holds its locks itself, so it can neither release them nor
 //! wait long for other threads, which may wait for those locks. Until the fork is over, its
-//! requests are served by the fallback too.
+//! requests are served by the fallback too. `forks` says how long a fork waits.
 
 pub mod company;
 
 use super::{ThreadCache, current};
-use crate::sys::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use crate::sys::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use crate::sys::gate::{Crowd, Gate};
 use crate::sys::{time, tls};
 
@@ -34,7 +34,10 @@ pub(super) static CROWD: Crowd = Crowd::new();
 pub(super) static FORKING: [Forking; 8] = [const {
     Forking {
         thread: AtomicUsize::new(0),
+        number: AtomicUsize::new(0),
         found: AtomicU8::new(Found::Alone as u8),
+        took_locks: AtomicBool::new(false),
+        crowd: AtomicU32::new(0),
     }
 }; 8];
 /// Whether the first of them may enter.
@@ -42,7 +45,13 @@ pub(super) static MAY_ENTER: AtomicBool = AtomicBool::new(false);
 
 pub(super) struct Forking {
     pub thread: AtomicUsize,
+    /// Later forks have larger numbers.
+    pub number: AtomicUsize,
     pub found: AtomicU8,
+    /// Whether it took the locks that it could get.
+    pub took_locks: AtomicBool,
+    /// How often the thread itself is inside without a mark.
+    pub crowd: AtomicU32,
 }
 
 /// What a thread that is about to fork found.
@@ -74,9 +83,7 @@ pub fn enter() -> Option<Inside> {
         }
         None => {
             company::expect_unless_first();
-            let counted = enter_as(tls::depth() != 0)?;
-            core::mem::forget(counted);
-            tls::set_depth(tls::depth() + 1);
+            core::mem::forget(enter_without_cache()?);
             Some(Inside(None))
         }
     }
@@ -88,24 +95,22 @@ pub(super) struct Counted(());
 impl Drop for Counted {
     #[inline(always)]
     fn drop(&mut self) {
+        tls::set_depth(tls::depth() - 1);
         CROWD.leave();
     }
 }
 
-/// Like [`enter`], for a thread that has no cache yet, or no longer. It is not nested.
+/// Like [`enter`], for a thread that has no cache yet, or no longer.
 #[inline(always)]
 pub(super) fn enter_without_cache() -> Option<Counted> {
-    enter_as(false)
-}
-
-#[inline(always)]
-fn enter_as(was_inside: bool) -> Option<Counted> {
     CROWD.enter();
-    let counted = Counted(());
-    if GATE.is_closed() && is_refused(was_inside) {
+    let depth = tls::depth();
+    if GATE.is_closed() && is_refused(depth != 0) {
+        CROWD.leave();
         return None;
     }
-    Some(counted)
+    tls::set_depth(depth + 1);
+    Some(Counted(()))
 }
 
 /// Like [`enter`], but waits until no fork is under way. For calls that the C library does not
@@ -132,10 +137,7 @@ impl Drop for Inside {
     fn drop(&mut self) {
         match self.0 {
             Some((cache, before)) => cache.busy.restore(before),
-            None => {
-                tls::set_depth(tls::depth() - 1);
-                CROWD.leave();
-            }
+            None => drop(Counted(())),
         }
     }
 }
@@ -184,20 +186,39 @@ pub fn is_closed() -> bool {
     GATE.is_closed()
 }
 
-#[inline(never)]
-pub(super) fn place_of(thread: usize) -> Option<&'static Forking> {
-    FORKING
-        .iter()
-        .find(|f| f.thread.load(Ordering::Relaxed) == thread)
+/// All places of threads that fork. `black_box` keeps the compiler from unrolling loops over them.
+pub(super) fn places() -> impl Iterator<Item = &'static Forking> {
+    core::hint::black_box(&FORKING[..]).iter()
 }
 
-/// What the calling thread found when it began its fork.
-pub fn found() -> Found {
-    let found = place_of(tls::thread()).map(|f| f.found.load(Ordering::Relaxed));
-    match found {
-        Some(0) => Found::Alone,
-        Some(1) => Found::Others,
-        _ => Found::Inside,
+/// The place of the thread's last fork: a signal handler or a fork handler may fork within another.
+#[inline(never)]
+pub(super) fn place_of(thread: usize) -> Option<&'static Forking> {
+    let number = |place: &Forking| place.number.load(Ordering::Relaxed);
+    let mut last: Option<&Forking> = None;
+    for place in places().filter(|f| f.thread.load(Ordering::Relaxed) == thread) {
+        if last.is_none_or(|last| number(last) < number(place)) {
+            last = Some(place);
+        }
+    }
+    last
+}
+
+impl Forking {
+    /// Takes the place for a thread if it is free.
+    pub fn take(&self, thread: usize) -> bool {
+        (self.thread)
+            .compare_exchange(0, thread, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    /// What the thread found when it began its fork.
+    pub fn found(&self) -> Found {
+        match self.found.load(Ordering::Relaxed) {
+            0 => Found::Alone,
+            1 => Found::Others,
+            _ => Found::Inside,
+        }
     }
 }
 

@@ -53,8 +53,7 @@ pub fn current_or_new() -> Option<&'static ThreadCache> {
 fn begin() -> Option<&'static ThreadCache> {
     // Without a key the thread's end would go unnoticed, and the cache with all its blocks be lost.
     let key = KEY.load(Ordering::Relaxed).checked_sub(1)?;
-    // Before this thread takes its first lock, which a fork would find held. This may allocate, and
-    // re-enter this function.
+    // Before this thread is inside. This may allocate, and re-enter this function.
     company::expect_unless_first();
     if let Some(cache) = current::cache() {
         return Some(cache);

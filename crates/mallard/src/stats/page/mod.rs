@@ -74,7 +74,7 @@ pub fn publish() -> bool {
 impl State {
     fn publish(&mut self) -> Option<bool> {
         let page = match export::page() {
-            Some(page) if page.pid() == 0 || page.pid() == process() => page,
+            Some(page) if is_ours(page) => page,
             Some(_) => self.make_in_memory()?,
             None => self.make()?,
         };
@@ -88,6 +88,10 @@ impl State {
         figures[TOTALS.first + Total::Peak as usize] = self.peak;
         figures[TOTALS.first + Total::Cost as usize] = self.cost;
         let sum = sum(figures);
+        // This may be the child of a fork in the handler of a signal that came meanwhile.
+        if !is_ours(page) {
+            return None;
+        }
         let now = time::now_ns();
         figures[ABOUT.first + About::Count as usize] = self.count;
         figures[ABOUT.first + About::Published as usize] = now;
@@ -134,6 +138,11 @@ impl State {
 /// The length of a mapping is a multiple of this many bytes.
 const PAGE_BYTES: usize = 4096;
 
+/// Whether the page is in this process's memory alone, or its file.
+fn is_ours(page: &Page) -> bool {
+    page.pid() == 0 || page.pid() == process()
+}
+
 fn process() -> u32 {
     // SAFETY: getpid has no preconditions.
     unsafe { libc::getpid() as u32 }
@@ -161,7 +170,8 @@ fn gather_now(figures: &mut [u64; FIGURES]) {
     figures[ABOUT.first + About::Published as usize] = time::now_ns();
 }
 
-/// In the child of a fork, which has one thread.
+/// In the child of a fork, which has one thread. If the fork came while that published, the
+/// parent's file stays mapped.
 pub fn after_fork() {
     export::after_fork();
     if let Some(mut state) = STATE.try_lock()

@@ -7,10 +7,15 @@
 //! then read the other's, and read-modify-writes of the mark order both reads: either the forking
 //! thread sees the mark, or the other thread sees that the gate is closed.
 //!
+//! A process with one thread has nobody to wait for, whatever that thread's own interrupted call
+//! has raised: [`Company`] says whether another thread has ever come. Such a thread says so before
+//! it first raises its mark. A forking thread that reads it after it has looked at the marks either
+//! finds out or was seen by the other thread, as above.
+//!
 //! A [`Glance`] works likewise between a mark's thread and one that reads what the mark guards. It
 //! is short, so the mark's thread waits for its end instead.
 
-use crate::sys::atomic::{AtomicU32, Ordering, const_unless_loom};
+use crate::sys::atomic::{AtomicBool, AtomicU32, Ordering, const_unless_loom};
 
 /// How many forks are under way.
 pub struct Gate(AtomicU32);
@@ -20,6 +25,9 @@ pub struct BusyMark(AtomicU32);
 
 /// How many threads without a mark of their own are inside.
 pub struct Crowd(AtomicU32);
+
+/// Whether a thread has come after the first.
+pub struct Company(AtomicBool);
 
 impl Gate {
     const_unless_loom! {
@@ -168,9 +176,44 @@ impl Crowd {
         self.0.fetch_add(0, Ordering::AcqRel)
     }
 
-    /// For the child of a fork, where the threads that were inside do not exist.
+    /// For the child of a fork, where the other threads that were inside do not exist: the calling
+    /// thread is inside `mine` times.
+    pub fn reset(&self, mine: u32) {
+        self.0.store(mine, Ordering::Relaxed);
+    }
+}
+
+impl Company {
+    const_unless_loom! {
+        pub fn new() -> Self {
+            Company(AtomicBool::new(false))
+        }
+    }
+
+    /// A thread other than the first comes. The mark or the count that it raises next publishes
+    /// this.
+    #[inline(always)]
+    pub fn come(&self) {
+        if !self.has_come() {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether one has come. A fork asks this after it has looked at the marks.
+    #[inline(always)]
+    pub fn has_come(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// For the child of a fork, where the calling thread is the first.
     pub fn reset(&self) {
-        self.0.store(0, Ordering::Relaxed);
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
+impl Default for Company {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -212,6 +255,7 @@ mod tests {
         gate: Gate,
         mark: BusyMark,
         crowd: Crowd,
+        company: Company,
         state: Watched<u32>,
         put_by: AtomicU32,
         drained: AtomicU32,
@@ -223,6 +267,7 @@ mod tests {
                 gate: Gate::new(),
                 mark: BusyMark::new(),
                 crowd: Crowd::new(),
+                company: Company::new(),
                 state: Watched::new(0),
                 put_by: AtomicU32::new(0),
                 drained: AtomicU32::new(0),
@@ -266,12 +311,34 @@ mod tests {
             self.drained.fetch_add(n, Ordering::AcqRel);
         }
 
+        /// The same of a thread that is not the process's first.
+        fn call_of_second(&self) {
+            self.company.come();
+            self.call_of_crowd();
+        }
+
         /// What the fork has read; none if others stayed inside for too long.
         fn fork(&self) -> Option<u32> {
+            self.fork_unless(|| self.mark.is_up() || self.crowd.is_any())
+        }
+
+        /// The same of a first thread that was interrupted inside. What it counts there may be its
+        /// own entry, and says nothing.
+        fn fork_inside(&self) -> Option<u32> {
+            self.crowd.enter();
+            let seen = self.fork_unless(|| {
+                self.crowd.count();
+                self.company.has_come()
+            });
+            self.crowd.leave();
+            seen
+        }
+
+        fn fork_unless(&self, others: impl Fn() -> bool) -> Option<u32> {
             const PATIENCE: usize = 2;
             self.gate.close();
             let is_alone = (0..PATIENCE).any(|_| {
-                let others = self.mark.is_up() || self.crowd.is_any();
+                let others = others();
                 if others {
                     thread::yield_now();
                 }
@@ -294,6 +361,10 @@ mod tests {
     }
 
     fn calls_beside_a_fork(call: fn(&House)) {
+        calls_beside(call, House::fork);
+    }
+
+    fn calls_beside(call: fn(&House), fork: fn(&House) -> Option<u32>) {
         check(move || {
             let house = House::new();
             let other = house.clone();
@@ -301,7 +372,7 @@ mod tests {
                 call(&other);
                 call(&other);
             });
-            let seen = house.fork();
+            let seen = fork(&house);
             thread.join().unwrap();
             let done = house.state.with(|n| unsafe { *n });
             assert!(seen.is_none_or(|seen| seen <= done));
@@ -322,6 +393,11 @@ mod tests {
     #[test]
     fn the_same_holds_for_threads_without_a_mark() {
         calls_beside_a_fork(House::call_of_crowd);
+    }
+
+    #[test]
+    fn a_first_thread_that_finds_no_company_has_the_data_to_itself() {
+        calls_beside(House::call_of_second, House::fork_inside);
     }
 
     #[test]

@@ -91,10 +91,11 @@ impl Helper {
         self.change(MAKING, NONE);
     }
 
-    /// The claimed one was made. The caller then looks whether it is still needed.
+    /// The claimed one was made. The caller then looks whether it is still needed. Where a signal
+    /// handler has forked meanwhile, the child has none, or one that finds that it has to stop.
     pub fn made(&self, thread: u64) {
         self.thread.store(thread, Ordering::Relaxed);
-        self.state.store(THERE, Ordering::Release);
+        let _ = (self.state).compare_exchange(MAKING, THERE, Ordering::Release, Ordering::Relaxed);
         // A thread that needs it no longer, and found it in the making, left that to us.
         fence(Ordering::SeqCst);
     }
@@ -166,6 +167,16 @@ mod tests {
         assert!(helper.is_to_leave() && !helper.is_none());
         helper.stopped();
         assert!(helper.is_none());
+    }
+
+    #[test]
+    fn the_child_of_a_fork_that_came_while_it_was_made_has_none() {
+        let helper = Helper::new();
+        helper.want();
+        assert!(helper.claim());
+        helper.after_fork();
+        helper.made(7);
+        assert!(helper.is_none() && helper.is_to_leave());
     }
 }
 

@@ -4,7 +4,9 @@
 //! exchange. A thread that finds the lock taken looks again a few times (a holder that runs on
 //! another CPU is usually done within a hundred nanoseconds) and then sleeps on a futex, so that on
 //! a machine with fewer CPUs than threads the holder gets to run. After Drepper, *Futexes Are
-//! Tricky* (2011), the mutex with states 0 free, 1 taken, 2 taken with sleepers.
+//! Tricky* (2011), the mutex with states 0 free, 1 taken, 2 taken with sleepers. Here the word of a
+//! lock that is taken says which thread holds it, and whether there are sleepers: a thread that
+//! forks in the handler of a signal has to know its own locks at each step.
 //!
 //! Locks are taken in the order of their ranks ([`crate::sys::rank`]): a thread may take a lock
 //! only if it holds none of the same rank or of a later one. No lock is held while an extent hook
@@ -20,7 +22,7 @@ use crate::sys::atomic::settle;
 use crate::sys::atomic::{Ordering, const_unless_loom};
 use crate::sys::count::Tag;
 use crate::sys::futex::Futex;
-use crate::sys::meter::{Meter, Reading};
+use crate::sys::meter::{Meter, Reading, thread};
 use crate::sys::rank::{Rank, Ranked};
 // Not the one of `sys::atomic`: a guard holds a reference to the data, which no closure can. The
 // models watch data of their own.
@@ -28,8 +30,15 @@ use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 
 const FREE: u32 = 0;
-const TAKEN: u32 = 1;
-const WAITED_FOR: u32 = 2;
+/// Set in the word of a lock that is taken if threads may sleep.
+const WAITED_FOR: u32 = 1;
+
+/// The word of a lock that a thread holds. Another thread has the same one if they lie a multiple
+/// of 4 GiB apart; then a fork may take its lock for this thread's.
+#[inline(always)]
+fn word_of(thread: usize) -> u32 {
+    thread as u32
+}
 
 /// How often a thread looks before it sleeps, by default.
 #[cfg(not(loom))]
@@ -79,11 +88,13 @@ impl RawLock {
 
     #[inline]
     pub fn lock(&self) {
-        if !self.attempt() {
+        let me = thread();
+        if self.attempt(me) {
+            self.acquired(me);
+        } else {
             self.lock_contended();
         }
         self.rank.taken();
-        self.acquired();
     }
 
     /// The same out of line, for the many places that few programs pass: each is 60 bytes shorter.
@@ -92,54 +103,80 @@ impl RawLock {
         self.lock();
     }
 
-    /// As [`RawLock::lock`], for a fork, which holds all locks.
+    /// Takes the lock for a fork, unless the calling thread holds it already. Returns false if
+    /// another thread holds it.
     #[cfg(not(loom))]
-    pub fn lock_for_fork(&self) {
-        if !self.attempt() {
-            self.lock_contended();
+    pub fn try_for_fork(&self) -> bool {
+        if self.attempt(thread()) {
+            self.rank.tried();
+            self.tag.acquired();
+            self.meter.taken_for_fork();
+            return true;
         }
-        self.rank.taken_by_fork();
-        self.acquired();
+        self.is_mine()
+    }
+
+    /// Frees the lock if [`RawLock::try_for_fork`] took it.
+    #[cfg(not(loom))]
+    pub fn unlock_for_fork(&self) {
+        if self.is_mine() && self.meter.was_for_fork() {
+            self.unlock();
+        }
     }
 
     #[inline]
     pub fn try_lock(&self) -> bool {
-        let taken = self.attempt();
+        let me = thread();
+        let taken = self.attempt(me);
         if taken {
             self.rank.tried();
-            self.acquired();
+            self.acquired(me);
         }
         taken
     }
 
     #[inline(always)]
-    fn acquired(&self) {
+    fn acquired(&self, me: usize) {
         self.tag.acquired();
-        self.meter.taken();
+        self.meter.taken(me);
     }
 
     #[inline]
-    fn attempt(&self) -> bool {
+    fn attempt(&self, me: usize) -> bool {
         self.word
-            .compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed)
+            .compare_exchange(FREE, word_of(me), Ordering::Acquire, Ordering::Relaxed)
             .is_ok()
     }
 
     #[cold]
     fn lock_contended(&self) {
         self.tag.contended();
+        let me = thread();
         for _ in 0..most_looks() {
-            if self.word.load(Ordering::Relaxed) == FREE && self.attempt() {
+            if self.word.load(Ordering::Relaxed) == FREE && self.attempt(me) {
+                self.acquired(me);
                 self.meter.spun();
                 return;
             }
             core::hint::spin_loop();
         }
         let wait = self.meter.begin_wait();
-        while self.word.swap(WAITED_FOR, Ordering::Acquire) != FREE {
-            self.tag.waited();
-            self.word.wait(WAITED_FOR);
+        loop {
+            let word = self.word.load(Ordering::Relaxed);
+            // One that slept cannot know whether others do.
+            let next = if word == FREE { word_of(me) } else { word } | WAITED_FOR;
+            let put =
+                (self.word).compare_exchange(word, next, Ordering::Acquire, Ordering::Relaxed);
+            match put {
+                Ok(FREE) => break,
+                Ok(_) => {
+                    self.tag.waited();
+                    self.word.wait(next);
+                }
+                Err(_) => {}
+            }
         }
+        self.acquired(me);
         self.meter.end_wait(wait);
     }
 
@@ -147,7 +184,7 @@ impl RawLock {
     #[inline]
     pub fn unlock(&self) {
         self.rank.freed();
-        if self.word.swap(FREE, Ordering::Release) == WAITED_FOR {
+        if self.word.swap(FREE, Ordering::Release) & WAITED_FOR != 0 {
             self.word.wake_one();
         }
     }
@@ -155,13 +192,13 @@ impl RawLock {
     /// Whether the calling thread holds the lock.
     #[cfg(not(loom))]
     pub fn is_mine(&self) -> bool {
-        self.word.load(Ordering::Relaxed) != FREE && self.meter.is_last()
+        self.word.load(Ordering::Relaxed) & !WAITED_FOR == word_of(thread())
     }
 
     /// Whether a thread sleeps until the lock is free, as far as is known.
     #[cfg(test)]
     pub fn is_waited_for(&self) -> bool {
-        self.word.load(Ordering::Relaxed) == WAITED_FOR
+        self.word.load(Ordering::Relaxed) & WAITED_FOR != 0
     }
 
     /// For the child of a fork, where no other thread exists: frees the lock unless the calling
@@ -169,6 +206,7 @@ impl RawLock {
     #[cfg(not(loom))]
     pub fn after_fork(&self) {
         self.meter.after_fork();
+        self.unlock_for_fork();
         if !self.is_mine() {
             self.word.store(FREE, Ordering::Relaxed);
         }
@@ -255,7 +293,7 @@ impl<T> Mutex<T> {
         self.raw.try_lock().then(|| Guard { mutex: self })
     }
 
-    /// The bare lock, for `fork`, which holds every lock across two calls.
+    /// The bare lock, for `fork`, which holds locks across two calls.
     pub fn raw(&self) -> &RawLock {
         &self.raw
     }
@@ -306,12 +344,12 @@ mod tests {
             std::thread::scope(|scope| {
                 let waiting = scope.spawn(|| drop(m.lock()));
                 if sleeps {
-                    while word() != WAITED_FOR {
+                    while word() & WAITED_FOR == 0 {
                         std::thread::yield_now();
                     }
                 } else {
                     std::thread::sleep(std::time::Duration::from_millis(50));
-                    assert_eq!(word(), TAKEN, "it looks on");
+                    assert_eq!(word(), word_of(thread()), "it looks on");
                 }
                 drop(held);
                 waiting.join().expect("it gets the lock");

@@ -68,13 +68,18 @@ impl Reading {
     }
 }
 
-/// A number that no other living thread has.
+/// The owner in place of a thread's number where that took the lock for a fork.
+#[cfg(not(loom))]
+const FORK: usize = 1;
+
+/// A number that no other living thread has. Its lower half is not 0, and even.
 #[inline(always)]
-fn thread() -> usize {
+pub fn thread() -> usize {
+    const NOT_0: usize = 2;
     #[cfg(not(loom))]
-    return crate::sys::tls::thread();
+    return crate::sys::tls::thread() | NOT_0;
     #[cfg(loom)]
-    return 1;
+    return NOT_0;
 }
 
 fn now_ns() -> u64 {
@@ -108,11 +113,10 @@ impl Meter {
         }
     }
 
-    /// Counts that the calling thread has taken the lock.
+    /// Counts that the calling thread, which has this number, has taken the lock.
     #[inline(always)]
-    pub fn taken(&self) {
+    pub fn taken(&self, me: usize) {
         add(&self.taken, 1);
-        let me = thread();
         if self.owner.load(Ordering::Relaxed) != me {
             self.owner.store(me, Ordering::Relaxed);
             add(&self.switches, 1);
@@ -152,10 +156,21 @@ impl Meter {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Whether the calling thread was the last one to take the lock.
+    /// The calling thread has taken the lock for a fork, and not for the call that a signal may
+    /// have interrupted. This is not counted.
     #[cfg(not(loom))]
-    pub fn is_last(&self) -> bool {
-        self.owner.load(Ordering::Relaxed) == thread()
+    pub fn taken_for_fork(&self) {
+        self.owner.store(FORK, Ordering::Relaxed);
+    }
+
+    /// Whether the calling thread, which holds the lock, has taken it so. It has not from now on.
+    #[cfg(not(loom))]
+    pub fn was_for_fork(&self) -> bool {
+        let was = self.owner.load(Ordering::Relaxed) == FORK;
+        if was {
+            self.owner.store(0, Ordering::Relaxed);
+        }
+        was
     }
 
     /// For the child of a fork, where no thread waits.

@@ -1,7 +1,8 @@
 //! The order in which locks are taken, and the check of it.
 //!
 //! Each lock has a [`Rank`]. A thread may take a lock only while it holds none of the same rank or
-//! of a later one; a fork that cannot do without takes all locks, in this order. Builds with debug
+//! of a later one. A fork that cannot do without takes locks in this order, too, and waits for each
+//! for a limited time, so that it cannot wait for its own thread for ever. Builds with debug
 //! assertions and builds that count check every acquisition and end the process with a line that
 //! names both ranks. In all other builds a [`Ranked`] is empty and its methods do nothing.
 
@@ -90,9 +91,6 @@ impl Ranked {
 
     #[inline(always)]
     pub fn tried(&self) {}
-
-    #[inline(always)]
-    pub fn taken_by_fork(&self) {}
 
     #[inline(always)]
     pub fn freed(&self) {}
@@ -192,11 +190,6 @@ mod check {
         /// The lock was taken without a wait, which no order can make wrong.
         pub fn tried(&self) {
             self.enter(Rank::Other as usize);
-        }
-
-        /// The lock was taken by a fork, which takes all locks of a rank.
-        pub fn taken_by_fork(&self) {
-            self.enter(self.0 as usize + 1);
         }
 
         /// Notes the lock; no rank from `least` on may be held.
