@@ -400,40 +400,4 @@ fn apply_to_threads(o: &Options, without_caches: bool) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::thread;
-    use std::time::Duration;
-
-    #[test]
-    fn a_thread_that_comes_late_does_not_restore_the_profilers_options() {
-        crate::testing::own_process!();
-        start();
-        STARTING.lock();
-        let late = thread::spawn(expect_profiler);
-        while !STARTING.is_waited_for() && !late.is_finished() {
-            thread::sleep(Duration::from_millis(1));
-        }
-        assert!(!late.is_finished(), "it does not wait");
-        // The first thread ends here, and the program goes on.
-        PROFILER_READY.store(true, Ordering::Release);
-        prof::gap::set_lg_sample(10);
-        STARTING.unlock();
-        late.join().expect("it ends");
-        assert_eq!(prof::lg_sample(), 10);
-    }
-
-    #[test]
-    #[cfg(debug_assertions)]
-    fn a_fork_takes_the_locks_of_all_ranks_in_their_order() {
-        crate::testing::own_process!();
-        start();
-        // Makes a bin.
-        std::hint::black_box(crate::api::alloc(100));
-        let mut ranks = std::vec::Vec::new();
-        crate::fork::each_lock(&mut |lock| ranks.push(lock.rank()));
-        assert!(ranks.is_sorted(), "{ranks:?}");
-        ranks.dedup();
-        assert_eq!(ranks.len(), Rank::Other as usize, "{ranks:?}");
-    }
-}
+mod tests;
