@@ -5,9 +5,16 @@
  *     torn-down SIZE TIMES       300 MiB of blocks, allocated and freed TIMES times by one thread,
  *                                without a call afterwards: their resident part, in MiB
  *     sleepers THREADS KIB MIB   threads that allocate blocks of mixed sizes one after another,
- * free all of them and sleep: the resident memory, in MiB, once it is no more than MIB, or three
- * minutes later untouched SLOTS ROUNDS     blocks of up to 2 MiB, each with one written word, freed
- * by another thread: the maximum resident memory, in MiB */
+ *                                free all of them and sleep: the resident memory, in MiB, once it
+ * is no more than MIB, or three minutes later untouched SLOTS ROUNDS     blocks of up to 2 MiB,
+ * each with one written word, freed by another thread: the maximum resident memory, in MiB expired
+ * SIZE ORDER EVERY ROUNDS PAUSE   300 MiB of blocks, of which one thread frees all but one in each
+ * EVERY bytes (0 for none), in ORDER (0 in the order of allocation, 1 backwards, 2 at random),
+ * ROUNDS times with a pause of PAUSE ms between them: the resident part at the end, in MiB refilled
+ * SIZE ORDER ROUNDS the same without pauses: the page faults from the second round on, those of a
+ * heap that grows once not counted, and none of those that a hundredth of the time pays for waves
+ * THREADS ROUNDS       threads that make and exchange blocks; half of those that they keep live on
+ * when they end, for ROUNDS times: the same figure */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdatomic.h>
@@ -16,7 +23,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 static void *must(void *p) {
@@ -42,9 +51,7 @@ static uint64_t next(uint64_t *state) {
     return *state;
 }
 
-static uint64_t seeded(uint64_t seed) {
-    return seed * UINT64_C(0x9E3779B97F4A7C15) + 1;
-}
+static uint64_t seeded(uint64_t seed) { return seed * UINT64_C(0x9E3779B97F4A7C15) + 1; }
 
 /* ---- aligned --------------------------------------------------------------------------------- */
 
@@ -65,14 +72,14 @@ static void aligned(size_t align, size_t size, size_t count) {
 static void torn_down(size_t size, size_t times) {
     const size_t count = ((size_t)300 << 20) / size;
     const long before = resident_kib();
-    char **blocks = must(malloc(count * sizeof *blocks));
+    char **all = must(malloc(count * sizeof *all));
     while (times--) {
         for (size_t i = 0; i < count; i++)
-            memset(blocks[i] = must(malloc(size)), 1, size);
+            memset(all[i] = must(malloc(size)), 1, size);
         for (size_t i = 0; i < count; i++)
-            free(blocks[i]);
+            free(all[i]);
     }
-    free(blocks);
+    free(all);
     printf("%ld\n", (resident_kib() - before) >> 10);
 }
 
@@ -90,16 +97,16 @@ static size_t mixed_size(uint64_t *state) {
 
 static void *sleeper(void *seed) {
     uint64_t state = seeded((uintptr_t)seed);
-    char **blocks = must(malloc(BLOCKS * sizeof *blocks));
+    char **own = must(malloc(BLOCKS * sizeof *own));
     size_t count = 0;
     for (size_t held = 0; held < bytes_each && count < BLOCKS; count++) {
         const size_t size = mixed_size(&state);
-        memset(blocks[count] = must(malloc(size)), 1, size);
+        memset(own[count] = must(malloc(size)), 1, size);
         held += size;
     }
     while (count)
-        free(blocks[--count]);
-    free(blocks);
+        free(own[--count]);
+    free(own);
     pthread_barrier_wait(&freed);
     pthread_barrier_wait(&over);
     return NULL;
@@ -169,10 +176,143 @@ static void untouched(void) {
     printf("%ld\n", usage.ru_maxrss >> 10);
 }
 
+/* ---- expired, refilled ----------------------------------------------------------------------- */
+
+enum { HEAP = 300 << 20 };
+
+/* Memory for a table that is not the allocator's. */
+static void *table_of(size_t bytes) {
+    void *table = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    return must(table == MAP_FAILED ? NULL : table);
+}
+
+/* The numbers below `count` in one of the orders. */
+static uint32_t *in_order(size_t count, size_t order) {
+    uint32_t *numbers = table_of(count * sizeof *numbers);
+    uint64_t state = seeded(7);
+    for (size_t i = 0; i < count; i++)
+        numbers[i] = (uint32_t)(order == 1 ? count - 1 - i : i);
+    for (size_t i = count; order == 2 && i-- > 1;) {
+        const size_t other = next(&state) % (i + 1);
+        const uint32_t number = numbers[i];
+        numbers[i] = numbers[other], numbers[other] = number;
+    }
+    return numbers;
+}
+
+/* A byte in each page suffices. */
+static void touch(char *block, size_t size) {
+    for (size_t at = 0; at < size; at += 512)
+        block[at] = 1;
+}
+
+static size_t block_size, block_count;
+static char **blocks;
+static uint32_t *numbers;
+
+static void begin(size_t size, size_t order) {
+    block_size = size, block_count = HEAP / size;
+    blocks = table_of(block_count * sizeof *blocks);
+    numbers = in_order(block_count, order);
+}
+
+static void fill_and_free(size_t every) {
+    const size_t kept = every ? (every + block_size - 1) / block_size : 0;
+    for (size_t i = 0; i < block_count; i++)
+        if (!blocks[i])
+            touch(blocks[i] = must(malloc(block_size)), block_size);
+    for (size_t i = 0; i < block_count; i++) {
+        const size_t number = numbers[i];
+        if (kept && number % kept == 0)
+            continue;
+        free(blocks[number]);
+        blocks[number] = NULL;
+    }
+}
+
+static void expired(size_t every, size_t rounds, size_t pause) {
+    const long before = resident_kib();
+    for (size_t round = 0; round < rounds; round++) {
+        if (round)
+            usleep((useconds_t)(pause * 1000));
+        fill_and_free(every);
+    }
+    printf("%ld\n", (resident_kib() - before) >> 10);
+}
+
+/* Page faults that cost 3 microseconds each and more than a hundredth of the time. */
+static long faults(void) {
+    struct rusage usage;
+    struct timespec now;
+    getrusage(RUSAGE_SELF, &usage);
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return usage.ru_minflt - (now.tv_sec * 10000 + now.tv_nsec / 100000) / 3;
+}
+
+static void refilled(size_t rounds) {
+    /* The first round's memory may go back, and be taken again in the second. */
+    long before = 0;
+    for (size_t round = 0; round < rounds; round++) {
+        if (round == 2)
+            before = faults();
+        fill_and_free(0);
+    }
+    printf("%ld\n", faults() - before);
+}
+
+/* ---- waves ----------------------------------------------------------------------------------- */
+
+enum { WORKERS = 16, KEPT = 20000, SHARED = 512 };
+static _Atomic(char *) shared[SHARED];
+static char *kept[WORKERS][KEPT], *brief[WORKERS][KEPT];
+
+static void *wave(void *seed) {
+    const uintptr_t number = (uintptr_t)seed % WORKERS;
+    uint64_t state = seeded((uintptr_t)seed);
+    char **own = kept[number], **end = brief[number];
+    for (size_t i = 0; i < KEPT; i++) {
+        /* One to live on, one for another thread, and one that ends with the thread. */
+        for (int use = 0; use < 3; use++) {
+            const uint64_t r = next(&state);
+            const size_t size = r % 200 ? 16 + (r >> 8) % 500 : 16 + (r >> 8) % 20000;
+            char *block = must(malloc(size));
+            touch(block, size);
+            if (use == 0)
+                free(own[i]), own[i] = block;
+            else if (use == 1)
+                free(atomic_exchange(&shared[r % SHARED], block));
+            else
+                end[i] = block;
+        }
+    }
+    for (size_t i = 0; i < KEPT; i++) {
+        free(end[i]);
+        if (next(&state) & 1)
+            free(own[i]), own[i] = NULL;
+    }
+    return NULL;
+}
+
+static void waves(size_t threads, size_t rounds) {
+    long before = 0;
+    for (size_t round = 0; round < rounds; round++) {
+        pthread_t thread[WORKERS];
+        if (round == 3)
+            before = faults();
+        for (uintptr_t i = 0; i < threads; i++)
+            if (pthread_create(&thread[i], NULL, wave, (void *)(round * WORKERS + i)))
+                exit(5);
+        for (size_t i = 0; i < threads; i++)
+            pthread_join(thread[i], NULL);
+    }
+    printf("%ld\n", faults() - before);
+}
+
 int main(int argc, char **argv) {
     const char *part = argc > 1 ? argv[1] : "";
-    size_t number[3] = {0};
-    for (int i = 2; i < argc && i < 5; i++)
+    size_t number[5] = {0};
+    for (int i = 2; i < argc && i < 7; i++)
         number[i - 2] = strtoul(argv[i], NULL, 0);
     if (!strcmp(part, "aligned")) {
         aligned(number[0], number[1], number[2]);
@@ -184,6 +324,14 @@ int main(int argc, char **argv) {
     } else if (!strcmp(part, "untouched")) {
         slot_count = number[0], rounds = number[1];
         untouched();
+    } else if (!strcmp(part, "expired")) {
+        begin(number[0], number[1]);
+        expired(number[2], number[3], number[4]);
+    } else if (!strcmp(part, "refilled")) {
+        begin(number[0], number[1]);
+        refilled(number[2]);
+    } else if (!strcmp(part, "waves")) {
+        waves(number[0], number[1]);
     } else {
         return 1;
     }

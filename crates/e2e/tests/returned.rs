@@ -76,6 +76,69 @@ fn a_heap_that_is_built_up_again_soon_stays() {
     }
 }
 
+/// Too long for decay to have a part in it.
+const NO_DECAY: &str = "dirty_decay_ms:1000000";
+
+fn expired(options: &str, words: [&str; 5], most: f64) {
+    let words = [&["expired"], &words[..]].concat();
+    for here in figures(options, &words) {
+        assert!(here <= most, "{here} MiB are left: {words:?}, {options}");
+    }
+}
+
+#[test]
+fn what_one_thread_frees_goes_back_as_it_is_freed() {
+    for order in ["0", "1", "2"] {
+        for size in ["16", "200", "4096", "65536"] {
+            expired(NO_DECAY, [size, order, "0", "1", "0"], 100.0);
+        }
+    }
+    for thp in ["always", "never"] {
+        let options = format!("{NO_DECAY},thp:{thp}");
+        expired(&options, ["1000", "2", "0", "1", "0"], 100.0);
+    }
+}
+
+#[test]
+fn blocks_that_stay_here_and_there_do_not_keep_what_is_freed_around_them() {
+    for order in ["0", "1", "2"] {
+        for size in ["64", "1000", "4096"] {
+            expired(NO_DECAY, [size, order, "65536", "1", "0"], 100.0);
+        }
+    }
+    for thp in ["always", "never"] {
+        let options = format!("{NO_DECAY},thp:{thp}");
+        expired(&options, ["200", "2", "65536", "1", "0"], 100.0);
+    }
+}
+
+#[test]
+fn what_is_taken_again_after_a_while_goes_back_each_time() {
+    expired(NO_DECAY, ["500", "2", "0", "3", "1200"], 100.0);
+    expired(NO_DECAY, ["1000", "0", "65536", "3", "1200"], 100.0);
+}
+
+/// More page faults than a hundredth of the time pays for; a heap that grows a little has some.
+fn few_faults(words: &[&str]) {
+    let small_pages = format!("{NO_DECAY},thp:never");
+    for here in figures(&small_pages, words) {
+        assert!(here <= 5_000.0, "{here} page faults too many: {words:?}");
+    }
+}
+
+#[test]
+fn what_is_taken_again_at_once_stays() {
+    for order in ["0", "2"] {
+        few_faults(&["refilled", "1000", order, "10"]);
+        few_faults(&["refilled", "40000", order, "10"]);
+    }
+}
+
+#[test]
+fn threads_that_come_in_waves_find_the_memory_of_the_last_wave() {
+    few_faults(&["waves", "8", "24"]);
+}
+
 #[test]
 fn threads_that_freed_all_and_sleep_keep_little() {
     for here in figures(SHORT_DECAY_CONF, &["sleepers", "500", "1024", "120"]) {

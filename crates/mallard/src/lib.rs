@@ -106,6 +106,7 @@
 //! - **Decay, purge**: free pages become due over time, and their memory is returned or offered to
 //!   the system.
 //! - **Surplus**: free memory of a heap that is being torn down.
+//! - **Meter**: what a page heap learns of the cost of memory that goes back and is taken again.
 //! - **Border**: where a mapping ends inside the heap, as memory was moved, advised or unmapped.
 //!
 //! Addresses:

@@ -234,7 +234,7 @@ impl Rounds {
 fn slabs(now: u64) -> Option<u64> {
     loop {
         let _inside = inside::enter_or_wait();
-        match subrelease::step(now, SLABS_CHUNKS) {
+        match subrelease::step(now, SLABS_CHUNKS, u32::MAX) {
             Next::Now => {}
             Next::Later => return Some(now + transfer_look_ms()),
             Next::Nothing => return None,

@@ -45,6 +45,7 @@ use huge::huge_pages::Growth;
 use huge::touch::{self, Touch};
 pub use purge::advice;
 use purge::decay::Decay;
+use purge::meter::Meter;
 use purge::surplus::Surplus;
 use purge::victims::Batches;
 use purge::watch::Watch;
@@ -161,6 +162,7 @@ struct State {
     pub touch: Touch,
     pub surplus: Surplus,
     pub standalone: Standalone,
+    pub meter: Meter,
 }
 
 // The page has this much room beside the library's other variables.
@@ -185,6 +187,7 @@ impl State {
             touch: Touch::new(),
             surplus: Surplus::new(),
             standalone: Standalone::new(),
+            meter: Meter::new(),
             watch: Watch::new(),
             is_fixed: false,
         }
@@ -499,6 +502,11 @@ impl PageHeap {
     #[inline(never)]
     pub fn totals_seldom(&self) -> Totals {
         self.totals()
+    }
+
+    /// Pages that were returned unasked and taken again within a second.
+    pub fn retaken(&self) -> u64 {
+        self.state.lock_seldom().meter.retaken_ever
     }
 
     /// Calls `f` for the runs of free pages inside each chunk, with their kind, their length and

@@ -120,6 +120,8 @@ pub struct ArenaFigures {
     /// Blocks in caches of its threads.
     pub cached: usize,
     pub dirty_purged: Purged,
+    /// Pages that were returned unasked and taken again within a second.
+    pub dirty_retaken: u64,
     pub muzzy_purged: Purged,
     /// Sum of the pages by which large blocks are shorter than their classes.
     pub large_short: usize,

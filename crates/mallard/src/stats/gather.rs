@@ -64,6 +64,7 @@ fn begin(figures: &mut ArenaFigures) {
     (figures.active, figures.retained) = (0, 0);
     (figures.dirty, figures.muzzy) = (0, 0);
     figures.dirty_purged = Default::default();
+    figures.dirty_retaken = 0;
     figures.muzzy_purged = Default::default();
     figures.locks = Default::default();
 }
@@ -211,6 +212,7 @@ pub fn retire(snapshot: &mut Snapshot, arena: &Arena) {
         large.freed += made;
     }
     let totals = arena.heap().totals_seldom();
+    figures.dirty_retaken += arena.heap().retaken();
     figures.dirty_purged = figures.dirty_purged.plus(&totals.dirty_purged);
     figures.muzzy_purged = figures.muzzy_purged.plus(&totals.muzzy_purged);
 }
@@ -223,6 +225,7 @@ fn pages(snapshot: &mut Snapshot, arena: usize, heap: &'static PageHeap) {
     let totals = heap.totals_seldom();
     figures.dirty += totals.dirty;
     figures.muzzy += totals.muzzy;
+    figures.dirty_retaken += heap.retaken();
     figures.retained += totals.committed - totals.used - totals.dirty - totals.muzzy;
     figures.dirty_purged = figures.dirty_purged.plus(&totals.dirty_purged);
     figures.muzzy_purged = figures.muzzy_purged.plus(&totals.muzzy_purged);
@@ -306,6 +309,7 @@ fn add(all: &mut ArenaFigures, one: &ArenaFigures) {
     all.spare_records += one.spare_records;
     all.metadata_thp += one.metadata_thp;
     all.cached += one.cached;
+    all.dirty_retaken += one.dirty_retaken;
     all.dirty_purged = all.dirty_purged.plus(&one.dirty_purged);
     all.muzzy_purged = all.muzzy_purged.plus(&one.muzzy_purged);
     all.large_fills += one.large_fills;

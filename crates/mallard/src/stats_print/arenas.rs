@@ -49,29 +49,37 @@ fn decaying(e: &mut Emitter<'_>, a: &ArenaFigures) {
     e.number("pdirty", a.dirty as u64);
     e.number("pmuzzy", a.muzzy as u64);
     let kinds = [
-        ("dirty:", a.dirty_decay_ms, a.dirty, &a.dirty_purged),
-        ("muzzy:", a.muzzy_decay_ms, a.muzzy, &a.muzzy_purged),
+        (
+            "dirty:",
+            a.dirty_decay_ms,
+            a.dirty,
+            &a.dirty_purged,
+            a.dirty_retaken,
+        ),
+        ("muzzy:", a.muzzy_decay_ms, a.muzzy, &a.muzzy_purged, 0),
     ];
     purged(
         e,
         ["dirty_npurge", "dirty_nmadvise", "dirty_purged"],
         &a.dirty_purged,
     );
+    e.number("dirty_retaken", a.dirty_retaken);
     purged(
         e,
         ["muzzy_npurge", "muzzy_nmadvise", "muzzy_purged"],
         &a.muzzy_purged,
     );
-    const COLUMNS: [Column; 6] = [
+    const COLUMNS: [Column; 7] = [
         column("decaying:", 9),
         column("time", 6),
         column("npages", 13),
         column("sweeps", 13),
         column("madvises", 13),
         column("purged", 13),
+        column("retaken", 13),
     ];
     e.titles(COLUMNS.iter(), 0);
-    for (kind, ms, pages, done) in kinds {
+    for (kind, ms, pages, done, retaken) in kinds {
         let time = match ms.map(u64::try_from) {
             Some(Ok(ms)) => Cell::Number(ms),
             _ => Cell::Text("N/A"),
@@ -83,6 +91,7 @@ fn decaying(e: &mut Emitter<'_>, a: &ArenaFigures) {
             Cell::Number(done.sweeps),
             Cell::Number(done.advices),
             Cell::Number(done.pages),
+            Cell::Number(retaken),
         ];
         e.row(COLUMNS.iter(), cells.into_iter());
     }

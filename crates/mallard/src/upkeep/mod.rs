@@ -25,8 +25,9 @@ pub use tick::{tick, tick_for, tick_uncached};
 use crate::arena;
 use crate::heap::PAGE_HEAPS;
 
-/// Returns all blocks in transfer caches, and all free pages, at once. The caller is inside.
-pub fn give_all() {
+/// Returns all blocks in transfer caches, and free pages, unless such were taken again soon before.
+/// The caller is inside.
+pub fn give_rest() {
     arena::drain(arena::Drain::All);
-    PAGE_HEAPS.purge_all();
+    PAGE_HEAPS.purge_rest();
 }

@@ -5,7 +5,7 @@
 //! background thread, it looks after pages and transfer caches: then a tick costs a load, and no
 //! request waits for a purge.
 
-use super::{background_state, export, probes};
+use super::{background_state, export, probes, threads};
 use crate::arena::{self, subrelease};
 use crate::heap::{BELL, PAGE_HEAPS};
 use crate::sys::atomic::{AtomicU64, Ordering};
@@ -43,7 +43,7 @@ fn give_due() {
     if arena::has_any_idle() {
         let now = time::now_ms();
         drain_transfer_caches(now);
-        subrelease::step(now, 1);
+        subrelease::step(now, 1, threads::count());
     }
     PAGE_HEAPS.tick();
 }

@@ -105,8 +105,9 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
         "heap/purge",
         &[
             &["hold", "advice", "decay"],
-            &["watch"],
-            &["surplus", "victims"],
+            &["watch", "meter"],
+            &["victims"],
+            &["surplus"],
             &["rounds"],
             &["used_pages"],
         ],
@@ -136,7 +137,7 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
     (
         "arena/small",
         &[
-            &["traffic", "transfer_cache"],
+            &["sparse", "traffic", "transfer_cache"],
             &["slab"],
             &["bin"],
             &["bins"],

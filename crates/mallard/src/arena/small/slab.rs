@@ -36,8 +36,8 @@ pub struct Slab {
     /// The bin's list that the slab is in, or [`NO_LEVEL`].
     level: Cell<u8>,
     /// How many passes found it untouched since a region was last taken or returned
-    /// ([`crate::arena::small::subrelease`]).
-    pub quiet: Cell<u8>,
+    /// ([`crate::arena::small::subrelease`]), and [`GONE`].
+    quiet: Cell<u8>,
     /// Whether its pages were bare when it was made ([`crate::heap::Run::bare`]).
     bare: bool,
     /// Whether they were zero.
@@ -85,6 +85,9 @@ impl Misuse {
 
 /// Words of the bitmap of a slab with the most regions.
 pub const WORDS: usize = Class::REGIONS_MAX.div_ceil(64);
+
+/// Whether memory of the slab was returned since a region was last taken: a bit of `quiet`.
+const GONE: u8 = 1 << 7;
 
 /// The value of `level` of a slab in no list.
 pub const NO_LEVEL: u8 = u8::MAX;
@@ -380,6 +383,24 @@ impl Slab {
         self.free.get() > self.most_free.get()
     }
 
+    /// The number of passes that found it untouched.
+    pub fn quiet(&self) -> u8 {
+        self.quiet.get() & !GONE
+    }
+
+    pub fn set_quiet(&self, passes: u8) {
+        self.quiet.set(self.quiet.get() & GONE | passes);
+    }
+
+    /// Records that memory of it was returned.
+    pub fn lose(&self) {
+        self.quiet.set(self.quiet.get() | GONE);
+    }
+
+    pub fn regions(&self) -> usize {
+        self.shape.regions as usize
+    }
+
     fn words(&self) -> usize {
         (self.shape.regions as usize).div_ceil(64)
     }
@@ -429,8 +450,21 @@ impl Slab {
         }
         self.hint.set(word as u16);
         self.free.set(self.free.get() - n as u16);
-        self.quiet.set(0);
+        if self.quiet.replace(0) & GONE != 0 {
+            self.retake(n);
+        }
         n
+    }
+
+    /// Called when `taken` regions were taken, and memory of the slab was returned before. More
+    /// will be: counts all of its pages without blocks.
+    #[cold]
+    #[inline(never)]
+    fn retake(&self, taken: usize) {
+        let bytes = self.bare_bytes() + taken * self.shape.size as usize;
+        if let Some(heap) = PAGE_HEAPS.of(self.addr) {
+            heap.retake_behind(bytes / PAGE);
+        }
     }
 
     /// Whether `p` is the start of a region.
@@ -450,7 +484,7 @@ impl Slab {
         // Update the count before reporting a misuse: code that ends the process may still
         // allocate.
         self.free.set(self.free.get() + given as u16);
-        self.quiet.set(0);
+        self.quiet.set(self.quiet.get() & GONE);
         match blocks.get(given) {
             None => Ok(()),
             Some(&p) => Err(self.misuse(p)),

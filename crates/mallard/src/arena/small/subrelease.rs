@@ -12,10 +12,17 @@
 //! alone until it is touched. Slabs of arenas that the program made, and memory from its hooks, are
 //! not treated.
 //!
+//! A process with one thread does not wait that long where it frees nearly all blocks (`sparse`): a
+//! pass at its next ticks treats slabs with few blocks, whether idle or not. Whether their regions
+//! are taken again soon is learned as for free pages.
+//!
 //! Callers: the background thread if there is one, else threads at their slow events, one chunk at
 //! a time; and explicit purges ([`all`]).
 
+use crate::arena::pages::SLABS;
 use crate::arena::small::slab::{Misuse, NO_LEVEL, Slab, WORDS};
+use crate::arena::small::sparse::{self, SPARSE_BYTES_MIN, Sparse};
+use crate::arena::table::spread;
 use crate::arena::{Arena, record};
 use crate::class::Class;
 use crate::heap::{PAGE_HEAPS, advice};
@@ -36,6 +43,11 @@ const DONE: u8 = RIPE_PASSES + 1;
 const PASS_MS_MIN: u64 = 25;
 /// Bytes that justify breaking a huge page.
 const WORTH_BYTES: usize = CHUNK / 8;
+/// How many chunks of sparse slabs are looked at each time, and how many bytes for each that was
+/// freed.
+const HURRIED_CHUNKS_MIN: usize = 8;
+const HURRIED_CHUNKS_MAX: usize = 64;
+const HURRIED_RATE: usize = 16;
 /// The most slabs looked at together: all of a chunk, as the smallest have four pages.
 const CHUNK_SLABS_MAX: usize = CHUNK_PAGES / 4;
 /// The most ranges of pages in a slab, if every other page is one.
@@ -61,6 +73,9 @@ struct Pass {
     next_ms: Option<u64>,
     /// Whether it found no slab that may become ripe.
     is_quiet: bool,
+    /// When slabs should not wait, and the chunks that the pass then has yet to look at.
+    sparse: Sparse,
+    hurried: Option<Chunks>,
     /// Room for the ripe slabs of a chunk, kept off the stack of program threads.
     ripe: [Option<Site>; CHUNK_SLABS_MAX],
 }
@@ -76,12 +91,17 @@ pub fn lock() -> &'static RawLock {
     PASS.raw()
 }
 
-/// Continues the pass by up to `chunks` chunks, if it is time and no other thread does.
-pub fn step(now: u64, chunks: usize) -> Next {
+/// Continues the pass by up to `chunks` chunks, if it is time and no other thread does. Where the
+/// process has one thread with a cache, also looks whether slabs are so sparse that they should not
+/// wait, and continues the pass that follows from it.
+pub fn step(now: u64, chunks: usize, threads: u32) -> Next {
     let decay = PAGE_HEAPS.dirty_ms();
     let Some(mut pass) = PASS.try_lock() else {
         return Next::Later;
     };
+    if threads < 2 && SLABS.bytes() >= SPARSE_BYTES_MIN {
+        pass.hurry(now);
+    }
     let Ok(decay) = u64::try_from(decay) else {
         return Next::Nothing;
     };
@@ -118,6 +138,8 @@ impl Pass {
         rest: None,
         next_ms: None,
         is_quiet: false,
+        sparse: Sparse::new(),
+        hurried: None,
         ripe: [None; CHUNK_SLABS_MAX],
     };
 
@@ -133,6 +155,34 @@ impl Pass {
             self.is_quiet &= !look_at(chunk, &Wish::Ripe, &mut self.ripe).any_unripe;
         }
         Next::Now
+    }
+
+    /// Looks at the slabs of a process with one thread, and continues the pass over sparse ones.
+    #[cold]
+    #[inline(never)]
+    fn hurry(&mut self, now: u64) {
+        if !self.sparse.is_time() {
+            return;
+        }
+        let (held, live) = (SLABS.bytes(), live_bytes());
+        let (step, freed) = self.sparse.look(now, held, live);
+        let behind = match step {
+            sparse::Pass::None => return,
+            sparse::Pass::Begin => (held - live) / PAGE,
+            sparse::Pass::GoOn => 0,
+        };
+        let chunks = (freed * HURRIED_RATE / CHUNK).clamp(HURRIED_CHUNKS_MIN, HURRIED_CHUNKS_MAX);
+        let may_go = PAGE_HEAPS.may_lose(now, behind, chunks * CHUNK_PAGES);
+        if step == sparse::Pass::Begin {
+            self.hurried = may_go.then(Chunks::all);
+        }
+        for _ in 0..chunks {
+            let Some(chunk) = self.hurried.as_mut().and_then(Iterator::next) else {
+                self.sparse.end();
+                return;
+            };
+            look_at(chunk, &Wish::Sparse, &mut self.ripe);
+        }
     }
 
     fn next(&self) -> Next {
@@ -176,8 +226,21 @@ impl Iterator for Chunks {
     }
 }
 
+/// Bytes in blocks of slabs, those in caches included.
+fn live_bytes() -> usize {
+    let bytes = |arena: &Arena, class: Class| {
+        let bin = arena.bin(class)?.0.lock_seldom();
+        let regions = bin.counts.taken.saturating_sub(bin.counts.given);
+        Some(regions as usize * class.size())
+    };
+    let of = |arena| Class::slabs().filter_map(move |class| bytes(arena, class));
+    spread().flat_map(of).sum()
+}
+
 /// Which slabs to treat.
 enum Wish {
+    /// Slabs with few blocks.
+    Sparse,
     /// Slabs that were idle for long enough.
     Ripe,
     /// All slabs, or those of one arena.
@@ -215,7 +278,7 @@ fn look_at(
             }
             let there = slab.bare_bytes();
             if there == 0 {
-                slab.quiet.set(DONE);
+                slab.set_quiet(DONE);
             } else if n < CHUNK_SLABS_MAX {
                 (ripe[n], n, bytes) = (Some(site), n + 1, bytes + there);
             }
@@ -225,10 +288,11 @@ fn look_at(
         page += site.class.shape().pages as usize;
     }
     let keeps_huge_page = || {
+        let is_regular = !matches!(wish, Wish::All(_));
         let whole = PAGE_HEAPS
             .of(chunk.addr())
             .is_none_or(|h| h.is_whole(chunk));
-        matches!(wish, Wish::Ripe) && whole && bytes < WORTH_BYTES
+        is_regular && whole && bytes < WORTH_BYTES
     };
     if n > 0 && !keeps_huge_page() {
         for site in ripe[..n].iter().flatten() {
@@ -243,14 +307,15 @@ impl Slab {
         let is_meant = match wish {
             Wish::Ripe | Wish::All(None) => true,
             Wish::All(Some(arena)) => *arena == self.arena(),
+            Wish::Sparse => self.free() > self.regions() / 2,
         };
-        is_meant && self.quiet.get() < DONE
+        is_meant && self.quiet() < DONE
     }
 
     /// Counts a pass that found it untouched; returns whether there were enough.
     fn ripens(&self) -> bool {
-        self.quiet.set((self.quiet.get() + 1).min(RIPE_PASSES));
-        self.quiet.get() == RIPE_PASSES
+        self.set_quiet((self.quiet() + 1).min(RIPE_PASSES));
+        self.quiet() == RIPE_PASSES
     }
 
     /// Bytes of pages that only free regions overlap.
@@ -344,7 +409,7 @@ impl Site {
             };
             bin.hide_free(slab, &mut hidden);
             // Freeing a region resets this.
-            slab.quiet.set(DONE);
+            slab.set_quiet(DONE);
             slab
         };
         // An explicit purge waits until other threads have returned memory; regular steps do not.
@@ -352,8 +417,8 @@ impl Site {
         let mut bin = bin.0.lock_seldom();
         match bin.show_free(slab, &hidden) {
             Ok(empty) => {
-                if !gave && slab.quiet.get() == DONE {
-                    slab.quiet.set(RIPE_PASSES);
+                if !gave && slab.quiet() == DONE {
+                    slab.set_quiet(RIPE_PASSES);
                 }
                 drop(bin);
                 if let Some(slab) = empty {
@@ -380,189 +445,13 @@ impl Site {
             range.pages = run.len;
             n += 1;
         }
-        n > 0 && heap.take_behind(self.chunk, &ranges[..n], wait)
+        let gave = n > 0 && heap.take_behind(self.chunk, &ranges[..n], wait);
+        if gave {
+            slab.lose();
+        }
+        gave
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::arena::{Drain, give_to_owner, numbered};
-    use crate::testing::alone;
-    use proptest::prelude::{any, prop_assert_eq, proptest};
-    use std::vec;
-    use std::vec::Vec;
-
-    fn first() -> &'static Arena {
-        numbered(0).expect("there is memory")
-    }
-
-    /// Returns blocks of a class that fill some slabs of the first arena.
-    fn blocks(class: Class, slabs: usize) -> Vec<usize> {
-        let mut blocks = vec![0; class.shape().regions as usize * slabs];
-        let mut filled = 0;
-        while filled < blocks.len() {
-            filled += first().fill(class, &mut blocks[filled..]);
-        }
-        blocks
-    }
-
-    fn write(block: usize, class: Class) {
-        // SAFETY: the block is this test's, or free, and nothing else uses it meanwhile.
-        unsafe { core::ptr::write_bytes(block as *mut u8, block as u8 | 1, class.size()) };
-    }
-
-    /// Whether all of the block is as it was written.
-    fn holds(block: usize, class: Class) -> bool {
-        // SAFETY: as above.
-        let bytes = unsafe { core::slice::from_raw_parts(block as *const u8, class.size()) };
-        bytes.iter().all(|&b| b == block as u8 | 1)
-    }
-
-    /// Frees all blocks but each `every`th; returns those kept and those freed.
-    fn scatter(blocks: &[usize], class: Class, every: usize) -> (Vec<usize>, Vec<usize>) {
-        blocks.iter().for_each(|&b| write(b, class));
-        let kept = |&(i, _): &(usize, &usize)| i % every == 0;
-        let (kept, free): (Vec<_>, Vec<_>) = blocks.iter().enumerate().partition(kept);
-        let only = |part: Vec<(usize, &usize)>| part.into_iter().map(|(_, &b)| b).collect();
-        let (kept, free): (Vec<usize>, Vec<usize>) = (only(kept), only(free));
-        free.iter().for_each(|&b| give_to_owner(class, b));
-        (kept, free)
-    }
-
-    /// How many of the free blocks have lost contents.
-    fn gone(free: &[usize], class: Class) -> usize {
-        free.iter().filter(|&&b| !holds(b, class)).count()
-    }
-
-    fn give_up(kept: &[usize], class: Class) {
-        kept.iter().for_each(|&b| give_to_owner(class, b));
-        first().drain_spare(class, Drain::All);
-    }
-
-    #[test]
-    fn free_memory_between_blocks_goes_back_and_blocks_stay() {
-        crate::testing::own_process!();
-        let _alone = alone();
-        let class = Class::of(6000);
-        let blocks = blocks(class, 12);
-        let (kept, free) = scatter(&blocks, class, 8);
-        assert!(all(None), "something goes back");
-        assert!(gone(&free, class) > free.len() / 2);
-        assert!(kept.iter().all(|&b| holds(b, class)));
-        assert!(!all(None), "nothing is left");
-        // Free blocks are as good as before.
-        let again = self::blocks(class, 12);
-        again.iter().for_each(|&b| write(b, class));
-        assert!(kept.iter().all(|&b| holds(b, class) && !again.contains(&b)));
-        give_up(&again, class);
-        give_up(&kept, class);
-    }
-
-    #[test]
-    fn a_slab_is_left_alone_until_it_was_for_a_while() {
-        crate::testing::own_process!();
-        let _alone = alone();
-        let before = PAGE_HEAPS.dirty_ms();
-        PAGE_HEAPS.set_decay(1000, 0);
-        let class = Class::of(6000);
-        let (kept, free) = scatter(&blocks(class, 12), class, 8);
-        let mut now = 1 << 40;
-        *PASS.lock() = Pass::INITIAL;
-        assert_eq!(step(now, 1), Next::Later, "nothing can be ripe so soon");
-        assert!(PASS.lock().rest.is_none());
-        // Slabs that other tests left are already treated.
-        let mut pass = || {
-            now += 500;
-            while step(now, 1) == Next::Now {}
-            assert_eq!(step(now + 499, 1), step(now, 1), "not before its time");
-        };
-        pass();
-        pass();
-        assert_eq!(gone(&free, class), 0, "not yet");
-        // One slab is touched, the others are not.
-        give_to_owner(class, kept[0]);
-        pass();
-        let first = gone(&free, class);
-        assert!(first > free.len() / 2);
-        pass();
-        assert_eq!(gone(&free, class), first, "it was touched");
-        pass();
-        pass();
-        assert!(gone(&free, class) > first);
-        assert!(kept[1..].iter().all(|&b| holds(b, class)));
-        give_up(&kept[1..], class);
-        PAGE_HEAPS.set_decay(before, 0);
-    }
-
-    #[test]
-    fn a_region_given_back_while_others_are_hidden_is_free_with_them() {
-        crate::testing::own_process!();
-        let _alone = alone();
-        let class = Class::of(100);
-        let slab = Slab::make(class, 0).expect("there is memory");
-        let mut all = vec![0; slab.shape().regions as usize];
-        assert_eq!(slab.take(&mut all), all.len());
-        let give = |p: usize| slab.give(slab.shape(), &[p]);
-        assert!(all[..50].iter().all(|&p| give(p).is_ok()));
-        let mut hidden = [0; WORDS];
-        slab.hide_free(&mut hidden);
-        assert_eq!(slab.take(&mut [0]), 0, "all free regions are hidden");
-        assert!(give(all[50]).is_ok());
-        slab.show_free(&hidden).expect("none of them was given");
-        assert!(give(all[50]).is_err() && give(all[0]).is_err());
-        // A double free of a hidden region is detected.
-        slab.hide_free(&mut hidden);
-        assert!(give(all[7]).is_ok());
-        let told = matches!(slab.show_free(&hidden), Err(Misuse::Double(p, _)) if p == all[7]);
-        assert!(told);
-        let mut rest = [0; 128];
-        while slab.take(&mut rest) > 0 {}
-        hidden.fill(0);
-        slab.show_free(&hidden).expect("nothing is hidden");
-        // SAFETY: only this test uses the slab; its bitmap is no longer needed.
-        all.iter().for_each(|&p| give(p).expect("it was taken"));
-        // SAFETY: empty, in no list and no bin.
-        unsafe { slab.unmake() };
-    }
-
-    proptest! {
-        #[test]
-        fn parts_are_the_pages_that_no_used_region_reaches_into(
-            class in 1..=crate::class::TABLED as u8,
-            seed in any::<u64>(),
-            chance in 1_u64..64,
-        ) {
-            crate::testing::own_process!(Ok(()));
-            let _alone = alone();
-            let class = Class(class);
-            let slab = Slab::make(class, 0).expect("there is memory");
-            let (size, regions) = (class.size(), class.shape().regions as usize);
-            let mut state = seed | 1;
-            let mut free = [0; WORDS];
-            for i in 0..regions {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                free[i / 64] |= u64::from(state >> 33 & 63 >= 64 - chance) << (i % 64);
-            }
-            let mut pages = vec![true; slab.pages()];
-            for i in (0..regions).filter(|i| free[i / 64] & 1 << (i % 64) == 0) {
-                pages[i * size / PAGE..=(i * size + size - 1) / PAGE].fill(false);
-            }
-            // The end of the last page has no regions.
-            pages[(regions * size).div_ceil(PAGE)..].fill(false);
-            // Rounded to whole pages of the system; a slab may begin in the middle of one.
-            let group = crate::sys::mem::os_page() / PAGE;
-            let first = slab.addr() % CHUNK / PAGE;
-            let mut chunk = vec![false; CHUNK_PAGES];
-            chunk[first..first + pages.len()].copy_from_slice(&pages);
-            for group in chunk.chunks_mut(group).filter(|group| group.contains(&false)) {
-                group.fill(false);
-            }
-            let bare = slab.bare_pages(&free);
-            let found: Vec<bool> = (0..CHUNK_PAGES).map(|i| bare.all_in(i, 1)).collect();
-            // SAFETY: all its regions are free, it is in no list and no bin.
-            unsafe { slab.unmake() };
-            prop_assert_eq!(found, chunk);
-        }
-    }
-}
+mod tests;

@@ -129,15 +129,15 @@ fn end_all_left() {
 #[inline(always)]
 pub(super) fn keep_up(left: u32) {
     if background_state::thread_ended(left) {
-        give_all();
+        give_rest();
     }
 }
 
 #[cold]
 #[inline(never)]
-fn give_all() {
+fn give_rest() {
     if let Some(_inside) = inside::enter() {
-        upkeep::give_all();
+        upkeep::give_rest();
     }
 }
 

@@ -16,7 +16,7 @@ const EPOCHS: usize = 200;
 /// How many pages are worth a wake-up of the background thread and the system calls, in pages and
 /// as a fraction of what may stay. An idle process wakes up some twenty times until it has returned
 /// everything, and no huge page breaks for a single page that has just become due.
-const WORTH_PAGES: usize = 256;
+pub const WORTH_PAGES: usize = 256;
 const WORTH_PART: usize = 16;
 
 /// How many due pages are worth returning if `stay` pages may stay.
@@ -57,6 +57,17 @@ pub struct Due {
     pub pages: usize,
     /// Whether nothing was freed for a whole decay time.
     pub idle: bool,
+}
+
+impl Due {
+    /// No more of them than `pages`; `None` if that is too little to be worth the calls.
+    pub fn at_most(self, pages: usize) -> Option<Due> {
+        let is_worth_it = pages >= self.pages.min(WORTH_PAGES);
+        is_worth_it.then_some(Due {
+            pages: self.pages.min(pages),
+            ..self
+        })
+    }
 }
 
 /// The decay of one kind of page.

@@ -9,7 +9,7 @@
 
 use crate::heap::huge::huge_pages;
 use crate::heap::purge::advice::{self, Range};
-use crate::heap::purge::decay::Due;
+use crate::heap::purge::decay::{Due, WORTH_PAGES};
 use crate::heap::purge::hold::Hold;
 use crate::heap::purge::victims::{BATCH_RANGES, Batch, Goal, Spare, Step};
 use crate::heap::purge::watch::{Alarm, BELL, Plan};
@@ -39,12 +39,12 @@ impl PageHeap {
             let surplus = s.surplus(now);
             let kept = s.kept_due(now);
             drop(s);
-            self.purge(due);
+            self.purge(&due);
             if let Some(segment) = kept {
                 self.unmake_kept(segment);
             }
-            if let Some(limit) = surplus {
-                self.shed(limit);
+            if let Some(goal) = surplus {
+                self.purge_unless_busy(goal, Step::DirtyToClean, Spare::NEARLY_FULL);
             }
         }
     }
@@ -112,10 +112,14 @@ impl PageHeap {
     /// Purges whole chunks towards `limit`, because the heap grows past them.
     #[cold]
     pub(in crate::heap) fn shed(&self, limit: usize) {
-        // A thread that already purges does this thread's part too.
+        self.purge_unless_busy(Goal::down_to(limit), Step::DirtyToClean, Spare::PARTLY_USED);
+    }
+
+    /// Makes a round, unless another thread returns memory, which does this thread's part too.
+    #[inline(never)]
+    fn purge_unless_busy(&self, goal: Goal, step: Step, spare: Spare) {
         if let Some(mut hold) = self.hold(false) {
-            let goal = Goal::down_to(limit);
-            self.purge_round(&mut hold, goal, Step::DirtyToClean, Spare::PARTLY_USED);
+            self.purge_round(&mut hold, goal, step, spare);
         }
     }
 
@@ -129,39 +133,28 @@ impl PageHeap {
         let due = s.due(now);
         let mut kept = s.kept_due(now);
         drop(s);
-        self.purge(due);
+        self.purge(&due);
         while let Some(segment) = kept {
             self.unmake_kept(segment);
             kept = self.state.lock_seldom().kept_due(now);
         }
     }
 
-    fn purge(&self, due: AllDue) {
-        if let Some(dirty) = due.dirty {
-            let step = if due.lazily {
-                Step::DirtyToMuzzy
-            } else {
-                Step::DirtyToClean
+    #[inline(never)]
+    fn purge(&self, due: &AllDue) {
+        let first = match due.lazily {
+            true => Step::DirtyToMuzzy,
+            false => Step::DirtyToClean,
+        };
+        for (pages, step) in [(&due.dirty, first), (&due.muzzy, Step::MuzzyToClean)] {
+            let &Some(Due { limit, pages, idle }) = pages else {
+                continue;
             };
-            self.purge_to(dirty, step);
-        }
-        if let Some(muzzy) = due.muzzy {
-            self.purge_to(muzzy, Step::MuzzyToClean);
-        }
-    }
-
-    fn purge_to(&self, due: Due, step: Step) {
-        let spare = match due.idle {
-            true => Spare::IDLE,
-            false => Spare::NEARLY_FULL,
-        };
-        let goal = Goal {
-            limit: due.limit,
-            most: due.pages,
-        };
-        // A thread that already purges does this thread's part too.
-        if let Some(mut hold) = self.hold(false) {
-            self.purge_round(&mut hold, goal, step, spare);
+            let spare = match idle {
+                true => Spare::IDLE,
+                false => Spare::NEARLY_FULL,
+            };
+            self.purge_unless_busy(Goal::guess(due.now, limit, pages), step, spare);
         }
     }
 
@@ -170,6 +163,33 @@ impl PageHeap {
     pub fn purge_all(&self) -> bool {
         self.hold(true)
             .is_some_and(|mut hold| self.purge_held(&mut hold))
+    }
+
+    /// Whether `behind` used pages may be returned unasked, because the heap is being torn down.
+    /// Then `free` free ones may, too.
+    pub fn may_lose(&self, now: u64, behind: usize, free: usize) -> bool {
+        let mut s = self.state.lock_seldom();
+        let may = s.dirty.time_ms() > 0 && s.meter.allowance(now) >= behind;
+        if may {
+            s.surplus.begin(free);
+        }
+        may
+    }
+
+    /// Returns all free memory that the meter allows, because nobody may do so later.
+    pub fn purge_rest(&self) {
+        let now = time::now_ms();
+        let allowed = self.state.lock_seldom().meter.allowance(now);
+        let spare = match allowed {
+            ..WORTH_PAGES => return,
+            usize::MAX => Spare::NONE,
+            _ => Spare::NEARLY_FULL,
+        };
+        if let Some(mut hold) = self.hold(true) {
+            for step in [Step::DirtyToClean, Step::MuzzyToClean] {
+                self.purge_round(&mut hold, Goal::guess(now, 0, allowed), step, spare);
+            }
+        }
     }
 
     /// Like [`PageHeap::purge_all`], for a caller that already holds the right to return memory.
@@ -191,10 +211,11 @@ impl PageHeap {
         if any {
             self.state.lock_seldom().purged(step).sweeps += 1;
         }
+        batch.guessed = if step.is_lazy() { 0 } else { goal.guessed };
         let mut first = !any;
         loop {
             let mut s = self.state.lock_seldom();
-            s.take_batch(goal, step, spare, round, batch);
+            s.take_batch(&goal, step, spare, round, batch);
             goal.most -= batch.pages.min(goal.most);
             if batch.len == 0 {
                 break;
@@ -298,8 +319,9 @@ fn pieces(range: Range) -> impl Iterator<Item = Range> {
     })
 }
 
-/// The pages that are due, of each kind.
+/// The pages that are due now, of each kind.
 struct AllDue {
+    now: u64,
     dirty: Option<Due>,
     muzzy: Option<Due>,
     /// Whether dirty pages become muzzy first.
@@ -340,18 +362,29 @@ impl State {
         }
     }
 
-    /// How many dirty pages may stay in a heap that is being torn down, if there are too many and
-    /// memory decays at all.
-    fn surplus(&mut self, now: u64) -> Option<usize> {
-        let left = (self.surplus).look(now, self.totals.used, self.totals.dirty);
-        left.filter(|_| self.dirty.time_ms() > 0)
+    /// What to purge of a heap that is being torn down.
+    fn surplus(&mut self, now: u64) -> Option<Goal> {
+        let goal = (self.surplus).look(now, self.totals.used, self.totals.dirty)?;
+        self.allowed(goal)
+    }
+
+    /// The part of a goal that the meter allows, if memory decays at all.
+    #[cold]
+    #[inline(never)]
+    fn allowed(&mut self, goal: Goal) -> Option<Goal> {
+        let most = match self.dirty.time_ms() > 0 {
+            true => self.meter.allowance(goal.guessed).min(goal.most),
+            false => 0,
+        };
+        (most >= WORTH_PAGES).then_some(Goal { most, ..goal })
     }
 
     fn due(&mut self, now: u64) -> AllDue {
         let totals = self.totals;
         AllDue {
-            dirty: self.dirty.due(now, totals.dirty),
-            muzzy: self.muzzy.due(now, totals.muzzy),
+            now,
+            dirty: self.meter.limit(now, &mut self.dirty, totals.dirty),
+            muzzy: self.meter.limit(now, &mut self.muzzy, totals.muzzy),
             lazily: self.muzzy.time_ms() != 0,
         }
     }
@@ -459,7 +492,7 @@ mod tests {
         let found = due[1].dirty.map(|due| (due.limit, due.pages));
         assert_eq!(found, Some((0, 64)));
         heap.free(runs[2], 64);
-        due.into_iter().for_each(|due| heap.purge(due));
+        due.into_iter().for_each(|due| heap.purge(&due));
         assert_eq!(heap.totals().dirty, 64, "as many as came since");
         heap.free(runs[1], 64);
         heap.purge_all();
@@ -483,7 +516,7 @@ mod tests {
         let batch = heap.batches.of(&mut hold);
         let take = |limit, batch: &mut Batch| {
             let (goal, step) = (Goal::down_to(limit), Step::DirtyToClean);
-            (heap.state.lock_seldom()).take_batch(goal, step, Spare::REST, 1, batch);
+            (heap.state.lock_seldom()).take_batch(&goal, step, Spare::REST, 1, batch);
         };
         take(0, batch);
         assert_eq!((batch.pages, heap.totals().dirty), (64, 0));

@@ -36,7 +36,9 @@ impl PageHeap {
             return false;
         }
         let breaks = {
-            let _state = self.state.lock_seldom();
+            let mut state = self.state.lock_seldom();
+            let pages = ranges.iter().map(|range| range.pages).sum();
+            state.meter.lose_behind(pages);
             chunk.broken.set(true);
             chunk.huge.get() && huge_pages::may_stay_broken()
         };
@@ -47,5 +49,12 @@ impl PageHeap {
             huge_pages::kept_broken(chunk);
         }
         true
+    }
+
+    /// Called when pages that are in use may be touched of which [`PageHeap::take_behind`] returned
+    /// the memory.
+    #[cold]
+    pub fn retake_behind(&self, pages: usize) {
+        self.state.lock_seldom().meter.retake_behind(pages);
     }
 }

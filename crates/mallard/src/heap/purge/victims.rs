@@ -14,7 +14,7 @@ use crate::heap::purge::advice::Range;
 use crate::heap::purge::hold::Hold;
 use crate::space::Segment;
 use crate::space::chunk::{CHUNK_PAGES, Chunk};
-use crate::sys::bits::Bits512;
+use crate::sys::bits::{BitRun, Bits512};
 use crate::sys::mem;
 use crate::sys::page::PAGE;
 use core::cell::UnsafeCell;
@@ -83,13 +83,23 @@ pub(in crate::heap) struct Goal {
     /// The most pages to return: pages that are freed while system calls run are not part of the
     /// round.
     pub most: usize,
+    /// When the meter allowed the round, which is a guess, in milliseconds; 0 if it is none.
+    pub guessed: u64,
 }
 
 impl Goal {
     /// Goes down to `limit`, however many pages are returned or freed meanwhile.
     pub fn down_to(limit: usize) -> Goal {
-        let most = usize::MAX;
-        Goal { limit, most }
+        Goal::guess(0, limit, usize::MAX)
+    }
+
+    /// Goes down to `limit`, but returns no more than `most` pages, a guess made now.
+    pub fn guess(now: u64, limit: usize, most: usize) -> Goal {
+        Goal {
+            limit,
+            most,
+            guessed: now,
+        }
     }
 }
 
@@ -101,6 +111,8 @@ pub(in crate::heap) struct Batch {
     pub len: usize,
     /// The sum of `kinds`.
     pub pages: usize,
+    /// As in [`Goal`]; 0 if the system may take the memory later.
+    pub guessed: u64,
     /// Whether hooks provided the pages: all of them or none.
     pub hooked: bool,
     /// Chunks whose huge pages break by this.
@@ -137,6 +149,7 @@ impl Batch {
             kinds: [0; BATCH_RANGES],
             len: 0,
             pages: 0,
+            guessed: 0,
             hooked: false,
             broken: [None; BATCH_RANGES],
             picked: [None; BATCH_RANGES],
@@ -170,9 +183,11 @@ impl Batch {
                 return;
             }
         }
-        self.ranges[self.len] = range;
-        self.kinds[self.len] = kind;
-        self.len += 1;
+        if let Some(slot) = self.ranges.get_mut(self.len) {
+            *slot = range;
+            self.kinds[self.len] = kind;
+            self.len += 1;
+        }
     }
 
     /// The ranges, each with its number of pages of the kind.
@@ -187,7 +202,7 @@ impl State {
     /// for the cap meanwhile.
     pub fn take_batch(
         &mut self,
-        goal: Goal,
+        goal: &Goal,
         step: Step,
         spare: Spare,
         round: u32,
@@ -203,7 +218,7 @@ impl State {
 
     /// Chooses as many pages towards the goal as fit into a batch, and marks them allocated.
     #[inline(never)]
-    fn choose(&mut self, goal: Goal, step: Step, spare: Spare, round: u32, batch: &mut Batch) {
+    fn choose(&mut self, goal: &Goal, step: Step, spare: Spare, round: u32, batch: &mut Batch) {
         let there = if step == Step::MuzzyToClean {
             self.totals.muzzy
         } else {
@@ -285,13 +300,11 @@ impl State {
             if batch.is_full() || all.is_none() && batch.pages >= excess {
                 return;
             }
-            self.take(chunk, run.start, run.len);
             if breaks {
                 batch.breaks(chunk);
             }
-            let (addr, pages) = (chunk.addr() + run.start * PAGE, run.len);
             let kind = of_kind.count_in(run.start, run.len);
-            batch.push(Range { addr, pages }, kind);
+            self.choose_run(chunk, run, kind, batch);
         }
     }
 
@@ -302,10 +315,25 @@ impl State {
     fn choose_whole(&mut self, chunk: &'static Chunk, step: Step, round: u32, batch: &mut Batch) {
         let kind = purgeable(chunk, step, round).count_in(0, CHUNK_PAGES);
         if kind > 0 {
-            let (addr, pages) = (chunk.addr(), chunk.mapped.get() as usize);
-            self.take(chunk, 0, pages);
-            batch.push(Range { addr, pages }, kind);
+            let mapped = BitRun {
+                start: 0,
+                len: chunk.mapped.get() as usize,
+            };
+            self.choose_run(chunk, mapped, kind, batch);
         }
+    }
+
+    /// Chooses free pages of a chunk, `kind` of which are of the kind that is purged.
+    fn choose_run(&mut self, chunk: &'static Chunk, run: BitRun, kind: usize, batch: &mut Batch) {
+        // Pages that went back before are not taken again by this.
+        let gone = chunk.gone.take();
+        self.take(chunk, run.start, run.len);
+        chunk.gone.set(gone);
+        if batch.guessed > 0 {
+            self.meter.lose(batch.guessed, chunk, kind);
+        }
+        let (addr, pages) = (chunk.addr() + run.start * PAGE, run.len);
+        batch.push(Range { addr, pages }, kind);
     }
 }
 

@@ -385,7 +385,11 @@ impl State {
             chunk.longest.set(chunk.free.longest_run() as u16);
         }
         self.filler.file(chunk);
-        dirty + muzzy == 0
+        let held = dirty + muzzy;
+        if chunk.gone.get() > 0 {
+            self.meter.retake(chunk, len - held);
+        }
+        held == 0
     }
 
     /// Makes allocated pages of a chunk free.

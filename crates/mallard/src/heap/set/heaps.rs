@@ -262,6 +262,16 @@ impl Heaps {
         self.all().fold(false, |any, heap| heap.purge_all() | any)
     }
 
+    /// Whether the first page heap may lose so many pages; see [`PageHeap::may_lose`].
+    pub fn may_lose(&self, now: u64, behind: usize, free: usize) -> bool {
+        FIRST_HEAP.may_lose(now, behind, free)
+    }
+
+    /// Returns free memory that nobody asked to return, as much as the meters allow.
+    pub fn purge_rest(&self) {
+        self.all().for_each(PageHeap::purge_rest);
+    }
+
     /// What all page heaps hold now.
     pub fn totals(&self) -> Totals {
         let first = FIRST_HEAP.totals();

@@ -47,6 +47,10 @@ pub struct Chunk {
     pub stays: Cell<bool>,
     /// The round of purging in which the system refused to take pages of it.
     pub refused: Cell<u32>,
+    /// How many of its pages went back to the system and were not taken since, and when the last
+    /// did, in milliseconds. Kept only as long as it may be of interest.
+    pub gone: Cell<u16>,
+    pub gone_at: Cell<u32>,
     /// Whether its addresses may be touched. Only a vacant chunk can be decommitted.
     pub committed: Cell<bool>,
     /// How many of its pages are mapped, from its first: all, except in the last chunk of a slice.
@@ -87,6 +91,8 @@ impl Chunk {
             broken: Cell::new(false),
             kept_broken: Cell::new(false),
             refused: Cell::new(0),
+            gone: Cell::new(0),
+            gone_at: Cell::new(0),
             committed: Cell::new(true),
             mapped: Cell::new(mapped as u16),
             begins: Cell::new(false),

@@ -233,6 +233,7 @@ impl RawLock {
 }
 
 /// Data and the lock that guards it.
+#[repr(C)]
 pub struct Mutex<T> {
     raw: RawLock,
     data: UnsafeCell<T>,

@@ -78,7 +78,9 @@ pub fn judge(f: &Figures, about: About) -> Verdict {
         .then(|| takes(f, about.pool))
         .flatten();
     let sentence = sentence(f, answer, bound, &troubles, takes.as_ref());
-    let next = next::next(&troubles, answer, about);
+    // Of several processes, each.
+    let alone = f.threads > 0 && f.threads <= f.processes;
+    let next = next::next(&troubles, answer, alone, about);
     Verdict {
         answer,
         sentence,

@@ -6,8 +6,8 @@ use mallard_report::diagnosis::{Answer, Next, Trouble, TroubleKey};
 use super::About;
 use crate::options::command_line;
 
-/// The commands, the likeliest first.
-pub fn next(troubles: &[Trouble], answer: Answer, about: About) -> Vec<Next> {
+/// The commands, the likeliest first. `alone` says that the program has one thread.
+pub fn next(troubles: &[Trouble], answer: Answer, alone: bool, about: About) -> Vec<Next> {
     let mut next = Vec::new();
     let mut add = |command: String, what: &str| {
         next.push(Next {
@@ -32,7 +32,7 @@ pub fn next(troubles: &[Trouble], answer: Answer, about: About) -> Vec<Next> {
         );
     }
     for trouble in troubles {
-        if let Some((settings, what)) = settings(&trouble.key, about.family) {
+        if let Some((settings, what)) = settings(&trouble.key, alone, about.family) {
             add(format!("{settings} {}", about.typed), what);
         }
     }
@@ -53,7 +53,7 @@ pub fn next(troubles: &[Trouble], answer: Answer, about: About) -> Vec<Next> {
 
 /// The setting that an allocator has against a trouble, as a variable of the environment, and what
 /// it does.
-fn settings(trouble: &TroubleKey, family: Family) -> Option<(String, &'static str)> {
+fn settings(trouble: &TroubleKey, alone: bool, family: Family) -> Option<(String, &'static str)> {
     let name = match family {
         Family::Mallard => "MALLARD_CONF",
         Family::Jemalloc => "MALLOC_CONF",
@@ -68,6 +68,11 @@ fn settings(trouble: &TroubleKey, family: Family) -> Option<(String, &'static st
         TroubleKey::Growth => ("thp:always", "huge pages"),
         TroubleKey::SlowPurge => ("background_thread:true", "return memory in another thread"),
         TroubleKey::Caches => ("tcache_max:256k", "larger thread caches"),
+        // Decay alone returns nothing while the only thread sleeps.
+        TroubleKey::HeldBack if alone => (
+            "background_thread:true,dirty_decay_ms:1000",
+            "return free pages after a second, also while the program sleeps",
+        ),
         TroubleKey::HeldBack => ("dirty_decay_ms:1000", "return free pages after a second"),
         TroubleKey::Pinned => ("narenas:2", "fewer arenas"),
         _ => return None,

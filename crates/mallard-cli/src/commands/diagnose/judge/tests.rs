@@ -163,6 +163,30 @@ fn a_trim_tells_held_back_from_pinned() {
 }
 
 #[test]
+fn what_one_thread_holds_back_needs_another_that_returns_it() {
+    let mut f = figures(0.01);
+    f.peak_live = Some(200 << 20);
+    f.end = Some(EndMemory {
+        rss: 110 << 20,
+        lazy: 0,
+        anonymous: 100 << 20,
+        live: 10 << 20,
+        returned: Some(80 << 20),
+    });
+    let about = About {
+        family: Family::Mallard,
+        ..ABOUT
+    };
+    for (processes, threads, alone) in [(1, 1, true), (3, 3, true), (1, 2, false)] {
+        (f.processes, f.threads) = (processes, threads);
+        let next = judge(&f, about).next;
+        let mut commands = next.iter().map(|next| &next.command);
+        let is_advice = |command: &String| command.contains("background_thread:true");
+        assert_eq!(commands.any(is_advice), alone, "{threads} threads");
+    }
+}
+
+#[test]
 fn a_leak_is_the_program_s_own() {
     let mut f = figures(0.01);
     f.grows = Some(Growth {

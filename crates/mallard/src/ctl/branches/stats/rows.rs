@@ -130,6 +130,8 @@ figures!(arena_rows, of_arena(a: &ArenaFigures) {
         "System calls for that.";
     dirty_purged: U64 = a.dirty_purged.pages,
         "Pages of that.";
+    dirty_retaken: U64 = a.dirty_retaken,
+        "Pages that went back unasked, and were taken again within a second.";
     muzzy_npurge: U64 = a.muzzy_purged.sweeps,
         "Times that muzzy pages were returned.";
     muzzy_nmadvise: U64 = a.muzzy_purged.advices,
