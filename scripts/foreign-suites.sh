@@ -142,6 +142,10 @@ table_row() {
   local suite=$1 version=$2 peer=$3 time=$4 results=$folder/results/$1
   local tests theirs ours differing
   tests=$(cut -d' ' -f2- "$results.$peer" "$results.mallard" | sort -u | wc -l)
+  if [ "$tests" -eq 0 ]; then
+    skipped "$suite" "it named no test: $(tail -1 "$results.log" | tr '|' ' ')"
+    return
+  fi
   theirs=$(grep -c '^pass' "$results.$peer" || true)
   ours=$(grep -c '^pass' "$results.mallard" || true)
   differing=$(join -t$'\t' -a1 -a2 -e none -o 0,1.2,2.2 \

@@ -38,8 +38,14 @@ fn mallard(crates: &Path, out: &Path) -> PathBuf {
         );
         return prebuilt.canonicalize().expect("a file has a path");
     }
-    for part in ["src", "Cargo.toml", "build.rs", "layout.ld"] {
-        for package in ["mallard", "mallard-c"] {
+    for part in [
+        "src",
+        "Cargo.toml",
+        "build.rs",
+        "layout.ld.in",
+        "layout.txt",
+    ] {
+        for package in ["mallard", "http", "mallard-c"] {
             let path = crates.join(package).join(part);
             if path.exists() {
                 println!("cargo::rerun-if-changed={}", path.display());

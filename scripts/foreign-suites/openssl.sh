@@ -15,7 +15,8 @@ build() {
 
 run() {
   cd source
-  on make -s test HARNESS_JOBS=2 TESTS="$quick" || true
+  # In one line: make passes it on to a shell.
+  on make -s test HARNESS_JOBS=2 TESTS="$(echo $quick)" || true
 }
 
 verdicts() {

@@ -10,7 +10,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use cargo_lock::Lockfile;
+use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use super::cargo;
@@ -39,6 +39,18 @@ pub enum State {
 pub(crate) struct BuildFailure {
     pub(crate) reason: String,
     pub(crate) log: Option<PathBuf>,
+}
+
+/// What is read of a lock file.
+#[derive(Deserialize)]
+struct Lock {
+    package: Vec<Package>,
+}
+
+#[derive(Deserialize)]
+struct Package {
+    name: String,
+    version: String,
 }
 
 /// The workspace `bench/peers`, and the folder for what is built from it.
@@ -73,11 +85,12 @@ impl Workshop {
 
     /// The version, in the lock file, of the crate with the peer's sources.
     pub(crate) fn sources_version(&self, peer: &Peer) -> Option<String> {
-        let lock = Lockfile::load(self.workspace.join("Cargo.lock")).ok()?;
+        let text = fs::read_to_string(self.workspace.join("Cargo.lock")).ok()?;
+        let lock: Lock = toml::from_str(&text).ok()?;
         let sources = peer.sources?;
-        let mut packages = lock.packages.iter();
-        let package = packages.find(|package| package.name.as_str() == sources)?;
-        Some(package.version.to_string())
+        let mut packages = lock.package.into_iter();
+        let package = packages.find(|package| package.name == sources)?;
+        Some(package.version)
     }
 
     /// The library, if it has been built from the current sources.

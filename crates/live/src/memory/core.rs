@@ -4,13 +4,13 @@
 //! mappings. What it lacks is read from those files, if they are still the same.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read, Seek};
+use std::io::{self, BufReader, Read, Seek};
 use std::path::{Path, PathBuf};
 
 use flate2::read::MultiGzDecoder;
 use mallard_process::mapping::DELETED;
 use memmap2::Mmap;
-use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
+use zstd::stream::read::Decoder;
 
 use super::image::{self, Note, Notes};
 use super::{Fault, Fields, HEADER_BYTES, Mapped, Memory, PT_LOAD, PT_NOTE, Piece, SEGMENT_BYTES};
@@ -67,11 +67,12 @@ pub fn open(path: &Path) -> Result<Option<Mmap>, Error> {
     let packed = Packing::of(&head);
     if let Some(packed) = packed {
         file.rewind()?;
-        if !is_core(&self::head(&mut packed.open(&file)).unwrap_or_default()) {
+        if !is_core(&self::head(&mut packed.open(&file)?).unwrap_or_default()) {
             return Ok(None);
         }
         file.rewind()?;
-        file = unpacked(packed.open(&file))?;
+        let whole = unpacked(packed.open(&file)?)?;
+        file = whole;
     } else if !is_core(&head) {
         return Ok(None);
     }
@@ -110,49 +111,11 @@ impl Packing {
     }
 
     /// What is in the file, from where it is read next.
-    fn open(self, file: &File) -> Box<dyn Read + '_> {
-        match self {
+    fn open(self, file: &File) -> io::Result<Box<dyn Read + '_>> {
+        Ok(match self {
             Packing::Gzip => Box::new(MultiGzDecoder::new(file)),
-            Packing::Zstd => Box::new(Frames {
-                file: BufReader::new(file),
-                frame: None,
-            }),
-        }
-    }
-}
-
-/// The frames of a zstd file, one after the other.
-struct Frames<'a> {
-    file: BufReader<&'a File>,
-    frame: Option<FrameDecoder>,
-}
-
-impl Read for Frames<'_> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        if into.is_empty() {
-            return Ok(0);
-        }
-        loop {
-            let frame = match &mut self.frame {
-                Some(frame) => frame,
-                None if self.file.fill_buf()?.is_empty() => return Ok(0),
-                None => {
-                    let mut frame = FrameDecoder::new();
-                    frame.reset(&mut self.file).map_err(io::Error::other)?;
-                    self.frame.insert(frame)
-                }
-            };
-            while !frame.is_finished() && frame.can_collect() < into.len() {
-                let some = BlockDecodingStrategy::UptoBytes(into.len());
-                frame
-                    .decode_blocks(&mut self.file, some)
-                    .map_err(|error| io::Error::new(io::ErrorKind::UnexpectedEof, error))?;
-            }
-            match frame.read(into)? {
-                0 => self.frame = None,
-                got => return Ok(got),
-            }
-        }
+            Packing::Zstd => Box::new(Decoder::with_buffer(BufReader::new(file))?),
+        })
     }
 }
 

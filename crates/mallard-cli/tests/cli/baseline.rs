@@ -57,6 +57,7 @@ fn saved() -> Place {
 }
 
 #[test]
+#[cfg_attr(not(feature = "full"), ignore = "`cargo test-all` runs it")]
 fn a_check_fails_only_where_the_change_is_beyond_the_limit() {
     let place = saved();
     let check = |words: &[&str]| run(&place, &[&["check", "job"], words].concat());

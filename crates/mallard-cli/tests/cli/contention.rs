@@ -3,6 +3,7 @@
 use crate::place::{Place, outcome};
 
 #[test]
+#[cfg_attr(not(feature = "full"), ignore = "`cargo test-all` runs it")]
 fn locks_and_atomics_are_counted_and_written() {
     let place = Place::new();
     let words = ["bench", "contention", "--quick", "-t", "1,4", "batch"];

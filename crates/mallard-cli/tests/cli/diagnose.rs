@@ -72,6 +72,7 @@ fn a_lock_of_the_allocator_s_is_named() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "full"), ignore = "`cargo test-all` runs it")]
 fn memory_that_goes_and_comes_is_named_by_how_it_goes() {
     let place = Place::new();
     let d = diagnosed(&place, "trim", &[], &[("MALLOC_TRIM_THRESHOLD_", "131072")]);
@@ -150,6 +151,7 @@ fn a_trim_tells_memory_held_back_from_memory_pinned_down() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "full"), ignore = "`cargo test-all` runs it")]
 fn what_is_not_the_allocator_s_is_named_too() {
     let place = Place::new();
     for (what, key) in [
@@ -198,6 +200,7 @@ fn sampling_is_allowed(d: &Diagnosis) -> bool {
 }
 
 #[test]
+#[cfg_attr(not(feature = "full"), ignore = "`cargo test-all` runs it")]
 fn samples_of_the_kernel_tell_the_same_without_a_probe() {
     let place = Place::new();
     let options = ["--quick", "--how", "perf"];

@@ -175,6 +175,7 @@ fn a_program_is_profiled_from_start_to_end() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "full"), ignore = "`cargo test-all` runs it")]
 fn a_leak_in_rust_is_told_from_what_its_runtime_keeps() {
     if lacks(&["rustc"]) {
         return;
@@ -214,6 +215,7 @@ fn functions_of_the_program_with_names_of_the_c_library_leak_as_others_do() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "full"), ignore = "`cargo test-all` runs it")]
 fn a_program_without_a_profile_at_its_end_is_shown_as_it_was_read_before() {
     let place = Place::new();
     let program = place.compile("sudden", SUDDEN, &["-g", "-O1", "-fno-builtin"]);

@@ -278,6 +278,7 @@ fn what_cannot_be_recorded_is_refused_with_the_reason() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "full"), ignore = "`cargo test-all` runs it")]
 fn a_part_of_a_recording_is_one_and_begins_with_what_lives() {
     let place = Place::new();
     recorded(&place, "fork", &[]);

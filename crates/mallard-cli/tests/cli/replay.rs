@@ -110,6 +110,7 @@ fn processes_of_a_tree_are_chosen_and_what_is_left_out_is_said() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "full"), ignore = "`cargo test-all` runs it")]
 fn ten_thousand_short_threads_and_serial_replays_end() {
     let place = Place::new();
     record(&place, "brief");

@@ -56,6 +56,7 @@ fn race(service: &str, other: &str) -> Row {
 macro_rules! presets {
     ($($test:ident: $preset:literal needs $programs:expr;)*) => {$(
         #[test]
+        #[cfg_attr(not(feature = "full"), ignore = "`cargo test-all` runs it")]
         fn $test() {
             if !lacks(&$programs) {
                 race($preset, "glibc");
@@ -65,6 +66,7 @@ macro_rules! presets {
 }
 
 #[test]
+#[cfg_attr(not(feature = "full"), ignore = "`cargo test-all` runs it")]
 fn redis_is_raced() {
     if !lacks(&["redis-server", "redis-benchmark", "redis-cli"]) {
         race("redis", &beside_mallard("redis-server"));
@@ -80,6 +82,7 @@ presets! {
 }
 
 #[test]
+#[cfg_attr(not(feature = "full"), ignore = "`cargo test-all` runs it")]
 fn postgres_is_raced() {
     if lacks(&["pgbench", "pg_isready", "unshare"]) {
         return;
@@ -94,6 +97,7 @@ fn postgres_is_raced() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "full"), ignore = "`cargo test-all` runs it")]
 fn a_server_under_its_load_is_diagnosed() {
     if lacks(&["redis-server", "redis-benchmark", "redis-cli"]) {
         return;
@@ -122,6 +126,7 @@ fn a_server_under_its_load_is_diagnosed() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "full"), ignore = "`cargo test-all` runs it")]
 fn a_server_under_its_load_is_recorded() {
     if lacks(&["redis-server", "redis-benchmark", "redis-cli"]) {
         return;
@@ -213,6 +218,7 @@ fn fails(place: &Place, parts: &[&str]) {
 }
 
 #[test]
+#[cfg_attr(not(feature = "full"), ignore = "`cargo test-all` runs it")]
 fn every_trouble_of_a_server_is_named_and_leaves_no_process() {
     let place = Place::new();
     let last = "the last words";

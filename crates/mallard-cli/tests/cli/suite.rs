@@ -10,6 +10,7 @@ fn results(place: &Place) -> Results {
 }
 
 #[test]
+#[cfg_attr(not(feature = "full"), ignore = "`cargo test-all` runs it")]
 fn rows_run_on_every_allocator_and_every_figure_is_reported() {
     let place = Place::new();
     let words = [
@@ -106,6 +107,7 @@ fn without_a_number_the_runs_go_by_time_and_the_settings_say_so() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "full"), ignore = "`cargo test-all` runs it")]
 fn an_allocator_that_crashes_in_one_row_is_measured_in_the_others() {
     let place = Place::new();
     // Only the block size of one row crashes it.
@@ -167,6 +169,7 @@ fn what_is_measured_is_kept_when_the_lab_is_killed() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "full"), ignore = "`cargo test-all` runs it")]
 fn a_row_s_settings_reach_its_allocators_and_the_report() {
     let place = Place::new();
     let words = ["bench", "--quick", "-a", "mallard", "idle"];

@@ -23,6 +23,7 @@ fn tune(place: &Place, words: &[&str]) -> (Option<i32>, String, String) {
 }
 
 #[test]
+#[cfg_attr(not(feature = "full"), ignore = "`cargo test-all` runs it")]
 fn the_option_that_helps_is_found_alone_and_a_session_can_go_on() {
     let place = Place::new();
     let (code, stdout, stderr) = tune(&place, &["--budget", "1h", "-a", "mallard"]);
@@ -71,6 +72,7 @@ fn the_option_that_helps_is_found_alone_and_a_session_can_go_on() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "full"), ignore = "`cargo test-all` runs it")]
 fn a_program_that_stays_on_glibc_gets_its_tunables() {
     let place = Place::new();
     let (code, stdout, stderr) = tune(&place, &["--budget", "1h", "-a", "glibc"]);
@@ -148,6 +150,7 @@ fn what_cannot_be_tuned_is_said_at_once() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "full"), ignore = "`cargo test-all` runs it")]
 fn a_recording_is_a_subject_and_a_diagnosis_orders_the_options() {
     let place = Place::new();
     let words = "seq 20000 | sort | md5sum";

@@ -99,6 +99,7 @@ fn cc1() -> Option<String> {
 }
 
 #[test]
+#[cfg_attr(not(feature = "full"), ignore = "`cargo test-all` runs it")]
 fn real_programs_get_the_verdict_that_they_always_got() {
     let place = Place::new();
     let numbers: String = (0..2_000_000).fold(String::new(), |mut text, n| {

@@ -8,11 +8,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { BLOCKS = 150000, SIZE = 500, KEPT_OF = 50 };
+enum { BLOCKS = 150000, SIZE = 500, KEPT_OF = 8 };
 
 static void *blocks[BLOCKS];
 
-/* Blocks all over the heap pin pages that are nearly free. It goes on to allocate. */
+/* A block in each page pins pages that are nearly free. It goes on to allocate. */
 static void pinned(void) {
     for (int i = 0; i < BLOCKS; i++)
         blocks[i] = memset(malloc(SIZE), 1, SIZE);

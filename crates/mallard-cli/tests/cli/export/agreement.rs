@@ -110,6 +110,7 @@ impl Own {
 
 /// Long, because the figures of Prometheus are those of its last scrape.
 #[test]
+#[cfg_attr(not(feature = "full"), ignore = "`cargo test-all` runs it")]
 fn after_the_load_mallinfo2_mallctl_the_page_proc_and_prometheus_agree() {
     let place = Place::new();
     let flags = ["-O1", "-g", "-pthread", "-fno-builtin"];

@@ -206,6 +206,7 @@ fn go_s_pprof_shows_the_profile_of_a_process_with_names() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "full"), ignore = "`cargo test-all` runs it")]
 fn silent_and_senseless_clients_cost_their_connections_alone() {
     let server = Server::start(&["--pid", "1"]);
     let connect = || TcpStream::connect(&server.address).unwrap();

@@ -153,6 +153,7 @@ fn hurried(rules: &str) -> String {
 
 /// Long, because a leak takes seconds to be one.
 #[test]
+#[cfg_attr(not(feature = "full"), ignore = "`cargo test-all` runs it")]
 fn alerts_fire_on_a_leak_and_on_fragmentation_and_every_panel_shows_something() {
     if lacks(&["prometheus"]) {
         return;
