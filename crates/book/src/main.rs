@@ -1,7 +1,8 @@
 //! Builds the book: every chapter of `docs/` becomes a page of `target/book`, using mdBook as a
-//! library. Then it checks what mdBook does not check: each chapter is in the summary, each link
-//! and anchor of the pages and READMEs exists ([`links`], [`readme`]), and the Chinese README
+//! library. Then it checks what mdBook does not check: each page is a chapter of the summary, each
+//! link and anchor of the pages and READMEs exists ([`links`], [`readme`]), and the Chinese README
 //! matches the English one ([`translation`]). It prints a line for each error and exits with 1.
+//! The log of experiments, `docs/log`, is no part of the book; only its links are checked.
 //!
 //! Links to other sites are not followed: the build works without a network.
 
@@ -17,6 +18,9 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use mdbook_driver::MDBook;
 use mdbook_driver::book::BookItem;
+
+/// The folder of `docs/` whose pages are not chapters.
+const LOG: &str = "log";
 
 const HELP: &str = "\
 Builds the book from docs/ and checks its links.
@@ -58,11 +62,16 @@ fn run() -> Result<bool> {
         None => repository.join("target/book"),
     };
     let warnings = warnings::listen();
-    let pages = build(&repository.join("docs"), &out)?;
+    let docs = repository.join("docs");
+    let pages = build(&docs, &out)?;
     let mut faults = warnings.taken();
     faults.extend(links::check(&out, &pages)?);
     for name in ["README.md", "README.zh-CN.md", "examples/README.md"] {
         faults.extend(readme::check(repository, name)?);
+    }
+    for file in markdown_below(&docs.join(LOG))? {
+        let name = file.strip_prefix(repository)?;
+        faults.extend(readme::check(repository, &name.to_string_lossy())?);
     }
     faults.extend(translation::check(repository)?);
     for fault in &faults {
@@ -114,7 +123,7 @@ fn build(docs: &Path, out: &Path) -> Result<BTreeSet<PathBuf>> {
         .collect();
     for file in markdown_below(docs)? {
         let relative = file.strip_prefix(docs)?;
-        if relative != Path::new("SUMMARY.md") && !chapters.contains(relative) {
+        if is_chapter(relative) && !chapters.contains(relative) {
             bail!(
                 "{} is missing from docs/SUMMARY.md",
                 Path::new("docs").join(relative).display()
@@ -123,6 +132,11 @@ fn build(docs: &Path, out: &Path) -> Result<BTreeSet<PathBuf>> {
     }
     book.build().context("cannot write the pages")?;
     Ok(chapters)
+}
+
+/// Whether this file of `docs/` must be in the summary.
+fn is_chapter(relative: &Path) -> bool {
+    relative != Path::new("SUMMARY.md") && !relative.starts_with(LOG)
 }
 
 fn markdown_below(folder: &Path) -> Result<Vec<PathBuf>> {
@@ -136,4 +150,19 @@ fn markdown_below(folder: &Path) -> Result<Vec<PathBuf>> {
         }
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_page_but_the_summary_and_the_log_is_a_chapter() {
+        for page in ["lab.md", "design/decay.md", "design/log.md"] {
+            assert!(is_chapter(Path::new(page)), "{page}");
+        }
+        for page in ["SUMMARY.md", "log/2026-11.md"] {
+            assert!(!is_chapter(Path::new(page)), "{page}");
+        }
+    }
 }

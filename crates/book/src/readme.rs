@@ -1,5 +1,5 @@
-//! Checks the links of the READMEs, which are not part of the book, against the files of the
-//! repository.
+//! Checks the links of READMEs and other pages that are not part of the book against the files of
+//! the repository.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use pulldown_cmark::{Event, Options, Parser, Tag};
 
 use crate::links::{is_elsewhere, normal};
 
-/// The errors in the links of one README, given its path in the repository.
+/// The errors in the links of one page, given its path in the repository.
 pub fn check(repository: &Path, name: &str) -> Result<Vec<String>> {
     let text = std::fs::read_to_string(repository.join(name))
         .with_context(|| format!("cannot read {name}"))?;

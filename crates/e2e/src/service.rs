@@ -111,7 +111,7 @@ impl Service {
         mallard_process::family::of(self.process.id())
     }
 
-    /// Sends it a signal.
+    /// Sends the server a signal.
     ///
     /// # Errors
     /// The server has ended.

@@ -2,7 +2,7 @@
 
 use super::{Parsed, SECONDS_MAX, asks_for, parse, seconds};
 
-/// Reads them as a request.
+/// Reads the bytes as a request.
 pub fn request(text: &[u8]) {
     let whole = parse(text);
     if let Parsed::Whole(request) = whole {

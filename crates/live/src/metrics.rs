@@ -217,7 +217,7 @@ mallard_process_resident_bytes{pid=\"2\"} 4096
     /// The book has each metric that is written, and no other.
     #[test]
     fn the_book_tells_what_each_metric_means() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/live.md");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md");
         let book = std::fs::read_to_string(path).unwrap();
         let rows = book
             .lines()

@@ -359,7 +359,7 @@ impl<'a> Core<'a> {
         mapped
     }
 
-    /// Says so if the file ends before the memory that it should have.
+    /// An error if the file ends before the memory that it should have.
     pub fn short(&self) -> Option<Error> {
         let ends = self
             .segments

@@ -174,7 +174,8 @@ pub fn decay_times(arena: u32) -> Result<(i64, i64), i32> {
     one(arena).map(Arena::decay_times)
 }
 
-/// Sets one or both. Automatic arenas without hooks share their page heap, and so these settings.
+/// Sets one decay time or both. Automatic arenas without hooks share their page heap, and so these
+/// settings.
 pub fn set_decay_times(
     arena: u32,
     dirty_ms: Option<i64>,
@@ -233,8 +234,8 @@ fn size_within(bytes: usize) -> usize {
     }
 }
 
-/// Sets that limit, rounded down to a size class; `EFAULT` when it is less than a page. A page heap
-/// grows by at least 2 MiB.
+/// Sets the most bytes by which the page heap of an arena grows at a time, rounded down to a size
+/// class; `EFAULT` when it is less than a page. A page heap grows by at least 2 MiB.
 pub fn set_retain_grow_limit(arena: u32, bytes: usize) -> Result<(), i32> {
     let arena = one(arena)?;
     if bytes < PAGE {
@@ -255,7 +256,8 @@ pub fn oversize(arena: u32) -> Result<usize, i32> {
     one(arena).map(|a| a.oversize().min(MAX + PAGE))
 }
 
-/// Sets that size, for blocks that caches do not hold.
+/// Sets the size from which a freed block returns its memory at once, for blocks that caches do not
+/// hold.
 pub fn set_oversize(arena: u32, bytes: usize) -> Result<(), i32> {
     one(arena)?.set_oversize(bytes);
     Ok(())

@@ -22,7 +22,7 @@ pub fn extras() -> u8 {
     EXTRAS.load(Ordering::Relaxed)
 }
 
-/// Sets them, at the start.
+/// Sets the extra work, at the start.
 #[inline(always)]
 pub fn set(extras: u8) {
     EXTRAS.store(extras, Ordering::Relaxed);

@@ -50,13 +50,13 @@ pub fn stop() {
     set_active(false);
 }
 
-/// Whether threads are sampled that did not say ([`set_thread_active`]).
+/// Whether threads without a choice of their own ([`set_thread_active`]) are sampled.
 pub fn threads_active() -> bool {
     expect_profiler();
     prof::threads_on()
 }
 
-/// Sets that, for running threads and for new ones.
+/// Sets whether threads without a choice of their own are sampled, running and new ones.
 pub fn set_threads_active(on: bool) {
     expect_profiler();
     prof::set_threads_on(on);
@@ -68,7 +68,7 @@ pub fn thread_active() -> bool {
     prof::is_thread_on()
 }
 
-/// Sets that.
+/// Sets whether the calling thread is sampled while sampling is on.
 pub fn set_thread_active(on: bool) {
     expect_profiler();
     prof::set_thread_on(on);
@@ -140,7 +140,7 @@ pub fn dumps_growth() -> bool {
     prof::dumps_growth()
 }
 
-/// Sets that.
+/// Sets whether each new maximum of memory in use writes a profile.
 pub fn set_dumps_growth(on: bool) {
     expect_profiler();
     prof::set_dumps_growth(on);
@@ -211,7 +211,7 @@ pub fn most_recent() -> i64 {
     history::most_recent()
 }
 
-/// Sets that; returns the number before.
+/// Sets how many recent samples are kept; returns the number before.
 pub fn set_most_recent(most: i64) -> i64 {
     expect_profiler();
     prof::set_most_recent(most)

@@ -74,7 +74,8 @@ pub fn cache_max() -> Result<usize, i32> {
     cache().map(ThreadCache::most)
 }
 
-/// Sets that size, rounded up to a size class and capped at what caches can hold.
+/// Sets the size of the largest blocks that the thread's cache holds, rounded up to a size class
+/// and capped at what caches can hold.
 pub fn set_cache_max(size: usize) -> Result<(), i32> {
     let cache = cache()?;
     cache.set_most(size);
@@ -91,7 +92,8 @@ pub fn most_cached(size: usize) -> Result<usize, i32> {
     Ok(cache.most_blocks(Class::for_request(size)))
 }
 
-/// Sets that for all classes from `first` to `last` that caches hold.
+/// Sets the most blocks that the thread's cache holds, for each class from `first` to `last` that
+/// caches hold.
 pub fn set_most_cached(first: usize, last: usize, blocks: usize) -> Result<(), i32> {
     let cache = cache()?;
     if first > CACHED_MAX {

@@ -42,7 +42,7 @@ pub fn footprint() -> usize {
 /// Option: blocks that caches do not hold end with the last page needed, not with their class.
 static WHOLE_PAGES: AtomicBool = AtomicBool::new(false);
 
-/// Sets that option.
+/// Sets whether blocks that caches do not hold end with the last page needed.
 pub(super) fn set_whole(whole_pages: bool) {
     WHOLE_PAGES.store(whole_pages, Ordering::Relaxed);
 }

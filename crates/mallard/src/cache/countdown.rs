@@ -127,12 +127,12 @@ impl Countdown {
         own
     }
 
-    /// Whether the thread's requests are not sampled; `None` if the thread never said.
+    /// Whether the thread's requests are not sampled; `None` if the thread made no choice.
     pub fn is_off(&self) -> Option<bool> {
         self.is_off.get()
     }
 
-    /// Sets that. The bytes left must be drawn anew.
+    /// Sets whether the thread's requests are left out. The bytes left must be drawn anew.
     pub fn set_off(&self, off: bool) {
         self.is_off.set(Some(off));
         if self.epoch.get() != 0 {

@@ -54,7 +54,8 @@ impl ThreadCache {
         Class(self.most.get()).size()
     }
 
-    /// Sets that size, rounded up to a size class and capped at what a cache can hold.
+    /// Sets the size of the largest blocks that it holds, rounded up to a size class and capped at
+    /// what a cache can hold.
     pub fn set_most(&self, size: usize) {
         self.flush_all();
         let size = size.min(crate::class::CACHED_MAX);

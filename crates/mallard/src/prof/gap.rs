@@ -20,7 +20,7 @@ pub fn lg_sample() -> u32 {
     LG_SAMPLE.load(Ordering::Relaxed)
 }
 
-/// Sets that.
+/// Sets the mean bytes between samples (base-2 logarithm).
 pub fn set_lg_sample(lg: u32) {
     LG_SAMPLE.store(lg, Ordering::Relaxed);
 }

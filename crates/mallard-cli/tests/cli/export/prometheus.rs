@@ -24,7 +24,8 @@ pub struct Prometheus {
 }
 
 impl Prometheus {
-    /// Starts one with these rules; it scrapes the server twice: all at once, and each process.
+    /// Starts a Prometheus with these rules; it scrapes the server twice: all at once, and each
+    /// process.
     pub fn start(place: &Place, server: &Server, rules: &str) -> Prometheus {
         let folder = place.path();
         std::fs::write(folder.join("rules.yml"), rules).unwrap();
@@ -53,7 +54,7 @@ scrape_configs:
         }
     }
 
-    /// Starts one with the settings in the folder, unless another program has the address.
+    /// Starts a Prometheus with the settings in the folder, unless another program has the address.
     fn start_at(place: &Place, address: String) -> Option<Prometheus> {
         let folder = place.path();
         let log = std::fs::File::create(folder.join("prometheus.log")).unwrap();

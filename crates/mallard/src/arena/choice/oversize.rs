@@ -32,7 +32,8 @@ impl Arena {
         self.heap().oversize()
     }
 
-    /// Sets that size, for blocks that caches do not hold.
+    /// Sets the size from which a freed block returns its memory at once, for blocks that caches do
+    /// not hold.
     pub fn set_oversize(&self, bytes: usize) {
         self.heap().set_oversize(bytes);
         large::single_out();

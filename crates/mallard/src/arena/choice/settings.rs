@@ -60,7 +60,7 @@ impl Settings {
         }
     }
 
-    /// Resets them, for a new arena with this record.
+    /// Resets the settings, for a new arena with this record.
     pub fn clear(&self) {
         self.set_name_bytes(&[0; NAME_BYTES]);
         self.dss.store(first_dss() as u8, Ordering::Relaxed);
@@ -140,7 +140,7 @@ impl Arena {
         self.heap().decay_times()
     }
 
-    /// Sets one or both.
+    /// Sets one decay time or both.
     pub fn set_decay(&self, dirty_ms: Option<i64>, muzzy_ms: Option<i64>) {
         self.heap().set_decay_of(dirty_ms, muzzy_ms);
     }

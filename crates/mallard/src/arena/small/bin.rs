@@ -230,7 +230,8 @@ impl BinState {
         slab.hide_free(hidden);
     }
 
-    /// Makes them available again; the result is as for [`BinState::give_regions`].
+    /// Makes the hidden regions of a slab available again; the result is as for
+    /// [`BinState::give_regions`].
     pub fn show_free(
         &mut self,
         slab: &'static Slab,

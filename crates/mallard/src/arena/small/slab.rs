@@ -556,7 +556,7 @@ impl Slab {
         self.free.set(0);
     }
 
-    /// Moves them back.
+    /// Moves the hidden regions back from the copy to the bitmap.
     pub fn show_free(&self, hidden: &[u64; WORDS]) -> Result<(), Misuse> {
         let mut n = 0;
         for (i, &copy) in hidden.iter().enumerate().take(self.words()) {

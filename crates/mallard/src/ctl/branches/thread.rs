@@ -127,9 +127,9 @@ fn ncached_max_names(see: See<'_>) {
                 mode: Mode::WriteOnly,
                 serve: write_ncached_max,
             }),
-            "Sets that maximum for a range of sizes, `8-64:100`, or several separated by bars. 0 \
-             for no blocks; 4095 at most, and never more than the default. Returns the cached \
-             blocks of these sizes.",
+            "Sets the maximum number of cached blocks for a range of sizes, `8-64:100`, or several \
+             separated by bars. 0 for no blocks; 4095 at most, and never more than the default. \
+             Returns the cached blocks of these sizes to the arena.",
         ),
     ]);
 }

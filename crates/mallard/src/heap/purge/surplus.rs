@@ -118,7 +118,7 @@ mod tests {
             heap
         }
 
-        /// Has that many pages in use after so many looks; returns how many went back.
+        /// Changes the pages in use to `used` in `looks` looks; returns how many pages went back.
         fn change_to(&mut self, used: usize, looks: usize) -> usize {
             let (mut gone, first) = (0, self.used);
             for look in 1..=looks {

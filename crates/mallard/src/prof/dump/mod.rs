@@ -248,7 +248,7 @@ pub fn write_log() -> Result<(), i32> {
     done
 }
 
-/// Says that a log was full before its end.
+/// Tells by a line on standard error that a log was full before its end.
 #[cold]
 #[inline(never)]
 fn say_missed(name: &CStr, missed: u64) {

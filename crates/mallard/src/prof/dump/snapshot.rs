@@ -15,7 +15,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Takes one; `None` when memory is out.
+    /// Takes a snapshot; `None` when memory is out.
     #[cold]
     #[inline(never)]
     pub fn take() -> Option<Snapshot> {

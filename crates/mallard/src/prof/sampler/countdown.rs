@@ -12,12 +12,12 @@ use core::mem::offset_of;
 /// The number of times that distances became invalid, plus one: since another mean was set, samples
 /// were forgotten, or sampling was switched on. Threads then draw anew.
 static EPOCH: AtomicU32 = AtomicU32::new(1);
-/// Whether threads are sampled that did not say.
+/// Whether threads without a choice of their own are sampled.
 static THREADS_ON: AtomicBool = AtomicBool::new(true);
 /// The countdown of all threads that have no cache.
 static SHARED_LEFT: AtomicU64 = AtomicU64::new(0);
 
-/// Sets whether threads are sampled that did not say, from the options.
+/// Sets whether threads without a choice of their own are sampled, from the options.
 pub fn configure(threads_on: bool) {
     THREADS_ON.store(threads_on, Ordering::Relaxed);
 }
@@ -27,12 +27,12 @@ pub fn begin_epoch() {
     SHARED_LEFT.store(0, Ordering::Relaxed);
 }
 
-/// Whether threads are sampled that did not say.
+/// Whether threads without a choice of their own are sampled.
 pub fn threads_on() -> bool {
     THREADS_ON.load(Ordering::Relaxed)
 }
 
-/// Sets that, for all such threads.
+/// Sets whether threads without a choice of their own are sampled, running ones too.
 pub fn set_threads_on(on: bool) {
     let _inside = inside::enter_or_wait();
     THREADS_ON.store(on, Ordering::Relaxed);
@@ -46,7 +46,7 @@ pub fn is_thread_on() -> bool {
     off.map_or_else(threads_on, |off| !off)
 }
 
-/// Sets that. Without effect on a thread that has no cache.
+/// Sets whether the calling thread is sampled. This has no effect on a thread that has no cache.
 pub fn set_thread_on(on: bool) {
     life::current_or_new();
     if let Some(countdown) = cache::countdown() {

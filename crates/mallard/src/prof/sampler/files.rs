@@ -71,7 +71,7 @@ pub fn dumps_growth() -> bool {
     GROWS.load(Ordering::Relaxed)
 }
 
-/// Sets that.
+/// Sets whether each new maximum of memory in use writes a profile.
 pub fn set_dumps_growth(on: bool) {
     GROWS.store(on, Ordering::Relaxed);
 }

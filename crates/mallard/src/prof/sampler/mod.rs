@@ -174,7 +174,7 @@ fn describe() {
     root::begin(lg_sample(), RECORD_BYTES);
 }
 
-/// Leads them to none.
+/// Leads readers outside the process to no page.
 pub fn forget_page() {
     root::set_page(core::ptr::null());
 }
@@ -245,7 +245,7 @@ pub struct Totals {
     pub peak_bytes: u64,
 }
 
-/// Reads them.
+/// Reads the totals.
 pub fn totals() -> Totals {
     let _inside = inside::enter_or_wait();
     let table = sites::table();
