@@ -1,7 +1,8 @@
 //! Builds the book: every chapter of `docs/` becomes a page of `target/book`, using mdBook as a
 //! library. Then it checks what mdBook does not check: each chapter is in the summary, each link
-//! and anchor of the pages and READMEs exists ([`links`], [`readme`]), and the Chinese README
-//! matches the English one ([`translation`]). It prints a line for each error and exits with 1.
+//! and anchor of the pages, and of those outside the book, exists ([`links`], [`readme`]), and the
+//! Chinese README matches the English one ([`translation`]). It prints a line for each error and
+//! exits with 1.
 //!
 //! Links to other sites are not followed: the build works without a network.
 
@@ -27,6 +28,15 @@ Options:
   --open         show the book in the web browser
   --out FOLDER   write it there instead of target/book
   --help         show this";
+
+/// The pages that are not part of the book.
+const OUTSIDE: [&str; 5] = [
+    "README.md",
+    "README.zh-CN.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "examples/README.md",
+];
 
 struct Args {
     open: bool,
@@ -61,7 +71,7 @@ fn run() -> Result<bool> {
     let pages = build(&repository.join("docs"), &out)?;
     let mut faults = warnings.taken();
     faults.extend(links::check(&out, &pages)?);
-    for name in ["README.md", "README.zh-CN.md", "examples/README.md"] {
+    for name in OUTSIDE {
         faults.extend(readme::check(repository, name)?);
     }
     faults.extend(translation::check(repository)?);
