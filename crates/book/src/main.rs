@@ -1,8 +1,9 @@
 //! Builds the book: every chapter of `docs/` becomes a page of `target/book`, using mdBook as a
 //! library. Then it checks what mdBook does not check: each page is a chapter of the summary, each
-//! link and anchor of the pages and READMEs exists ([`links`], [`readme`]), and the Chinese README
-//! matches the English one ([`translation`]). It prints a line for each error and exits with 1.
-//! The log of experiments, `docs/log`, is no part of the book; only its links are checked.
+//! link and anchor of the pages, and of those outside the book, exists ([`links`], [`readme`]), and
+//! the Chinese README matches the English one ([`translation`]). It prints a line for each error and
+//! exits with 1. The log of experiments, `docs/log`, is no part of the book; only its links are
+//! checked.
 //!
 //! Links to other sites are not followed: the build works without a network.
 
@@ -31,6 +32,15 @@ Options:
   --open         show the book in the web browser
   --out FOLDER   write it there instead of target/book
   --help         show this";
+
+/// The pages that are not part of the book.
+const OUTSIDE: [&str; 5] = [
+    "README.md",
+    "README.zh-CN.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "examples/README.md",
+];
 
 struct Args {
     open: bool,
@@ -66,7 +76,7 @@ fn run() -> Result<bool> {
     let pages = build(&docs, &out)?;
     let mut faults = warnings.taken();
     faults.extend(links::check(&out, &pages)?);
-    for name in ["README.md", "README.zh-CN.md", "examples/README.md"] {
+    for name in OUTSIDE {
         faults.extend(readme::check(repository, name)?);
     }
     for file in markdown_below(&docs.join(LOG))? {

@@ -1,5 +1,5 @@
-//! Checks the links of READMEs and other pages that are not part of the book against the files of
-//! the repository.
+//! Checks the links of pages that are not part of the book, such as the README, against the files
+//! of the repository.
 
 use std::path::Path;
 

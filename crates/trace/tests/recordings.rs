@@ -28,17 +28,25 @@ fn a_sound_recording_is_what_was_written() {
     assert_eq!(two.live_blocks, 100 - 24 - 50 - 5);
 }
 
-/// What [`checks::made`] has made when the format was version 1, where each part has a chunk.
+/// What [`checks::made`] has made in each version of the format. In version 1 each part has a
+/// chunk. A new version adds a file; the others stay.
+const VERSIONS: [&[u8]; 2] = [
+    include_bytes!("version-1.mtrace"),
+    include_bytes!("version-2.mtrace"),
+];
+
 #[test]
-fn a_file_of_the_first_version_is_read() {
-    let first = include_bytes!("version-1.mtrace");
-    let now = checks::made();
-    assert_eq!((first[7], now[7]), (1, mallard_trace::VERSION));
-    checks::recording(first);
-    let mut recording = read(first.to_vec());
-    assert_eq!(recording.state(), State::default());
-    let summary = summary::of(&mut recording).unwrap();
-    assert_eq!(summary, summary::of(&mut read(now)).unwrap());
+fn files_of_every_version_are_read() {
+    assert_eq!(VERSIONS.len(), usize::from(mallard_trace::VERSION));
+    let now = summary::of(&mut read(checks::made())).unwrap();
+    for (file, version) in VERSIONS.into_iter().zip(1..) {
+        assert_eq!(file[7], version);
+        checks::recording(file);
+        let mut recording = read(file.to_vec());
+        assert_eq!(recording.state(), State::default());
+        let summary = summary::of(&mut recording).unwrap();
+        assert_eq!(summary, now, "version {version}");
+    }
 }
 
 /// Chunks of one thread and shared ones lie in any order in the file, and events in theirs.

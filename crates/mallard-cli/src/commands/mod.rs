@@ -164,6 +164,8 @@ Run `mallard COMMAND --help` for details.";
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
+    use std::{env, fs};
 
     #[test]
     fn the_command_line_is_consistent() {
@@ -183,6 +185,39 @@ mod tests {
                 "`{name}` is missing"
             );
         }
+    }
+
+    /// The commands and their options, a line for each. Hidden ones are old spellings, which stay.
+    fn command_line(command: &clap::Command, path: &str, into: &mut BTreeSet<String>) {
+        let options = command
+            .get_arguments()
+            .filter_map(|option| option.get_long());
+        into.extend(options.map(|long| format!("{path} --{long}")));
+        for command in command.get_subcommands() {
+            let path = format!("{path} {}", command.get_name());
+            into.insert(path.clone());
+            command_line(command, &path, into);
+        }
+    }
+
+    /// Scripts have them: one that is taken out fails this, and `MALLARD_BLESS=1` only adds
+    /// (`docs/versioning.md`).
+    #[test]
+    fn commands_and_options_stay() {
+        let mut found = BTreeSet::new();
+        command_line(&Args::command(), "mallard", &mut found);
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/keys/command-line.txt");
+        let recorded = fs::read_to_string(file).unwrap_or_default();
+        let mut recorded: BTreeSet<String> = recorded.lines().map(str::to_owned).collect();
+        if env::var_os("MALLARD_BLESS").is_some() {
+            recorded.extend(found.iter().cloned());
+            let lines: Vec<&str> = recorded.iter().map(String::as_str).collect();
+            fs::write(file, lines.join("\n") + "\n").unwrap();
+        }
+        let lost: Vec<_> = recorded.difference(&found).collect();
+        assert!(lost.is_empty(), "these are gone: {lost:?}");
+        let new: Vec<_> = found.difference(&recorded).collect();
+        assert!(new.is_empty(), "{file} lacks {new:?}");
     }
 
     #[test]

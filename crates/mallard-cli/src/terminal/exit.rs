@@ -59,3 +59,40 @@ pub fn code_of(error: &anyhow::Error) -> u8 {
         None => 1,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Scripts read these: none may change (`docs/versioning.md`).
+    #[test]
+    fn every_error_has_its_code() {
+        assert_eq!((USAGE, CANNOT_TELL, INTERRUPTED), (2, 3, 130));
+        let name = || "x".to_owned();
+        let not_found = Error::ProgramNotFound {
+            name: name(),
+            looked: name(),
+        };
+        let not_run = Error::Program {
+            program: "x".into(),
+            problem: name(),
+        };
+        let failed = ProgramFailed {
+            code: 7,
+            why: name(),
+        };
+        let errors: [(anyhow::Error, u8); 8] = [
+            (anyhow::anyhow!("it failed"), 1),
+            (usage("a mistake"), 2),
+            (Error::NameTaken { name: name() }.into(), 2),
+            (failed.into(), 7),
+            (not_run.into(), 126),
+            (not_found.into(), 127),
+            (Interrupted.into(), 130),
+            (Incomplete(3).into(), 130),
+        ];
+        for (error, code) in errors {
+            assert_eq!(code_of(&error), code, "{error}");
+        }
+    }
+}

@@ -5,6 +5,7 @@ use std::io::Read as _;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::keys;
 use crate::place::{Place, outcome};
 
 /// A program whose figure is in the file `own` on mallard, and in the file `anchor` on glibc. Its
@@ -110,6 +111,8 @@ fn a_check_fails_only_where_the_change_is_beyond_the_limit() {
     assert_eq!(code, Some(3));
     let json: serde_json::Value = serde_json::from_str(&stdout).unwrap();
     assert_eq!(json["gates"][0]["limit"], "p99>+5%");
+    keys::stay("baseline-check", &stdout);
+    keys::stay("baseline", &place.text(".mallard/baselines/job.json"));
 
     // The file is shown again, and gives its blocks to a rehearsal.
     fs::write(place.path().join("check.json"), stdout).unwrap();

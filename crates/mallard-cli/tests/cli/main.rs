@@ -9,6 +9,7 @@ mod diff;
 mod errors;
 mod export;
 mod forks;
+mod keys;
 mod leak;
 mod newcomer;
 mod place;
