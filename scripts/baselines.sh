@@ -218,6 +218,7 @@ PY
   for server in $servers; do
     real=$(grep -c "^$server " codes 2>/dev/null || true)
     echo "$server: real checks ${real:-0}; resampled from the real blocks of its saves and of checks of the same:"
+    # shellcheck disable=SC2046 # names of blocks, each an argument
     "$mallard" baseline rehearse "$server" --plant p99=+8% --plant rss_end=+15% \
       $(awk -v server="$server" '$1 == server && $2 == "same" { print $4 }' codes 2>/dev/null) || true
     echo

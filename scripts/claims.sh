@@ -120,6 +120,7 @@ C
     echo "- usable sizes on $name: $(on "$name" "" ./facts 12 17 33 100 129 1000 5000)"
   done
   if [ -n "$(among jemalloc)" ]; then
+    # shellcheck disable=SC2046 # several lines become one
     echo "- jemalloc's defaults:" $(on jemalloc stats_print:true true 2>&1 | grep -E \
       'opt\.(narenas|background_thread|tcache_max|dirty_decay_ms|muzzy_decay_ms|metadata_thp|thp):' \
       | sed -E 's/^ *opt\.//; s/ \(.*//')

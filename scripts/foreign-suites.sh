@@ -63,7 +63,7 @@ apt() {
     APT_CONFIG=$at/unfinished apt-get -qq update || return
     mv "$at/unfinished" "$at/conf"
   fi
-  APT_CONFIG=$at/conf "apt-$@"
+  APT_CONFIG=$at/conf "apt-$1" "${@:2}"
 }
 
 # debian_source PACKAGE: unpacks its source, patched as Debian builds it, into ./source.
@@ -113,7 +113,7 @@ skipped() {
 # Prints a suite's row, and nothing else on standard output.
 row() {
   local suite=$1 log=$folder/results/$1.log at=$folder/$1
-  local peer=glibc part= took=()
+  local peer=glibc part='' took=()
   mkdir -p "$at" && cd "$at"
   source "$root/scripts/foreign-suites/$suite.sh"
   if [ ! -f built ]; then

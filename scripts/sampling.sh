@@ -22,7 +22,7 @@ tcmalloc=${TCMALLOC:-$folder/libtcmalloc.so.4}
 
 # The distance of all samplers: jemalloc's default.
 bytes=524288
-names=mallard-off,mallard-on
+names="mallard-off,mallard-on"
 libraries=(
   --add "mallard-off=$mallard"
   --add "mallard-on=$mallard;MALLOC_CONF=prof:true"

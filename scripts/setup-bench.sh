@@ -10,8 +10,10 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/programs.sh"
 
+# shellcheck disable=SC2034 # for programs.sh
 name=setup-bench
 # One line per program: the command that shows whether it is installed, and its package.
+# shellcheck disable=SC2034
 programs=(
   "redis-server redis-server"
   "redis-benchmark redis-tools"

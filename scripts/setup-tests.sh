@@ -10,8 +10,10 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/programs.sh"
 
+# shellcheck disable=SC2034 # for programs.sh
 name=setup-tests
 # One line per program: the command that shows whether it is installed, and its package.
+# shellcheck disable=SC2034
 programs=(
   "cc gcc"
   "c++ g++"
@@ -19,6 +21,8 @@ programs=(
   "/usr/lib/*/libc++.so libc++-dev"
   "/usr/lib/*/libc++abi.so libc++abi-dev"
   "strip binutils"
+  "clang-format clang-format"
+  "shellcheck shellcheck"
   "llvm-dwp llvm"
   "make make"
   "git git"

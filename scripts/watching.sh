@@ -86,7 +86,7 @@ awk '
 TERM=xterm script -qfc "stty rows 50 cols 160; exec $mallard top --match $name" /dev/null \
   < <(sleep $((seconds + 8))) > "$folder/screen" &
 terminal=$!
-pids+=($terminal)
+pids+=("$terminal")
 sleep 4
 top=$(pgrep -f "^$mallard top --match $name" | head -1)
 ticks() { awk '{ sub(/.*\) /, ""); print $12 + $13 }' "/proc/$top/stat"; }

@@ -41,9 +41,7 @@ template <class Visit> static void in_random_order(uint64_t count, Visit visit) 
     }
 }
 
-static uint64_t sum_below(uint64_t count) {
-    return count * (count - 1) / 2;
-}
+static uint64_t sum_below(uint64_t count) { return count * (count - 1) / 2; }
 
 template <class Map> static void maps(uint64_t count) {
     Map map;

@@ -37,17 +37,10 @@ static inline size_t draw(uint64_t *state, const Step *step) {
  * below 1 KiB are chosen to produce these sums (28 %, 46 %, 21 %; the mean is 254 B). Objects end
  * at 1 MiB, since the tail above would make a run's memory depend on a few draws. */
 static const Step FLEET[] = {
-    {180000, 8, 15},
-    {440000, 16, 31},
-    {700000, 32, 63},
-    {860000, 64, 127},
-    {940000, 128, 255},
-    {970000, 256, 511},
-    {980000, 512, 1023},
-    {998460, 1024, 8191},
-    {999730, 8192, 65535},
-    {999910, 65536, 262143},
-    {1000000, 262144, 1048576},
+    {180000, 8, 15},         {440000, 16, 31},           {700000, 32, 63},
+    {860000, 64, 127},       {940000, 128, 255},         {970000, 256, 511},
+    {980000, 512, 1023},     {998460, 1024, 8191},       {999730, 8192, 65535},
+    {999910, 65536, 262143}, {1000000, 262144, 1048576},
 };
 
 /* Values of a key-value cache, after Atikoglu et al., "Workload Analysis of a Large-Scale Key-Value
@@ -55,8 +48,8 @@ static const Step FLEET[] = {
  * follow a generalised Pareto distribution with scale 214.476 and shape 0.348238. Its distribution
  * function at the powers of two gives the steps; it ends at 16 KiB with the last 0.004 %. */
 static const Step CACHE_VALUES[] = {
-    {441550, 1, 14},     {483551, 15, 31},     {551757, 32, 63},      {655728, 64, 127},
-    {783662, 128, 255},  {897876, 256, 511},   {965556, 512, 1023},   {991535, 1024, 2047},
+    {441550, 1, 14},      {483551, 15, 31},     {551757, 32, 63},       {655728, 64, 127},
+    {783662, 128, 255},   {897876, 256, 511},   {965556, 512, 1023},    {991535, 1024, 2047},
     {998366, 2048, 4095}, {999730, 4096, 8191}, {1000000, 8192, 16384},
 };
 

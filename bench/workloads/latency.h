@@ -74,9 +74,7 @@ static inline uint64_t excuses_now(void) {
     return (uint64_t)(usage.ru_minflt + usage.ru_majflt + usage.ru_nvcsw + usage.ru_nivcsw);
 }
 
-static inline void latency_refresh(Latency *latency) {
-    latency->excuses = excuses_now();
-}
+static inline void latency_refresh(Latency *latency) { latency->excuses = excuses_now(); }
 
 static inline void latency_add(Latency *latency, uint64_t ticks) {
     latency->cell[cell_of(ticks)]++;

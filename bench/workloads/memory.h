@@ -114,8 +114,7 @@ static inline void note_huge(void) {
     const uint64_t huge = proc_bytes("/proc/self/smaps_rollup", "AnonHugePages:");
     uint64_t seen = __atomic_load_n(&huge_seen, __ATOMIC_RELAXED);
     while (huge > seen && !__atomic_compare_exchange_n(&huge_seen, &seen, huge, 0, __ATOMIC_RELAXED,
-                                                       __ATOMIC_RELAXED)) {
-    }
+                                                       __ATOMIC_RELAXED)) {}
 }
 
 static uint64_t end_rss, lazy_free;

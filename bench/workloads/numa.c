@@ -1,7 +1,7 @@
-/* numa: threads on each NUMA node, each with a table of blocks, of which each step replaces a random
- * one and writes to all of it. In one step of eight, the thread exchanges the old block in a common
- * table for one that may come from another node, and frees that instead. An allocator that hands
- * such a block out again on the wrong node makes its thread write to memory that is far away.
+/* numa: threads on each NUMA node, each with a table of blocks, of which each step replaces a
+ * random one and writes to all of it. In one step of eight, the thread exchanges the old block in a
+ * common table for one that may come from another node, and frees that instead. An allocator that
+ * hands such a block out again on the wrong node makes its thread write to memory that is far away.
  *
  *     nodes     groups of threads (0: one on each node, pinned to its processors)
  *     threads   in each group (2)   slots   live blocks in each table (4000)   common   (1024)
@@ -108,7 +108,8 @@ static void work(uint64_t thread) {
         Slot *slot = &table[random_size(&state, 0, slots - 1)];
         void *old = slot->block;
         if (old && i % 8 == 0)
-            old = __atomic_exchange_n(&common[random_size(&state, 0, shared - 1)], old, __ATOMIC_ACQ_REL);
+            old = __atomic_exchange_n(&common[random_size(&state, 0, shared - 1)], old,
+                                      __ATOMIC_ACQ_REL);
         if (old)
             drop(old);
         fill(slot, random_log(&state, low, high));

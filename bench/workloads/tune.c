@@ -4,10 +4,8 @@
 
 enum { THREADS, COUNT, MIN, MAX, TOGETHER, PARAMS };
 static Param params[PARAMS] = {
-    {"threads", 16, 1, 4096},
-    {"count", 50000, 1, UINT64_C(1) << 40},
-    {"min", 16, 1, UINT32_MAX - 1},
-    {"max", 4096, 1, UINT32_MAX - 1},
+    {"threads", 16, 1, 4096},       {"count", 50000, 1, UINT64_C(1) << 40},
+    {"min", 16, 1, UINT32_MAX - 1}, {"max", 4096, 1, UINT32_MAX - 1},
     {"together", 0, 0, 1},
 };
 

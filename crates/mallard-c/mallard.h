@@ -31,8 +31,8 @@ extern "C" {
 #define MALLARD_PLAIN MALLARD_ATTRIBUTE((nothrow))
 
 /* A declaration with and without the prefix. */
-#define MALLARD_BOTH(type, name, parameters, attributes) \
-    extern type name parameters attributes;              \
+#define MALLARD_BOTH(type, name, parameters, attributes)                                           \
+    extern type name parameters attributes;                                                        \
     extern type je_##name parameters attributes
 
 /* ---- Options and messages ---- */

@@ -21,7 +21,8 @@ static void answer(int client) {
     /* A request ends with an empty line. */
     while (length < sizeof request && memmem(request, length, "\r\n\r\n", 4) == NULL) {
         ssize_t more = read(client, request + length, sizeof request - length);
-        if (more <= 0) return;
+        if (more <= 0)
+            return;
         length += (size_t)more;
     }
     if (length < 13 || memcmp(request, "GET /metrics ", 13) != 0) {
@@ -57,7 +58,8 @@ int main(int argc, char **argv) {
     memset(work, 1, 3 << 20);
     for (;;) {
         int client = accept4(server, NULL, NULL, SOCK_CLOEXEC);
-        if (client < 0) continue;
+        if (client < 0)
+            continue;
         /* A client that says nothing is not waited for. */
         setsockopt(client, SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){.tv_sec = 2},
                    sizeof(struct timeval));

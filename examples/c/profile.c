@@ -15,7 +15,8 @@ static char *sessions[SESSIONS];
 __attribute__((noinline)) static void open_sessions(void) {
     for (int i = 0; i < SESSIONS; i++) {
         sessions[i] = malloc(1000);
-        if (sessions[i] == NULL) exit(1);
+        if (sessions[i] == NULL)
+            exit(1);
         memset(sessions[i], 's', 1000);
     }
 }
@@ -24,7 +25,8 @@ __attribute__((noinline)) static void open_sessions(void) {
 __attribute__((noinline)) static void serve(void) {
     for (int i = 0; i < REQUESTS; i++) {
         char *answer = malloc(500);
-        if (answer == NULL) exit(1);
+        if (answer == NULL)
+            exit(1);
         memset(answer, 'a', 500);
         free(answer);
     }
@@ -39,7 +41,8 @@ int main(int argc, char **argv) {
     }
     open_sessions();
     serve();
-    if (mallard_profile_dump(file) != 0) return 1; /* a line has said why */
+    if (mallard_profile_dump(file) != 0)
+        return 1; /* a line has said why */
     mallard_profile_stop();
     printf("wrote %s\n", file);
     return 0;

@@ -47,7 +47,8 @@ int main(void) {
         memset(blocks[i], 'x', SIZE);
     }
     report("during");
-    for (int i = 0; i < BLOCKS; i++) sdallocx(blocks[i], SIZE, MALLOCX_ALIGN(4096));
+    for (int i = 0; i < BLOCKS; i++)
+        sdallocx(blocks[i], SIZE, MALLOCX_ALIGN(4096));
     report("freed");
     /* Freed memory is returned later, or immediately, as here. MALLCTL_ARENAS_ALL is 4096. */
     mallctl("thread.tcache.flush", NULL, NULL, NULL, 0);

@@ -12,10 +12,11 @@
 
 // An arena that exists as long as this object.
 class Arena {
-public:
+  public:
     Arena() {
         size_t length = sizeof number_;
-        if (mallctl("arenas.create", &number_, &length, nullptr, 0) != 0) throw std::bad_alloc();
+        if (mallctl("arenas.create", &number_, &length, nullptr, 0) != 0)
+            throw std::bad_alloc();
     }
     ~Arena() { control("destroy"); }
     Arena(const Arena &) = delete;
@@ -23,7 +24,8 @@ public:
 
     void *take(size_t size, size_t alignment) {
         void *block = mallocx(size, flags() | MALLOCX_ALIGN(alignment));
-        if (block == nullptr) throw std::bad_alloc();
+        if (block == nullptr)
+            throw std::bad_alloc();
         return block;
     }
     void give(void *block) { dallocx(block, flags()); }
@@ -45,7 +47,7 @@ public:
         return sum;
     }
 
-private:
+  private:
     int flags() const { return MALLOCX_ARENA(number_) | MALLOCX_TCACHE_NONE; }
     void control(const char *what) {
         mallctl(("arena." + std::to_string(number_) + "." + what).c_str(), nullptr, nullptr,
@@ -86,7 +88,8 @@ int main() {
     std::cout << "emptied: " << arena.allocated() << "\n";
 
     // The reset also frees what the program leaks.
-    for (int i = 0; i < 5000; i++) arena.take(100 + i, 16);
+    for (int i = 0; i < 5000; i++)
+        arena.take(100 + i, 16);
     std::cout << "leaked: " << arena.allocated() << "\n";
     arena.reset();
     std::cout << "reset: " << arena.allocated() << "\n";

@@ -47,7 +47,8 @@ std::string receive(int client) {
     char piece[1024];
     while (request.size() < 4096 && request.find("\r\n\r\n") == std::string::npos) {
         const ssize_t more = read(client, piece, sizeof piece);
-        if (more <= 0) break;
+        if (more <= 0)
+            break;
         request.append(piece, static_cast<std::size_t>(more));
     }
     return request;
@@ -56,7 +57,8 @@ std::string receive(int client) {
 void send_all(int client, std::string_view text) {
     while (!text.empty()) {
         const ssize_t sent = write(client, text.data(), text.size());
-        if (sent <= 0) return;
+        if (sent <= 0)
+            return;
         text.remove_prefix(static_cast<std::size_t>(sent));
     }
 }
@@ -83,7 +85,8 @@ int main(int argc, char **argv) {
     const std::vector<char> work(3 << 20, 'x'); // what the program is there for
     for (std::size_t answered = 0;; ++answered) {
         const int client = accept4(server, nullptr, nullptr, SOCK_CLOEXEC);
-        if (client < 0) continue;
+        if (client < 0)
+            continue;
         // A client that says nothing is not waited for.
         const timeval patience{2, 0};
         setsockopt(client, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);

@@ -31,13 +31,15 @@ static void *work(void *argument) {
     for (int i = 0; i < BLOCKS; i++) {
         theirs[i] = mallocx_(1 + i * 7, 0);
         own[i] = malloc(1 + i * 7);
-        if (theirs[i] == NULL || own[i] == NULL) abort();
+        if (theirs[i] == NULL || own[i] == NULL)
+            abort();
         memset(theirs[i], i, 1 + i * 7);
         memset(own[i], ~i, 1 + i * 7);
         bytes += sallocx_(theirs[i], 0);
     }
     for (int i = 0; i < BLOCKS; i++) {
-        if (theirs[i][i * 7] != (char)i || own[i][i * 7] != (char)~i) abort();
+        if (theirs[i][i * 7] != (char)i || own[i][i * 7] != (char)~i)
+            abort();
         dallocx_(theirs[i], 0);
         free(own[i]);
     }
@@ -46,7 +48,8 @@ static void *work(void *argument) {
 }
 
 int main(int argc, char **argv) {
-    if (argc != 2) return 2;
+    if (argc != 2)
+        return 2;
     void *malloc_before = dlsym(RTLD_DEFAULT, "malloc");
     void *library = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) {
@@ -59,8 +62,10 @@ int main(int argc, char **argv) {
 
     pthread_t threads[THREADS];
     size_t bytes[THREADS];
-    for (int i = 0; i < THREADS; i++) pthread_create(&threads[i], NULL, work, &bytes[i]);
-    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < THREADS; i++)
+        pthread_create(&threads[i], NULL, work, &bytes[i]);
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
     char *kept = mallocx_(100, 0);
     strcpy(kept, "what the library gave stays after dlclose");
     /* The library stays loaded, because threads that used it may still have to end. */

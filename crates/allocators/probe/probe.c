@@ -134,8 +134,8 @@ static void *exercise(void *argument) {
 
 int main(void) {
     static const char *const family[] = {
-        "malloc", "calloc", "realloc", "free", "posix_memalign", "aligned_alloc", "memalign",
-        "malloc_usable_size",
+        "malloc",         "calloc",        "realloc",  "free",
+        "posix_memalign", "aligned_alloc", "memalign", "malloc_usable_size",
     };
     for (size_t i = 0; i < sizeof family / sizeof *family; i++)
         tell_object(family[i], RTLD_DEFAULT, family[i]);

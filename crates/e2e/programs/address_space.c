@@ -11,12 +11,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define CHECK(condition) \
-    do \
-        if (!(condition)) { \
-            printf("%s:%d: %s, errno %d\n", __FILE__, __LINE__, #condition, errno); \
-            exit(1); \
-        } \
+#define CHECK(condition)                                                                           \
+    do                                                                                             \
+        if (!(condition)) {                                                                        \
+            printf("%s:%d: %s, errno %d\n", __FILE__, __LINE__, #condition, errno);                \
+            exit(1);                                                                               \
+        }                                                                                          \
     while (0)
 
 /* A line of /proc/self/status, in KiB, read without calling malloc. */
@@ -60,7 +60,8 @@ static void drop(void **last, size_t size) {
     while (last != NULL) {
         void **next = last[0];
         const unsigned char byte = (unsigned char)(size_t)last[1], *bytes = (unsigned char *)last;
-        for (size_t at = 16; at < size; at += 509) CHECK(bytes[at] == byte);
+        for (size_t at = 16; at < size; at += 509)
+            CHECK(bytes[at] == byte);
         CHECK(bytes[size - 1] == byte);
         free(last);
         last = next;
@@ -79,7 +80,8 @@ static void limit_set_later(void) {
     FILE *child = popen("true", "r");
     CHECK(child != NULL && pclose(child) == 0);
     size_t blocks = 0;
-    while (blocks < 2048 && keep(malloc(1 << 20)) != NULL) blocks++;
+    while (blocks < 2048 && keep(malloc(1 << 20)) != NULL)
+        blocks++;
     printf("%s\n", blocks > 850 && blocks < 1024 ? "nearly all of it" : "not the limit");
 }
 
@@ -87,10 +89,12 @@ static void limit_set_later(void) {
 static void locked_by_limit(size_t size) {
     const struct rlimit limit = {8 << 20, 8 << 20};
     CHECK(setrlimit(RLIMIT_MEMLOCK, &limit) == 0);
-    if (getuid() == 0) CHECK(setuid(65534) == 0);
+    if (getuid() == 0)
+        CHECK(setuid(65534) == 0);
     CHECK(mlockall(MCL_CURRENT | MCL_FUTURE) == 0);
     size_t bytes = 0;
-    for (char *p; bytes < 64 << 20 && (p = malloc(size)) != NULL; bytes += size) memset(p, 1, size);
+    for (char *p; bytes < 64 << 20 && (p = malloc(size)) != NULL; bytes += size)
+        memset(p, 1, size);
     static char text[32];
     const int length = snprintf(text, sizeof text, "%zu\n", bytes >> 10);
     CHECK(write(1, text, (size_t)length) == length);
@@ -120,7 +124,8 @@ static uintptr_t end_of_mapping(void *block) {
     while (fgets(line, sizeof line, maps) != NULL) {
         CHECK(sscanf(line, "%lx-%lx", &from, &to) == 2);
         if (from <= (uintptr_t)block || (end != 0 && from == end))
-            if (to > (uintptr_t)block) end = to;
+            if (to > (uintptr_t)block)
+                end = to;
     }
     fclose(maps);
     return end;
@@ -138,8 +143,10 @@ static void in_the_way(size_t times) {
         const uintptr_t end = end_of_mapping(lists[i]);
         others[i] = mmap((void *)end, 1 << 16, PROT_READ | PROT_WRITE,
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
-        if (others[i] == MAP_FAILED) others[i] = NULL;
-        if (others[i] != NULL) memset(others[i], 0xa0 + (int)i, 1 << 16);
+        if (others[i] == MAP_FAILED)
+            others[i] = NULL;
+        if (others[i] != NULL)
+            memset(others[i], 0xa0 + (int)i, 1 << 16);
     }
     lists[times] = fill(3 << 20, 40);
     drop(lists[times], 3 << 20);

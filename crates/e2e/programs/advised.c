@@ -44,7 +44,8 @@ static long raw(long number, long a, long b, long c, long d, long e) {
 int madvise(void *at, size_t length, int advice) {
     if (advice == MADV_DONTNEED) {
         single++;
-        if (does_nothing) return 0;
+        if (does_nothing)
+            return 0;
     }
     return raw(SYS_madvise, (long)at, (long)length, advice, 0, 0) == 0 ? 0 : -1;
 }
@@ -55,7 +56,8 @@ long syscall(long number, ...) {
     long a = va_arg(rest, long), b = va_arg(rest, long), c = va_arg(rest, long);
     long d = va_arg(rest, long), e = va_arg(rest, long);
     va_end(rest);
-    if (number == SYS_process_madvise) together++;
+    if (number == SYS_process_madvise)
+        together++;
     if (number == SYS_futex && (b & FUTEX_CMD_MASK) == FUTEX_WAIT)
         __atomic_fetch_add(&waits, 1, __ATOMIC_RELAXED);
     long result = raw(number, a, b, c, d, e);
@@ -99,7 +101,8 @@ int main(int count, char **arguments) {
             p = calloc(1, SIZE);
             CHECK(p != NULL);
             size_t wrong = 0;
-            for (size_t i = 0; i < SIZE; i++) wrong += p[i] != 0;
+            for (size_t i = 0; i < SIZE; i++)
+                wrong += p[i] != 0;
             free(p);
             if (wrong > 0) {
                 printf("old contents\n");
@@ -110,9 +113,12 @@ int main(int count, char **arguments) {
     } else if (strcmp(arguments[1], "calls") == 0) {
         enum { COUNT = 2000 };
         static void *blocks[COUNT];
-        for (int i = 0; i < COUNT; i++) CHECK((blocks[i] = malloc(60000)) != NULL);
-        for (int i = 0; i < COUNT; i++) memset(blocks[i], 1, 60000);
-        for (int i = 0; i < COUNT; i += 2) free(blocks[i]);
+        for (int i = 0; i < COUNT; i++)
+            CHECK((blocks[i] = malloc(60000)) != NULL);
+        for (int i = 0; i < COUNT; i++)
+            memset(blocks[i], 1, 60000);
+        for (int i = 0; i < COUNT; i += 2)
+            free(blocks[i]);
         single = together = 0;
         malloc_trim(0);
         printf("%u %u %s\n", single, together, kernel_can() ? "can" : "cannot");
@@ -122,7 +128,8 @@ int main(int count, char **arguments) {
         pthread_t threads[THREADS];
         for (int i = 0; i < THREADS; i++)
             CHECK(pthread_create(&threads[i], NULL, meet, &turns) == 0);
-        for (int i = 0; i < THREADS; i++) CHECK(pthread_join(threads[i], NULL) == 0);
+        for (int i = 0; i < THREADS; i++)
+            CHECK(pthread_join(threads[i], NULL) == 0);
         printf("%u\n", waits);
     } else if (strcmp(arguments[1], "nothing") == 0) {
         free(malloc(100));

@@ -67,7 +67,8 @@ static void leave(void) { pthread_mutex_unlock(&book.lock); }
 
 static size_t found(void *at, size_t size) {
     for (size_t i = 0; i < 4096; i++) {
-        if (book.extents[i].at == at && book.extents[i].size == size) return i;
+        if (book.extents[i].at == at && book.extents[i].size == size)
+            return i;
     }
     CHECK(!"an extent that was given");
     return 0;
@@ -87,7 +88,8 @@ static void add(void *at, size_t size) {
 static int is_lent(void *p) {
     for (size_t i = 0; i < 4096; i++) {
         char *at = book.extents[i].at;
-        if (at && (char *)p >= at && (char *)p < at + book.extents[i].size) return 1;
+        if (at && (char *)p >= at && (char *)p < at + book.extents[i].size)
+            return 1;
     }
     return 0;
 }
@@ -192,8 +194,10 @@ static void use(unsigned arena, int rounds) {
         }
         for (size_t i = 0; i < n; i++) {
             CHECK(*(unsigned char *)blocks[i] == (unsigned char)i);
-            if (i % 2) free(blocks[i]);
-            else dallocx(blocks[i], MALLOCX_TCACHE_NONE);
+            if (i % 2)
+                free(blocks[i]);
+            else
+                dallocx(blocks[i], MALLOCX_TCACHE_NONE);
         }
         mallctl("thread.tcache.flush", NULL, NULL, NULL, 0);
         CHECK(done(arena, round % 2 ? "purge" : "decay") == 0);
@@ -209,20 +213,25 @@ static void test_hooks(void) {
     }
     use(arena, 6);
     void *blocks[1000];
-    for (size_t i = 0; i < 1000; i++) memset(blocks[i] = in(arena, 20000), 1, 20000);
-    for (size_t i = 0; i < 1000; i += 2) dallocx(blocks[i], MALLOCX_TCACHE_NONE);
+    for (size_t i = 0; i < 1000; i++)
+        memset(blocks[i] = in(arena, 20000), 1, 20000);
+    for (size_t i = 0; i < 1000; i += 2)
+        dallocx(blocks[i], MALLOCX_TCACHE_NONE);
     CHECK(done(arena, "purge") == 0);
-    for (size_t i = 1; i < 1000; i += 2) CHECK(*(char *)blocks[i] == 1);
+    for (size_t i = 1; i < 1000; i += 2)
+        CHECK(*(char *)blocks[i] == 1);
     CHECK(book.calls[ALLOC] > 0 && book.calls[DALLOC] > 0 && book.calls[FORCED] > 0);
     ssize_t lazily = 0, never = -1;
     CHECK(named(arena, "muzzy_decay_ms", NULL, NULL, &never, sizeof never) == 0);
     CHECK(named(arena, "dirty_decay_ms", NULL, NULL, &lazily, sizeof lazily) == 0);
-    for (size_t i = 1; i < 1000; i += 2) dallocx(blocks[i], MALLOCX_TCACHE_NONE);
+    for (size_t i = 1; i < 1000; i += 2)
+        dallocx(blocks[i], MALLOCX_TCACHE_NONE);
     use(arena, 2);
     CHECK(book.calls[LAZY] > 0);
     CHECK(done(arena, "destroy") == 0);
     CHECK(book.lent == 0);
-    for (size_t i = 0; i < 4096; i++) CHECK(book.extents[i].at == NULL);
+    for (size_t i = 0; i < 4096; i++)
+        CHECK(book.extents[i].at == NULL);
 }
 
 static void test_hooks_that_allocate(void) {
@@ -241,7 +250,8 @@ static void test_hooks_that_allocate(void) {
                 blocks[i] = malloc(SIZES[i % 5]);
                 CHECK(blocks[i] != NULL);
             }
-            for (size_t i = 0; i < 1000; i++) free(blocks[i]);
+            for (size_t i = 0; i < 1000; i++)
+                free(blocks[i]);
         }
         CHECK(done(arena, "destroy") == EFAULT);
         CHECK(mallctl("thread.arena", NULL, NULL, &before, sizeof before) == 0);
@@ -265,11 +275,13 @@ static void test_failing(void) {
     strcpy(first, "kept");
     book.failing = 1;
     size_t n = 0;
-    while (in(arena, 100000) != NULL) CHECK(n++ < 100000);
+    while (in(arena, 100000) != NULL)
+        CHECK(n++ < 100000);
     CHECK(strcmp(first, "kept") == 0);
     CHECK(done(arena, "reset") == 0);
     size_t again = 0;
-    while (in(arena, 100000) != NULL) again++;
+    while (in(arena, 100000) != NULL)
+        again++;
     CHECK(again >= n && again <= n + 1);
     book.failing = 0;
     CHECK(in(arena, 50 * MB) != NULL);
@@ -284,7 +296,8 @@ static extent_alloc_t *original_alloc;
 static void *nodump_alloc(extent_hooks_t *h, void *new_addr, size_t size, size_t alignment,
                           bool *zero, bool *commit, unsigned arena) {
     void *p = original_alloc(h, new_addr, size, alignment, zero, commit, arena);
-    if (p != NULL) CHECK(madvise(p, size, MADV_DONTDUMP) == 0);
+    if (p != NULL)
+        CHECK(madvise(p, size, MADV_DONTDUMP) == 0);
     return p;
 }
 
@@ -303,8 +316,10 @@ static void test_nodump(void) {
             CHECK(blocks[i] != NULL);
             memset(blocks[i], 1, SIZES[i % 6]);
         }
-        for (size_t i = 0; i < 500; i += 50) CHECK(mapped_with(blocks[i], "dd"));
-        for (size_t i = 0; i < 500; i++) dallocx(blocks[i], MALLOCX_TCACHE_NONE);
+        for (size_t i = 0; i < 500; i += 50)
+            CHECK(mapped_with(blocks[i], "dd"));
+        for (size_t i = 0; i < 500; i++)
+            dallocx(blocks[i], MALLOCX_TCACHE_NONE);
         CHECK(done(arena, "purge") == 0);
     }
     CHECK(!mapped_with(malloc(100), "dd"));
@@ -328,7 +343,8 @@ static void test_reset(void) {
             unsigned none;
             size_t len = sizeof none;
             CHECK(mallctl("arenas.lookup", &none, &len, &last, sizeof last) == EINVAL);
-            if (round == 0) after_first = status("VmRSS:");
+            if (round == 0)
+                after_first = status("VmRSS:");
         }
         CHECK(status("VmRSS:") < after_first + 8 * 1024);
         CHECK(done(arena, "destroy") == 0);
@@ -339,7 +355,8 @@ static void test_destroy(void) {
     for (int hooked = 0; hooked < 2; hooked++) {
         const long before = status("VmRSS:");
         const unsigned arena = hooked ? logged_arena() : created(NULL);
-        for (size_t i = 0; i < 200; i++) memset(in(arena, i % 2 ? MB : 1000), 1, i % 2 ? MB : 1000);
+        for (size_t i = 0; i < 200; i++)
+            memset(in(arena, i % 2 ? MB : 1000), 1, i % 2 ? MB : 1000);
         CHECK(status("VmRSS:") > before + 80 * 1024);
         CHECK(done(arena, "destroy") == 0);
         CHECK(status("VmRSS:") < before + 8 * 1024);
@@ -360,7 +377,8 @@ static void test_churn(void) {
         const unsigned arena = i % 2 ? logged_arena() : created(NULL);
         CHECK(in(arena, 100) != NULL && in(arena, 3 * MB) != NULL);
         CHECK(done(arena, "destroy") == 0);
-        if (i == 100) rss = status("VmRSS:"), size = status("VmSize:");
+        if (i == 100)
+            rss = status("VmRSS:"), size = status("VmSize:");
     }
     CHECK(status("VmRSS:") < rss + 1024 && status("VmSize:") < size + 1024);
 }
@@ -399,22 +417,27 @@ static void *churn(void *seed) {
         x = x * 1664525 + 1013904223;
         const unsigned i = x >> 26;
         if (held[i]) {
-            if (x & 1) free(held[i]);
-            else dallocx(held[i], MALLOCX_TCACHE_NONE);
+            if (x & 1)
+                free(held[i]);
+            else
+                dallocx(held[i], MALLOCX_TCACHE_NONE);
             held[i] = NULL;
         } else {
             held[i] = in(shared[x % 3], SIZES[(x >> 8) % 7]);
             CHECK(held[i] != NULL);
             memset(held[i], 1, 8);
         }
-        if (x % 4096 == 0) CHECK(done(shared[x / 4096 % 3], "purge") == 0);
+        if (x % 4096 == 0)
+            CHECK(done(shared[x / 4096 % 3], "purge") == 0);
     }
-    for (int i = 0; i < 64; i++) free(held[i]);
+    for (int i = 0; i < 64; i++)
+        free(held[i]);
     return NULL;
 }
 
 static void begin_threads(pthread_t threads[4]) {
-    for (int i = 0; i < 2; i++) shared[i] = created(NULL);
+    for (int i = 0; i < 2; i++)
+        shared[i] = created(NULL);
     shared[2] = logged_arena();
     stop = 0;
     for (uintptr_t i = 0; i < 4; i++)
@@ -423,8 +446,10 @@ static void begin_threads(pthread_t threads[4]) {
 
 static void end_threads(pthread_t threads[4]) {
     stop = 1;
-    for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
-    for (int i = 0; i < 3; i++) CHECK(done(shared[i], "destroy") == 0);
+    for (int i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+    for (int i = 0; i < 3; i++)
+        CHECK(done(shared[i], "destroy") == 0);
     CHECK(book.lent == 0);
 }
 
@@ -446,7 +471,8 @@ static void test_fork(void) {
             alarm(180);
             pthread_mutex_init(&book.lock, NULL);
             for (int i = 0; i < 2; i++) {
-                for (size_t s = 0; s < NSIZES; s++) CHECK(in(shared[i], SIZES[s]) != NULL);
+                for (size_t s = 0; s < NSIZES; s++)
+                    CHECK(in(shared[i], SIZES[s]) != NULL);
                 CHECK(done(shared[i], "purge") == 0);
                 CHECK(done(shared[i], "destroy") == 0);
             }
@@ -455,7 +481,8 @@ static void test_fork(void) {
             /* Blocks of the arenas in the other threads' caches must not turn up again. */
             void *held[2000];
             for (int i = 0; i < 20000; i++) {
-                if (i >= 2000) free(held[i % 2000]);
+                if (i >= 2000)
+                    free(held[i % 2000]);
                 held[i % 2000] = malloc(SIZES[i % 5]);
             }
             _exit(0);
@@ -486,17 +513,20 @@ static void test_lies(int kind) {
     table.alloc = same_alloc;
     const struct rlimit none = {0, 0};
     setrlimit(RLIMIT_CORE, &none);
-    if (kind == 1) pool += 4096;
-    if (kind == 2) pool = (char *)((uintptr_t)malloc(8 * MB) & ~(2 * MB - 1));
+    if (kind == 1)
+        pool += 4096;
+    if (kind == 2)
+        pool = (char *)((uintptr_t)malloc(8 * MB) & ~(2 * MB - 1));
     const unsigned arena = created(&table);
-    for (int i = 0; i < 100; i++) in(arena, 5 * MB);
+    for (int i = 0; i < 100; i++)
+        in(arena, 5 * MB);
 }
 
-#define TEST(name)                        \
-    if (strcmp(argv[1], #name) == 0) {    \
-        test_##name();                    \
-        printf("%s ok\n", argv[1]);       \
-        return 0;                         \
+#define TEST(name)                                                                                 \
+    if (strcmp(argv[1], #name) == 0) {                                                             \
+        test_##name();                                                                             \
+        printf("%s ok\n", argv[1]);                                                                \
+        return 0;                                                                                  \
     }
 
 int main(int argc, char **argv) {
@@ -511,9 +541,12 @@ int main(int argc, char **argv) {
     TEST(automatic)
     TEST(threads)
     TEST(fork)
-    if (strcmp(argv[1], "same_twice") == 0) test_lies(0);
-    if (strcmp(argv[1], "misaligned") == 0) test_lies(1);
-    if (strcmp(argv[1], "ours") == 0) test_lies(2);
+    if (strcmp(argv[1], "same_twice") == 0)
+        test_lies(0);
+    if (strcmp(argv[1], "misaligned") == 0)
+        test_lies(1);
+    if (strcmp(argv[1], "ours") == 0)
+        test_lies(2);
     fprintf(stderr, "no test %s\n", argv[1]);
     return 1;
 }

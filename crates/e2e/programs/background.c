@@ -65,12 +65,14 @@ static int tasks(long *background) {
             long id = atol(entries + at + 19);
             char path[64];
             /* The C library blocks the signals of a thread that ends, too. */
-            if (id == 0 || has_ended(id)) continue;
+            if (id == 0 || has_ended(id))
+                continue;
             count++;
             /* Of the others only the background thread blocks the program's signals. */
             snprintf(path, sizeof path, "/proc/self/task/%ld/status", id);
             const char *mask = strstr(text_of(path), "\nSigBlk:");
-            if (mask != NULL && strtoull(mask + 8, NULL, 16) >> (SIGTERM - 1) & 1) *background = id;
+            if (mask != NULL && strtoull(mask + 8, NULL, 16) >> (SIGTERM - 1) & 1)
+                *background = id;
         }
     }
     close(fd);
@@ -91,13 +93,13 @@ static long switches(long id) {
     return atol(at + strlen("\nvoluntary_ctxt_switches:"));
 }
 
-#define WAIT_FOR(condition)                                 \
-    do {                                                    \
-        int waited = 0;                                     \
-        while (!(condition)) {                              \
-            CHECK(#condition && (waited += 20) < LIMIT_MS); \
-            pause_ms(20);                                   \
-        }                                                   \
+#define WAIT_FOR(condition)                                                                        \
+    do {                                                                                           \
+        int waited = 0;                                                                            \
+        while (!(condition)) {                                                                     \
+            CHECK(#condition && (waited += 20) < LIMIT_MS);                                        \
+            pause_ms(20);                                                                          \
+        }                                                                                          \
     } while (0)
 
 /* Threads that hold much memory, then an eighth of it, and then sleep until released. They allocate
@@ -109,15 +111,18 @@ static void *hold(void *unused) {
     char **blocks = malloc(BLOCKS * sizeof *blocks);
     CHECK(blocks);
     for (int i = 0; i < BLOCKS; i++) {
-        if (i == KEPT) pthread_barrier_wait(&kept);
+        if (i == KEPT)
+            pthread_barrier_wait(&kept);
         CHECK(blocks[i] = malloc(BLOCK));
         memset(blocks[i], 1, BLOCK);
     }
     pthread_barrier_wait(&full);
-    for (int i = KEPT; i < BLOCKS; i++) free(blocks[i]);
+    for (int i = KEPT; i < BLOCKS; i++)
+        free(blocks[i]);
     pthread_barrier_wait(&freed);
     pthread_barrier_wait(&over);
-    for (int i = 0; i < KEPT; i++) free(blocks[i]);
+    for (int i = 0; i < KEPT; i++)
+        free(blocks[i]);
     free(blocks);
     return unused;
 }
@@ -129,14 +134,16 @@ static void peak(void) {
     pthread_barrier_init(&full, NULL, THREADS + 1);
     pthread_barrier_init(&freed, NULL, THREADS + 1);
     pthread_barrier_init(&over, NULL, THREADS + 1);
-    for (int i = 0; i < THREADS; i++) CHECK(pthread_create(&threads[i], NULL, hold, NULL) == 0);
+    for (int i = 0; i < THREADS; i++)
+        CHECK(pthread_create(&threads[i], NULL, hold, NULL) == 0);
     pthread_barrier_wait(&full);
     pthread_barrier_wait(&freed);
 }
 
 static void join(void) {
     pthread_barrier_wait(&over);
-    for (int i = 0; i < THREADS; i++) CHECK(pthread_join(threads[i], NULL) == 0);
+    for (int i = 0; i < THREADS; i++)
+        CHECK(pthread_join(threads[i], NULL) == 0);
 }
 
 /* A peak with the background thread. One that ended soon after its start is not started again at
@@ -144,7 +151,8 @@ static void join(void) {
 static void peak_beside_background(void) {
     for (int tries = 0;; tries++) {
         peak();
-        if (background() != 0) return;
+        if (background() != 0)
+            return;
         CHECK(tries < 1000);
         join();
         pause_ms(10);
@@ -167,8 +175,8 @@ static void print_curve(long before) {
     for (int step = 0; step < 30; step++) {
         clock_gettime(CLOCK_MONOTONIC, &now);
         dprintf(1, "%5.2f s %8ld KiB\n",
-               (double)(now.tv_sec - start.tv_sec) + (double)(now.tv_nsec - start.tv_nsec) / 1e9,
-               resident_kib());
+                (double)(now.tv_sec - start.tv_sec) + (double)(now.tv_nsec - start.tv_nsec) / 1e9,
+                resident_kib());
         pause_ms(100);
     }
 }
@@ -179,7 +187,8 @@ static void wait_until_nothing_wakes_up(void) {
     for (int tries = 0;; tries++) {
         long then = switches(id);
         pause_ms(1500);
-        if (switches(id) == then) break;
+        if (switches(id) == then)
+            break;
         CHECK(tries < 20);
     }
 }
@@ -188,7 +197,8 @@ static void wait_until_nothing_wakes_up(void) {
 static void idle(void) {
     long before = resident_kib();
     peak_beside_background();
-    if (getenv("CURVE")) print_curve(before);
+    if (getenv("CURVE"))
+        print_curve(before);
     WAIT_FOR(resident_kib() <= expected_kib(before));
     wait_until_nothing_wakes_up();
     /* It wakes up when memory is freed again. */
@@ -251,7 +261,8 @@ static void alone(void) {
 /* There is a background thread although the program has only one, and the program ends with it. */
 static void always(void) {
     long id;
-    for (int i = 0; i < 200; i++) free(malloc(32 << 20));
+    for (int i = 0; i < 200; i++)
+        free(malloc(32 << 20));
     WAIT_FOR(tasks(&id) == 2 && id != 0);
 }
 
@@ -276,7 +287,8 @@ static void cap(void) {
         for (int i = 0; i < COUNT; i++) {
             free(blocks[i]);
             long live = (long)(COUNT - 1 - i) * (SIZE / 1024);
-            if (i % 16 == 0) CHECK(resident_kib() <= before + live + ALLOWED);
+            if (i % 16 == 0)
+                CHECK(resident_kib() <= before + live + ALLOWED);
         }
     }
 }
@@ -309,13 +321,15 @@ static void *scatter(void *unused) {
         memset(scattered[i], i % 251, LARGER);
     }
     for (int i = 0; i < MANY; i++)
-        if (i % EVERY != 0) free(scattered[i]);
+        if (i % EVERY != 0)
+            free(scattered[i]);
     return unused;
 }
 
 static void expect_scattered(void) {
     for (int i = 0; i < MANY; i += EVERY)
-        for (int at = 0; at < LARGER; at++) CHECK((unsigned char)scattered[i][at] == i % 251);
+        for (int at = 0; at < LARGER; at++)
+            CHECK((unsigned char)scattered[i][at] == i % 251);
 }
 
 /* One thread leaves scattered blocks and another sleeps. The memory between them is returned. */
@@ -327,7 +341,8 @@ static void between(void) {
     WAIT_FOR(resident_kib() <= expected_kib(before) + STAY_KIB);
     wait_until_nothing_wakes_up();
     expect_scattered();
-    for (int i = 0; i < MANY; i += EVERY) free(scattered[i]);
+    for (int i = 0; i < MANY; i += EVERY)
+        free(scattered[i]);
     scatter(NULL);
     expect_scattered();
     join();
@@ -348,7 +363,8 @@ static void *fork_and_allocate(void *unused) {
                 memset(blocks[b], 1, LARGER);
             }
             expect_scattered();
-            for (int b = 0; b < 4000; b++) free(blocks[b]);
+            for (int b = 0; b < 4000; b++)
+                free(blocks[b]);
             _exit(0);
         }
         CHECK(waitpid(child, &status, 0) == child && status == 0);
@@ -369,7 +385,8 @@ static void trims(void) {
     expect_scattered();
     CHECK(pthread_create(&thread, NULL, fork_and_allocate, NULL) == 0);
     while (trimming) {
-        for (int i = 1; i < MANY; i += EVERY) scattered[i] = malloc(LARGER);
+        for (int i = 1; i < MANY; i += EVERY)
+            scattered[i] = malloc(LARGER);
         for (int i = 1; i < MANY; i += EVERY) {
             memset(scattered[i], 1, LARGER);
             free(scattered[i]);
@@ -397,12 +414,15 @@ static void *work_pinned(void *unused) {
     CHECK(sched_getaffinity(0, sizeof all, &all) == 0);
     CPU_ZERO(&one);
     for (int cpu = 0; CPU_COUNT(&one) == 0; cpu++)
-        if (CPU_ISSET(cpu, &all)) CPU_SET(cpu, &one);
+        if (CPU_ISSET(cpu, &all))
+            CPU_SET(cpu, &one);
     CHECK(sched_setaffinity(0, sizeof one, &one) == 0);
     sched_setscheduler(0, SCHED_FIFO, &priority);
     for (int round = 0; round < 3; round++) {
-        for (int i = 0; i < 1000; i++) CHECK(blocks[i] = malloc(1000 + (size_t)i * 30));
-        for (int i = 0; i < 1000; i++) free(blocks[i]);
+        for (int i = 0; i < 1000; i++)
+            CHECK(blocks[i] = malloc(1000 + (size_t)i * 30));
+        for (int i = 0; i < 1000; i++)
+            free(blocks[i]);
     }
     pthread_barrier_wait(&worked);
     pthread_barrier_wait(&over);
@@ -444,11 +464,13 @@ static int pinned_in_time(long all) {
 
 static void pinned(void) {
     long all = cpus_of(0);
-    if (all == 1) return;
+    if (all == 1)
+        return;
     char *big = malloc(8 << 20);
     CHECK(big);
     memset(big, 1, 8 << 20);
-    for (int tries = 0; !pinned_in_time(all); tries++) CHECK(tries < 100);
+    for (int tries = 0; !pinned_in_time(all); tries++)
+        CHECK(tries < 100);
 }
 
 int mallctl(const char *, void *, size_t *, void *, size_t) __attribute__((weak));
@@ -487,12 +509,14 @@ static void *load(void *seed) {
         CHECK(held[at].block = malloc(held[at].size));
         held[at].block[0] = held[at].block[held[at].size - 1] = (unsigned char)at;
     }
-    for (unsigned i = 0; i < HELD; i++) free(held[i].block);
+    for (unsigned i = 0; i < HELD; i++)
+        free(held[i].block);
     return NULL;
 }
 
 static void *switch_it(void *unused) {
-    for (int i = 0; i < 1000; i++) set_background(i & 1);
+    for (int i = 0; i < 1000; i++)
+        set_background(i & 1);
     return unused;
 }
 
@@ -525,7 +549,8 @@ static void switched(void) {
     pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
-        for (int i = 0; i < 100; i++) set_background(i & 1), set_background(0);
+        for (int i = 0; i < 100; i++)
+            set_background(i & 1), set_background(0);
         _exit(background() == 0 && tasks(&id) == 1 ? 0 : 1);
     }
     int status;
@@ -533,17 +558,18 @@ static void switched(void) {
     set_background(0);
     CHECK(!is_on() && tasks(&id) == WORKERS + 1);
     loaded = 0;
-    for (int i = 0; i < WORKERS; i++) CHECK(pthread_join(workers[i], NULL) == 0);
+    for (int i = 0; i < WORKERS; i++)
+        CHECK(pthread_join(workers[i], NULL) == 0);
 }
 
 int main(int argc, char **argv) {
     static const struct {
         const char *name;
         void (*run)(void);
-    } parts[] = {{"idle", idle},     {"ends", ends}, {"forks", forks}, {"alone", alone},
-                 {"always", always}, {"off", off},   {"cap", cap},     {"leaves", leaves},
-                 {"between", between}, {"trims", trims}, {"pinned", pinned},
-                 {"switched", switched}};
+    } parts[] = {{"idle", idle},   {"ends", ends},     {"forks", forks},
+                 {"alone", alone}, {"always", always}, {"off", off},
+                 {"cap", cap},     {"leaves", leaves}, {"between", between},
+                 {"trims", trims}, {"pinned", pinned}, {"switched", switched}};
     CHECK(argc == 2);
     for (unsigned i = 0; i < sizeof parts / sizeof *parts; i++) {
         if (strcmp(argv[1], parts[i].name) == 0) {

@@ -30,7 +30,8 @@ static int now(void) { return one_in(500); }
 void *malloc(size_t n) {
     if (fault_is("fork") &&
         one_in(50)) { /* a lock that stays taken in the child of a badly timed fork */
-        while (atomic_flag_test_and_set(&lock)) sched_yield();
+        while (atomic_flag_test_and_set(&lock))
+            sched_yield();
         /* The other calls go on meanwhile, so that a thread forks while the lock is taken, on a
          * busy machine as on an idle one. */
         usleep(100);
@@ -39,29 +40,35 @@ void *malloc(size_t n) {
     if (fault_is("overlap")) {
         static _Atomic(void *) last;
         void *p = n == 100 || now() ? atomic_load(&last) : NULL;
-        if (p != NULL && n >= 8 && n <= 64) return p;
+        if (p != NULL && n >= 8 && n <= 64)
+            return p;
         p = __libc_malloc(n);
-        if (n >= 64 && n <= 128) atomic_store(&last, p);
+        if (n >= 64 && n <= 128)
+            atomic_store(&last, p);
         return p;
     }
-    if (fault_is("errno") && now()) errno = ENOMEM;
+    if (fault_is("errno") && now())
+        errno = ENOMEM;
     return __libc_malloc(n);
 }
 
 void *calloc(size_t count, size_t size) {
     unsigned char *p = __libc_calloc(count, size);
-    if (fault_is("calloc") && p != NULL && count * size > 100 && now()) p[61] = 1;
+    if (fault_is("calloc") && p != NULL && count * size > 100 && now())
+        p[61] = 1;
     return p;
 }
 
 void *realloc(void *p, size_t n) {
     unsigned char *moved = __libc_realloc(p, n);
-    if (fault_is("realloc") && moved != NULL && n > 100 && now()) moved[61] ^= 1;
+    if (fault_is("realloc") && moved != NULL && n > 100 && now())
+        moved[61] ^= 1;
     return moved;
 }
 
 int posix_memalign(void **out, size_t alignment, size_t n) {
-    if (fault_is("misaligned") && alignment > 64 && now()) alignment = 16;
+    if (fault_is("misaligned") && alignment > 64 && now())
+        alignment = 16;
     *out = __libc_memalign(alignment, n);
     return *out == NULL ? ENOMEM : 0;
 }

@@ -83,14 +83,17 @@ static void count_everything(void) {
             const size_t before = malloc_usable_size(p);
             p = realloc(p, 3 * n);
             CHECK(p != NULL);
-            if (malloc_usable_size(p) != before) got(p), freed += before;
+            if (malloc_usable_size(p) != before)
+                got(p), freed += before;
             SAME();
             const size_t old = malloc_usable_size(x), now = xallocx(x, n / 2 + 1, 0, 0);
-            if (now != old) allocated += now, freed += old;
+            if (now != old)
+                allocated += now, freed += old;
             SAME();
             const size_t was = malloc_usable_size(y);
             y = rallocx(y, 2 * n, MALLOCX_TCACHE_NONE);
-            if (malloc_usable_size(y) != was) got(y), freed += was;
+            if (malloc_usable_size(y) != was)
+                got(y), freed += was;
             SAME();
             free(gone(p)), free(gone(q)), free(gone(r)), free_sized(gone(s), n);
             SAME();
@@ -184,7 +187,8 @@ static void test_manual_caches(void) {
             unsigned char *p = mallocx(n, flags);
             CHECK(p != NULL && sallocx(p, 0) == nallocx(n, flags) &&
                   (!zero || ((uintptr_t)p & 16383) == 0));
-            for (size_t i = 0; zero && i < n; i++) CHECK(p[i] == 0);
+            for (size_t i = 0; zero && i < n; i++)
+                CHECK(p[i] == 0);
             memset(p, 0x55, n);
             p = rallocx(p, n + 3000, flags);
             CHECK(p != NULL && p[0] == 0x55 && p[n - 1] == 0x55);
@@ -214,8 +218,10 @@ static void *churn(void *argument) {
     const int flags = MALLOCX_TCACHE((unsigned)(uintptr_t)argument);
     void *blocks[300];
     while (!stop) {
-        for (int i = 0; i < 300; i++) blocks[i] = mallocx((size_t)i * 17 % 3000 + 1, flags);
-        for (int i = 0; i < 300; i++) dallocx(blocks[i], flags);
+        for (int i = 0; i < 300; i++)
+            blocks[i] = mallocx((size_t)i * 17 % 3000 + 1, flags);
+        for (int i = 0; i < 300; i++)
+            dallocx(blocks[i], flags);
     }
     return NULL;
 }
@@ -309,7 +315,8 @@ static void test_own_cache(void) {
     CHECK(mallctl("thread.tcache.max", &most, &length, NULL, 0) == 0 && most == 262144);
     CHECK(set_bool("thread.tcache.enabled", false) == 0 && !get_bool("thread.tcache.enabled"));
     CHECK(act("thread.tcache.flush") == EFAULT);
-    for (int i = 0; i < 1000; i++) free(malloc((size_t)i * 50));
+    for (int i = 0; i < 1000; i++)
+        free(malloc((size_t)i * 50));
     CHECK(set_bool("thread.tcache.enabled", true) == 0 && act("thread.tcache.flush") == 0);
     const char *name = NULL;
     length = sizeof name;
@@ -325,7 +332,8 @@ static void test_percpu(void) {
     const unsigned made = get_unsigned("arenas.create");
     for (int round = 0; round < 3; round++) {
         for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-            if (!CPU_ISSET(cpu, &allowed)) continue;
+            if (!CPU_ISSET(cpu, &allowed))
+                continue;
             CPU_ZERO(&one);
             CPU_SET(cpu, &one);
             CHECK(sched_setaffinity(0, sizeof one, &one) == 0);
@@ -362,7 +370,8 @@ int main(int count, char **arguments) {
         {"narenas", test_narenas},
     };
     for (size_t i = 0; count > 1 && i < sizeof tests / sizeof *tests; i++) {
-        if (strcmp(arguments[1], tests[i].name) != 0) continue;
+        if (strcmp(arguments[1], tests[i].name) != 0)
+            continue;
         tests[i].test();
         printf("%s ok\n", arguments[1]);
         return 0;

@@ -11,15 +11,16 @@ static void take_buffer(void *buffer) { ::operator delete(buffer); }
 static size_t usable(char *block) { return malloc_usable_size(block); }
 
 static int own() {
-  std::vector<std::string> lines;
-  try {
-    for (int i = 0; i < 1000; i++) lines.push_back(std::string(static_cast<size_t>(i), 'y'));
-    throw std::runtime_error(lines.back());
-  } catch (const std::runtime_error &error) {
-    return strlen(error.what()) == 999 ? 0 : 1;
-  }
+    std::vector<std::string> lines;
+    try {
+        for (int i = 0; i < 1000; i++)
+            lines.push_back(std::string(static_cast<size_t>(i), 'y'));
+        throw std::runtime_error(lines.back());
+    } catch (const std::runtime_error &error) {
+        return strlen(error.what()) == 999 ? 0 : 1;
+    }
 }
 
 extern "C" __attribute__((visibility("default"))) const struct module module = {
-  make, take, grow, usable, make_buffer, take_buffer, own,
+    make, take, grow, usable, make_buffer, take_buffer, own,
 };

@@ -44,7 +44,8 @@ APART static void *left(unsigned number, int bits);
 APART static void *right(unsigned number, int bits);
 
 static void *turn(unsigned number, int bits) {
-    if (bits == 0) return malloc(64);
+    if (bits == 0)
+        return malloc(64);
     return number & 1 ? right(number >> 1, bits - 1) : left(number >> 1, bits - 1);
 }
 
@@ -62,14 +63,16 @@ static void *right(unsigned number, int bits) {
 
 static int sites(int n, char **files) {
     static void *kept[1 << BITS];
-    for (int i = 0; i < n; i++) kept[i] = left(i, BITS);
+    for (int i = 0; i < n; i++)
+        kept[i] = left(i, BITS);
     for (; *files != NULL; files++) {
         uint64_t start = now_ns();
         int code = dump(**files == 0 ? NULL : *files);
         printf("%s: %d, %zu sites, %.2f ms\n", *files, code, GET(size_t, "prof.sites"),
                (now_ns() - start) / 1e6);
     }
-    for (int i = 0; i < n; i++) free(kept[i]);
+    for (int i = 0; i < n; i++)
+        free(kept[i]);
     return 0;
 }
 
@@ -83,9 +86,11 @@ APART static void *big(void) { return malloc(400); }
 static int frag(const char *file, int n) {
     void *(*const ways[])(void) = {small, middle, big};
     CHECK(n <= MANY);
-    for (int i = 0; i < n; i++) many[i] = ways[i % 3]();
     for (int i = 0; i < n; i++)
-        if (next_random() % 10 < 6) free(many[i]);
+        many[i] = ways[i % 3]();
+    for (int i = 0; i < n; i++)
+        if (next_random() % 10 < 6)
+            free(many[i]);
     mallctl("thread.tcache.flush", NULL, NULL, NULL, 0);
     CHECK(dump(file) == 0);
     SET(uint64_t, "epoch", 1);
@@ -136,8 +141,10 @@ static int lives(const char *file) {
 }
 
 static int live(void) {
-    for (int i = 0; i < 400000; i++) many[i] = malloc(next_random() % 2000);
-    for (int i = 0; i < 400000; i += 3) free(many[i]);
+    for (int i = 0; i < 400000; i++)
+        many[i] = malloc(next_random() % 2000);
+    for (int i = 0; i < 400000; i += 3)
+        free(many[i]);
     printf("%zu %zu %zu\n", statistic("stats.allocated"), (size_t)GET(uint64_t, "prof.live.bytes"),
            GET(size_t, "prof.samples"));
     return 0;
@@ -146,7 +153,8 @@ static int live(void) {
 static int blocks(size_t size, int n) {
     CHECK(n <= MANY);
     size_t before = statistic("stats.active") + statistic("stats.metadata");
-    for (int i = 0; i < n; i++) many[i] = malloc(1 + next_random() % size);
+    for (int i = 0; i < n; i++)
+        many[i] = malloc(1 + next_random() % size);
     size_t after = statistic("stats.active") + statistic("stats.metadata");
     CHECK(statistic("stats.allocated") <= statistic("stats.active"));
     printf("%zu %zu\n", after - before, GET(size_t, "prof.samples"));
@@ -155,11 +163,16 @@ static int blocks(size_t size, int n) {
 
 int main(int argc, char **argv) {
     const char *way = argc > 1 ? argv[1] : "";
-    if (strcmp(way, "sites") == 0 && argc > 2) return sites(atoi(argv[2]), argv + 3);
-    if (strcmp(way, "frag") == 0 && argc > 3) return frag(argv[2], atoi(argv[3]));
-    if (strcmp(way, "lives") == 0 && argc > 2) return lives(argv[2]);
-    if (strcmp(way, "live") == 0) return live();
-    if (strcmp(way, "blocks") == 0 && argc > 3) return blocks(atol(argv[2]), atoi(argv[3]));
+    if (strcmp(way, "sites") == 0 && argc > 2)
+        return sites(atoi(argv[2]), argv + 3);
+    if (strcmp(way, "frag") == 0 && argc > 3)
+        return frag(argv[2], atoi(argv[3]));
+    if (strcmp(way, "lives") == 0 && argc > 2)
+        return lives(argv[2]);
+    if (strcmp(way, "live") == 0)
+        return live();
+    if (strcmp(way, "blocks") == 0 && argc > 3)
+        return blocks(atol(argv[2]), atoi(argv[3]));
     fprintf(stderr, "the first lines of the source say what it does\n");
     return 2;
 }

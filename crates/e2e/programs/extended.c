@@ -25,7 +25,8 @@ static int is_aligned(const void *p, size_t alignment) {
 static int all_are(const void *block, size_t from, size_t to, unsigned char value) {
     const unsigned char *p = (const unsigned char *)block;
     for (size_t i = from; i < to; i++) {
-        if (p[i] != value) return 0;
+        if (p[i] != value)
+            return 0;
     }
     return 1;
 }
@@ -46,10 +47,13 @@ static void test_combinations(void) {
                     CHECK(p != NULL && is_aligned(p, (size_t)1 << la));
                     CHECK(F(sallocx)(p, 0) == told && told >= sizes[s] &&
                           F(malloc_usable_size)(p) == told);
-                    if (flags & MALLOCX_ZERO) CHECK(all_are(p, 0, told, 0));
+                    if (flags & MALLOCX_ZERO)
+                        CHECK(all_are(p, 0, told, 0));
                     memset(p, 0x77, told);
-                    if (round == 0) F(sdallocx)(p, sizes[s], flags);
-                    else F(dallocx)(p, flags);
+                    if (round == 0)
+                        F(sdallocx)(p, sizes[s], flags);
+                    else
+                        F(dallocx)(p, flags);
                 }
             }
         }
@@ -71,7 +75,8 @@ static void test_rallocx(void) {
             CHECK(p != NULL && is_aligned(p, (size_t)1 << la) &&
                   now == F(nallocx)(steps[i], flags));
             CHECK(all_are(p, 0, old < now ? old : now, (unsigned char)(i + 1)));
-            if (now > old) CHECK(all_are(p, old, now, 0));
+            if (now > old)
+                CHECK(all_are(p, old, now, 0));
             memset(p, (int)i + 2, now);
             old = now;
         }
@@ -90,7 +95,8 @@ static void test_growth_of_zeroed(void) {
             CHECK(used[i] != NULL);
             memset(used[i], 0xee, F(malloc_usable_size)(used[i]));
         }
-        for (size_t i = 0; i < 300; i++) F(free)(used[i]);
+        for (size_t i = 0; i < 300; i++)
+            F(free)(used[i]);
         for (size_t n = 1; n < 2000000; n = n * 9 / 8 + 1) {
             const int flags = MALLOCX_ZERO | (round & 1 ? MALLOCX_ALIGN(64) : 0);
             unsigned char *p =
@@ -99,7 +105,8 @@ static void test_growth_of_zeroed(void) {
             memset(p, 0x11, n);
             size_t written = n;
             for (size_t larger = n + 1; larger < n * 4; larger += larger / 2) {
-                if (round & 4) F(xallocx)(p, larger, 0, flags);
+                if (round & 4)
+                    F(xallocx)(p, larger, 0, flags);
                 p = (unsigned char *)F(rallocx)(p, larger, flags);
                 CHECK(p != NULL && all_are(p, 0, written, 0x11));
                 CHECK(all_are(p, written, F(sallocx)(p, 0), 0));
@@ -216,7 +223,8 @@ int main(int count, char **arguments) {
         {"options", test_options},
     };
     for (size_t i = 0; count > 1 && i < sizeof tests / sizeof *tests; i++) {
-        if (strcmp(arguments[1], tests[i].name) != 0) continue;
+        if (strcmp(arguments[1], tests[i].name) != 0)
+            continue;
         tests[i].test();
         printf("%s ok\n", arguments[1]);
         return 0;

@@ -34,7 +34,8 @@ static bool is_aligned(const void *p, size_t alignment) {
 
 static bool all_are(const unsigned char *p, size_t n, unsigned char value) {
     for (size_t i = 0; i < n; i++) {
-        if (p[i] != value) return false;
+        if (p[i] != value)
+            return false;
     }
     return true;
 }
@@ -42,12 +43,14 @@ static bool all_are(const unsigned char *p, size_t n, unsigned char value) {
 /* Sizes around every power of two and the midpoints between them, from zero to some MiB. */
 static size_t sizes(size_t *out) {
     size_t count = 0;
-    for (size_t n = 0; n <= 1100; n++) out[count++] = n;
+    for (size_t n = 0; n <= 1100; n++)
+        out[count++] = n;
     for (size_t power = 2048; power <= 8 * MEBIBYTE; power *= 2) {
         const size_t around[] = {
             power - 1,        power, power + 1, power + power / 4, power + power / 2 - 1,
             power + power / 2};
-        for (size_t i = 0; i < 6; i++) out[count++] = around[i];
+        for (size_t i = 0; i < 6; i++)
+            out[count++] = around[i];
     }
     return count;
 }
@@ -69,7 +72,8 @@ static void test_malloc(void) {
         }
         for (size_t i = 0; i < count; i++)
             CHECK(all_are(blocks[i], malloc_usable_size(blocks[i]), (unsigned char)(i * 7 + 1)));
-        for (size_t i = 0; i < count; i++) free(blocks[(i * 769) % count]);
+        for (size_t i = 0; i < count; i++)
+            free(blocks[(i * 769) % count]);
         CHECK(count % 769 != 0);
     }
 }
@@ -96,7 +100,8 @@ static void test_calloc(void) {
             CHECK(all_are(blocks[i], n, 0));
             memset(blocks[i], 0xff, malloc_usable_size(blocks[i]));
         }
-        for (size_t i = 0; i < count; i++) free(blocks[i]);
+        for (size_t i = 0; i < count; i++)
+            free(blocks[i]);
     }
     unsigned char *table = calloc(1000, 1000);
     CHECK(table != NULL && all_are(table, 1000 * 1000, 0));
@@ -120,7 +125,8 @@ static void test_calloc_usable(void) {
             memset(p, 0xdd, malloc_usable_size(p));
             blocks[count++] = p;
         }
-        for (size_t i = 0; i < count; i++) free(blocks[i]);
+        for (size_t i = 0; i < count; i++)
+            free(blocks[i]);
     }
 }
 
@@ -323,7 +329,8 @@ static void test_mallinfo(void) {
     CHECK(during.arena + during.hblkhd >= live_during);
     struct mallinfo narrow = mallinfo();
     CHECK((size_t)(unsigned)narrow.uordblks + (unsigned)narrow.hblkhd >= COUNT * 50000);
-    for (int i = 0; i < COUNT; i++) free(blocks[i]);
+    for (int i = 0; i < COUNT; i++)
+        free(blocks[i]);
     free(large);
     struct mallinfo2 after = mallinfo2();
     CHECK(after.uordblks + after.hblkhd < live_before + 20 * MEBIBYTE);
@@ -353,7 +360,8 @@ static void test_malloc_trim(void) {
     }
     size_t full = resident();
     CHECK(full >= (size_t)COUNT * 100000);
-    for (int i = 0; i < COUNT; i++) free(blocks[i]);
+    for (int i = 0; i < COUNT; i++)
+        free(blocks[i]);
     malloc_trim(0);
     size_t trimmed = resident();
     CHECK(trimmed < full - (size_t)COUNT * 100000 / 10 * 9);
@@ -385,7 +393,8 @@ static void *one_thread(void *argument) {
         unsigned char *p = malloc(n);
         CHECK(p != NULL);
         memset(p, i, n);
-        if (i % 100 == 0) CHECK(all_are(p, n, (unsigned char)i));
+        if (i % 100 == 0)
+            CHECK(all_are(p, n, (unsigned char)i));
         free(p);
     }
     return malloc(100);
@@ -413,7 +422,8 @@ static void test_limited(void) {
         for (;;) {
             errno = 0;
             void **block = malloc(n);
-            if (block == NULL) break;
+            if (block == NULL)
+                break;
             memset(block, 0x11, n);
             *block = list, list = block, got += n;
             CHECK(got < limit.rlim_cur);
@@ -440,24 +450,15 @@ static const struct {
     const char *name;
     void (*run)(void);
 } tests[] = {
-    {"malloc", test_malloc},
-    {"zero_size", test_zero_size},
-    {"calloc", test_calloc},
-    {"calloc_usable", test_calloc_usable},
-    {"overflow", test_overflow},
-    {"exhaustion", test_exhaustion},
-    {"realloc", test_realloc},
-    {"posix_memalign", test_posix_memalign},
-    {"aligned", test_aligned},
-    {"errno_kept", test_errno_kept},
-    {"sized_frees", test_sized_frees},
-    {"mallinfo", test_mallinfo},
-    {"malloc_info", test_malloc_info},
-    {"malloc_trim", test_malloc_trim},
-    {"mallopt", test_mallopt},
-    {"malloc_stats", test_malloc_stats},
-    {"threads", test_threads},
-    {"limited", test_limited},
+    {"malloc", test_malloc},           {"zero_size", test_zero_size},
+    {"calloc", test_calloc},           {"calloc_usable", test_calloc_usable},
+    {"overflow", test_overflow},       {"exhaustion", test_exhaustion},
+    {"realloc", test_realloc},         {"posix_memalign", test_posix_memalign},
+    {"aligned", test_aligned},         {"errno_kept", test_errno_kept},
+    {"sized_frees", test_sized_frees}, {"mallinfo", test_mallinfo},
+    {"malloc_info", test_malloc_info}, {"malloc_trim", test_malloc_trim},
+    {"mallopt", test_mallopt},         {"malloc_stats", test_malloc_stats},
+    {"threads", test_threads},         {"limited", test_limited},
 };
 
 int main(int count, char **arguments) {

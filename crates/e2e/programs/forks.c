@@ -49,7 +49,10 @@ static long now_ms(void) {
 /* Allocates blocks of various sizes, and checks their contents. */
 static void work(unsigned seed, int rounds) {
     enum { SLOTS = 64 };
-    struct { unsigned char *p; size_t n; } slots[SLOTS] = {0};
+    struct {
+        unsigned char *p;
+        size_t n;
+    } slots[SLOTS] = {0};
     unsigned x = seed * 2654435761u + 1;
     for (int i = 0; i < rounds; i++) {
         x = x * 1664525 + 1013904223;

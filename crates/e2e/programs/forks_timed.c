@@ -1,7 +1,7 @@
-/* Forks in the handler of a timer that interrupts calls of one kind, for some seconds and until both
- * forks and calls have got on: `forks_timed KIND SECONDS [LIBRARY]`. The timer follows what a fork
- * without any handlers costs here and now, so that only the allocator could keep the interrupted call
- * from its half of the time. An alarm ends a hang. */
+/* Forks in the handler of a timer that interrupts calls of one kind, for some seconds and until
+ * both forks and calls have got on: `forks_timed KIND SECONDS [LIBRARY]`. The timer follows what a
+ * fork without any handlers costs here and now, so that only the allocator could keep the
+ * interrupted call from its half of the time. An alarm ends a hang. */
 #define _GNU_SOURCE
 #include "check.h"
 #include <dlfcn.h>
@@ -39,9 +39,7 @@ enum {
 };
 
 /* Of all processes that the program makes on purpose. */
-static struct {
-    atomic_long forks, rounds, cost_ns;
-} *all;
+static struct { atomic_long forks, rounds, cost_ns; } * all;
 static timer_t timer;
 static const char *library;
 static volatile bool in_child;
@@ -319,10 +317,10 @@ static const struct {
     /* Threads beside the one that is interrupted. */
     void *(*beside)(void *);
 } kinds[] = {
-    {"fill", fill, 0},       {"flush", flush, 0},     {"large", large, 0},   {"purge", purge, 0},
-    {"publish", publish, 0}, {"sample", sample, 0},   {"hook", hook, 0},     {"threads", threads, 0},
-    {"start", start, 0},     {"beside", mixed, works}, {"served", mixed, asks},
-    {"background", background, 0},
+    {"fill", fill, 0},        {"flush", flush, 0},     {"large", large, 0},
+    {"purge", purge, 0},      {"publish", publish, 0}, {"sample", sample, 0},
+    {"hook", hook, 0},        {"threads", threads, 0}, {"start", start, 0},
+    {"beside", mixed, works}, {"served", mixed, asks}, {"background", background, 0},
 };
 
 int main(int argc, char **argv) {

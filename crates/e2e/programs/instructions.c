@@ -155,14 +155,16 @@ static void give_sized(void *block) { give_with_size(block, size); }
 
 static void cached_sized(int taking) {
     give_with_size = (void (*)(void *, size_t))dlsym(RTLD_DEFAULT, "free_sized");
-    if (give_with_size != NULL) release = give_sized;
+    if (give_with_size != NULL)
+        release = give_sized;
     cached(taking);
 }
 
 static void control(const char *name, void *old, size_t *length, void *new, size_t bytes) {
     typedef int mallctl(const char *, void *, size_t *, void *, size_t);
     mallctl *call = (mallctl *)dlsym(RTLD_DEFAULT, "mallctl");
-    if (call != NULL) CHECK(call(name, old, length, new, bytes) == 0);
+    if (call != NULL)
+        CHECK(call(name, old, length, new, bytes) == 0);
 }
 
 /* The thread requests its live counters, so that each call counts its bytes. */
@@ -196,8 +198,8 @@ static void sampled_operators(int taking) {
     cached_operators(taking);
 }
 
-/* Each request is sampled, from a call stack of so many frames. They include those of the C library,
- * whose number differs, so that the program's own are made to fit. */
+/* Each request is sampled, from a call stack of so many frames. They include those of the C
+ * library, whose number differs, so that the program's own are made to fit. */
 enum { FRAMES = 8, SAMPLED_ROUNDS = 500 };
 static unsigned frames_told;
 static int frames_more;
@@ -362,7 +364,7 @@ static uint64_t draw(uint64_t below) {
 /* Mostly small, sometimes large: a random power of two, and a uniform distribution up to the
  * next. */
 static size_t mixed_size(void) {
-    static const unsigned char bits[32] = {4, 4, 4, 5, 5, 5, 5, 5, 5, 6, 6, 6, 6, 6, 7, 7,
+    static const unsigned char bits[32] = {4, 4, 4, 5, 5, 5, 5, 5, 5,  6,  6,  6,  6,  6,  7,  7,
                                            7, 7, 8, 8, 8, 9, 9, 9, 10, 10, 11, 11, 12, 12, 13, 14};
     size_t top = (size_t)1 << bits[draw(32)];
     if (draw(512) == 0)

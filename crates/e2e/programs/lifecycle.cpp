@@ -33,7 +33,8 @@ std::atomic<int> prepared{0}, destructor_runs{0};
 void in_preinit() {
     before_everything = malloc(333);
     memset(before_everything, 'e', 333);
-    for (int i = 0; i < 2000; i++) free(calloc(1, i));
+    for (int i = 0; i < 2000; i++)
+        free(calloc(1, i));
 }
 
 __attribute__((constructor(101))) void in_first_constructor() {
@@ -46,12 +47,14 @@ struct Global {
     std::vector<std::string> words;
     void *page = nullptr;
     Global() {
-        for (int i = 0; i < 3000; i++) words.emplace_back(i % 90, 'g');
+        for (int i = 0; i < 3000; i++)
+            words.emplace_back(i % 90, 'g');
         CHECK(posix_memalign(&page, 4096, 9000) == 0);
     }
     ~Global() {
         std::size_t total = 0;
-        for (auto &word : words) total += word.size();
+        for (auto &word : words)
+            total += word.size();
         free(page);
         std::printf("static destructor: %zu\n", total);
     }
@@ -67,7 +70,8 @@ void at_exit() {
 void key_destructor(void *value) {
     // Allocates and frees in a thread's last moments, in every round that glibc grants.
     auto *list = static_cast<std::vector<void *> *>(value);
-    for (void *block : *list) free(block);
+    for (void *block : *list)
+        free(block);
     delete list;
     void *again = malloc(777);
     CHECK(again != nullptr);
@@ -77,7 +81,8 @@ void key_destructor(void *value) {
 
 void thread_keys() {
     pthread_key_t keys[40];
-    for (auto &key : keys) CHECK(pthread_key_create(&key, key_destructor) == 0);
+    for (auto &key : keys)
+        CHECK(pthread_key_create(&key, key_destructor) == 0);
     for (int round = 0; round < 5; round++) {
         std::vector<std::thread> threads;
         for (int t = 0; t < 10; t++) {
@@ -86,12 +91,14 @@ void thread_keys() {
                 CHECK(own.size() == 1000u + t);
                 for (auto &key : keys) {
                     auto *list = new std::vector<void *>;
-                    for (int i = 0; i < 50; i++) list->push_back(malloc(i * 37 + t));
+                    for (int i = 0; i < 50; i++)
+                        list->push_back(malloc(i * 37 + t));
                     CHECK(pthread_setspecific(key, list) == 0);
                 }
             });
         }
-        for (auto &thread : threads) thread.join();
+        for (auto &thread : threads)
+            thread.join();
     }
     std::printf("key destructors: %d\n", destructor_runs.load());
 }
@@ -120,7 +127,8 @@ void cancelled_threads() {
 void plugins(const char *path) {
     for (int round = 0; round < 20; round++) {
         void *plugin = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-        if (plugin == nullptr) std::fprintf(stderr, "%s\n", dlerror());
+        if (plugin == nullptr)
+            std::fprintf(stderr, "%s\n", dlerror());
         CHECK(plugin != nullptr);
         auto *make = reinterpret_cast<char *(*)(int)>(dlsym(plugin, "plugin_make"));
         auto *drop = reinterpret_cast<void (*)(char *)>(dlsym(plugin, "plugin_drop"));
@@ -128,7 +136,8 @@ void plugins(const char *path) {
         char *text = make(round * 20);
         std::thread([&] { drop(make(round)); }).join();
         CHECK(dlclose(plugin) == 0);
-        if (round == 19) std::printf("plugin: %zu\n", strlen(text));
+        if (round == 19)
+            std::printf("plugin: %zu\n", strlen(text));
         free(text);
     }
 }
@@ -141,7 +150,8 @@ void fork_handlers() {
     std::vector<std::thread> noise;
     for (int t = 0; t < 4; t++) {
         noise.emplace_back([&stop] {
-            for (unsigned i = 0; !stop; i++) free(malloc(i * 7919 % 60000));
+            for (unsigned i = 0; !stop; i++)
+                free(malloc(i * 7919 % 60000));
         });
     }
     int good = 0;
@@ -151,7 +161,8 @@ void fork_handlers() {
         if (child == 0) {
             alarm(180);
             std::vector<std::string> words;
-            for (int k = 0; k < 300; k++) words.emplace_back(k, 'c');
+            for (int k = 0; k < 300; k++)
+                words.emplace_back(k, 'c');
             std::thread([] { free(malloc(5000)); }).join();
             _exit(words.size() == 300 ? 7 : 8);
         }
@@ -160,7 +171,8 @@ void fork_handlers() {
         good += WIFEXITED(status) && WEXITSTATUS(status) == 7;
     }
     stop = true;
-    for (auto &thread : noise) thread.join();
+    for (auto &thread : noise)
+        thread.join();
     std::printf("forks: %d of %d\n", good, prepared.load());
 }
 
@@ -172,7 +184,8 @@ void children() {
         std::size_t size = 0;
         CHECK(getline(&line, &size, pipe) > 0);
         const int status = pclose(pipe);
-        if (i == 4) std::printf("popen: %d %s", WEXITSTATUS(status), line);
+        if (i == 4)
+            std::printf("popen: %d %s", WEXITSTATUS(status), line);
         free(line);
     }
     const char *const arguments[] = {"sh", "-c", "exit 5", nullptr};
@@ -197,7 +210,8 @@ void c_library() {
     struct dirent **names = nullptr;
     const int count = scandir("/", &names, nullptr, alphasort);
     CHECK(count > 2);
-    for (int i = 0; i < count; i++) free(names[i]);
+    for (int i = 0; i < count; i++)
+        free(names[i]);
     free(names);
     regex_t pattern;
     CHECK(regcomp(&pattern, "^(a|b)*c{2,40}[[:alpha:]]+(x|y|z)$", REG_EXTENDED) == 0);
@@ -232,7 +246,8 @@ int main(int count, char **arguments) {
     // Threads that go on allocating while the program ends.
     for (int t = 0; t < 4; t++) {
         std::thread([] {
-            for (unsigned i = 0;; i++) free(malloc(i * 31 % 9000));
+            for (unsigned i = 0;; i++)
+                free(malloc(i * 31 % 9000));
         }).detach();
     }
     return 0;

@@ -25,7 +25,8 @@ static void *work(void *argument) {
         }
         free(malloc(n));
     }
-    for (int i = 0; i < 100; i++) its_free(blocks[i]);
+    for (int i = 0; i < 100; i++)
+        its_free(blocks[i]);
     return its_malloc(10);
 }
 

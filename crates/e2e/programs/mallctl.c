@@ -143,7 +143,8 @@ static void test_lengths(void) {
         memset(room, 0xee, sizeof room);
         CHECK(mallctl("arenas.page", room, &told, NULL, 0) == (size == 8 ? 0 : EINVAL));
         CHECK(told == fits && memcmp(room, &page, fits) == 0);
-        for (size_t i = fits; i < sizeof room; i++) CHECK(room[i] == 0xee);
+        for (size_t i = fits; i < sizeof room; i++)
+            CHECK(room[i] == 0xee);
     }
     /* Without a buffer, the call succeeds and returns nothing. */
     CHECK(mallctl("arenas.page", NULL, NULL, NULL, 0) == 0);
@@ -284,7 +285,8 @@ static int count_threads(void) {
     DIR *folder = opendir("/proc/self/task");
     int count = 0;
     CHECK(folder != NULL);
-    for (struct dirent *entry; (entry = readdir(folder)) != NULL;) count += entry->d_name[0] != '.';
+    for (struct dirent *entry; (entry = readdir(folder)) != NULL;)
+        count += entry->d_name[0] != '.';
     closedir(folder);
     return count;
 }
@@ -292,13 +294,15 @@ static int count_threads(void) {
 enum { LIMIT_MS = 180000 };
 
 static void wait_for_threads(int least) {
-    for (int i = 0; i < LIMIT_MS && count_threads() < least; i++) usleep(1000);
+    for (int i = 0; i < LIMIT_MS && count_threads() < least; i++)
+        usleep(1000);
     CHECK(count_threads() >= least);
 }
 
 /* A joined thread stays in the system's list for a moment. */
 static void wait_to_be_alone(void) {
-    for (int i = 0; i < LIMIT_MS && count_threads() > 1; i++) usleep(1000);
+    for (int i = 0; i < LIMIT_MS && count_threads() > 1; i++)
+        usleep(1000);
     CHECK(count_threads() == 1);
 }
 
@@ -373,7 +377,8 @@ static void *ask(void *stop) {
 static void test_threads(void) {
     pthread_t threads[4];
     int stop = 0;
-    for (int i = 0; i < 4; i++) CHECK(pthread_create(&threads[i], NULL, ask, &stop) == 0);
+    for (int i = 0; i < 4; i++)
+        CHECK(pthread_create(&threads[i], NULL, ask, &stop) == 0);
     for (int i = 0; i < 100; i++) {
         pid_t child = fork();
         if (child == 0) {
@@ -386,7 +391,8 @@ static void test_threads(void) {
         CHECK(waitpid(child, &status, 0) == child && status == 0);
     }
     __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
-    for (int i = 0; i < 4; i++) CHECK(pthread_join(threads[i], NULL) == 0);
+    for (int i = 0; i < 4; i++)
+        CHECK(pthread_join(threads[i], NULL) == 0);
 }
 
 /* Behaviour that jemalloc leaves undefined: null names and MIBs, numbers followed by other

@@ -21,8 +21,7 @@
 
 static char text[1 << 16];
 
-static int mappings(void)
-{
+static int mappings(void) {
     int file = open("/proc/self/maps", O_RDONLY);
     int lines = 0;
     ssize_t n;
@@ -36,8 +35,7 @@ static int mappings(void)
 
 static uint64_t state = 88172645463325252u;
 
-static uint64_t next(void)
-{
+static uint64_t next(void) {
     state ^= state << 13;
     state ^= state >> 7;
     state ^= state << 17;
@@ -45,14 +43,12 @@ static uint64_t next(void)
 }
 
 /* A word in each page identifies the page and its block. */
-static void fill(char *p, size_t from, size_t size, size_t mark)
-{
+static void fill(char *p, size_t from, size_t size, size_t mark) {
     for (size_t at = from; at < size; at += 4096)
         *(size_t *)(p + at) = mark + at;
 }
 
-static void expect(const char *p, size_t size, size_t mark)
-{
+static void expect(const char *p, size_t size, size_t mark) {
     for (size_t at = 0; at < size; at += 4096)
         CHECK(*(const size_t *)(p + at) == mark + at);
 }
@@ -60,8 +56,7 @@ static void expect(const char *p, size_t size, size_t mark)
 static void *nothing(void *p) { return p; }
 
 /* Threads and the program's own mappings are always possible. */
-static void others(void)
-{
+static void others(void) {
     for (int i = 0; i < 20; i++) {
         pthread_t thread;
         CHECK(pthread_create(&thread, NULL, nothing, NULL) == 0);
@@ -80,8 +75,7 @@ static void others(void)
 
 enum { SLOTS = 80 };
 
-static void turnover(void)
-{
+static void turnover(void) {
     static char *blocks[SLOTS];
     static size_t sizes[SLOTS];
     size_t through = 0;
@@ -117,8 +111,7 @@ static void turnover(void)
 }
 
 /* Buffers in which the last page and one page per 2 MiB are written. */
-static char **grown(size_t count, size_t from, size_t to)
-{
+static char **grown(size_t count, size_t from, size_t to) {
     char **buffers = calloc(count, sizeof *buffers);
     size_t before = 0;
     CHECK(buffers);
@@ -137,8 +130,7 @@ static char **grown(size_t count, size_t from, size_t to)
     return buffers;
 }
 
-static void grow(size_t count, size_t from, size_t to)
-{
+static void grow(size_t count, size_t from, size_t to) {
     char **buffers = grown(count, from, to);
     int end = mappings();
     others();
@@ -148,8 +140,7 @@ static void grow(size_t count, size_t from, size_t to)
     printf("most %d end %d freed %d\n", end, end, mappings());
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     CHECK(argc > 1);
     size_t count = argc > 2 ? strtoul(argv[2], NULL, 10) : 0;
     size_t from = argc > 3 ? strtoul(argv[3], NULL, 10) << 20 : 0;

@@ -27,9 +27,12 @@ static void keep(void *opaque, const char *piece) {
 int main(void) {
     static void *blocks[SOME], *large[LARGE];
     setvbuf(stdout, NULL, _IOFBF, 0);
-    for (int i = 0; i < SOME; i++) blocks[i] = malloc(100 + 3 * (i % 400));
-    for (int i = 0; i < LARGE; i++) large[i] = malloc((size_t)(i + 1) << 20);
-    for (int i = 0; i < SOME; i += 3) free(blocks[i]);
+    for (int i = 0; i < SOME; i++)
+        blocks[i] = malloc(100 + 3 * (i % 400));
+    for (int i = 0; i < LARGE; i++)
+        large[i] = malloc((size_t)(i + 1) << 20);
+    for (int i = 0; i < SOME; i += 3)
+        free(blocks[i]);
     free(large[0]);
 
     /* Gathered before anything is printed, which allocates, and once before, so that each finds its

@@ -95,7 +95,8 @@ void bad_alloc() {
     CHECK(::operator new[](n, align, std::nothrow) == nullptr);
     // The exception must leave the heap unchanged.
     std::map<int, std::string> map;
-    for (int i = 0; i < 1000; i++) map[i] = std::string(i, 'x');
+    for (int i = 0; i < 1000; i++)
+        map[i] = std::string(i, 'x');
     CHECK(throws_bad_alloc([&] { map[5].resize(n); }));
     CHECK(map[5] == "xxxxx" && map.size() == 1000);
 }
@@ -103,11 +104,13 @@ void bad_alloc() {
 int calls = 0;
 
 void give_up_after_three() {
-    if (++calls == 3) std::set_new_handler(nullptr);
+    if (++calls == 3)
+        std::set_new_handler(nullptr);
 }
 
 void throw_at_second() {
-    if (++calls == 2) throw std::bad_alloc();
+    if (++calls == 2)
+        throw std::bad_alloc();
 }
 
 template <class Take> void expect_calls(std::new_handler handler, int expected, Take take) {
@@ -146,8 +149,10 @@ std::vector<void *> reserve;
 // The usual purpose of a handler: it frees a reserve, and the request succeeds.
 void release_reserve() {
     calls++;
-    if (reserve.empty()) throw std::bad_alloc();
-    for (void *block : reserve) ::operator delete(block);
+    if (reserve.empty())
+        throw std::bad_alloc();
+    for (void *block : reserve)
+        ::operator delete(block);
     reserve.clear();
 }
 
@@ -157,7 +162,8 @@ void handler_frees() {
     reserve.reserve(10000);
     for (;;) {
         void *p = ::operator new(block, std::nothrow);
-        if (p == nullptr) break;
+        if (p == nullptr)
+            break;
         reserve.push_back(p);
     }
     CHECK(reserve.size() > 8 && reserve.size() < 10000);
@@ -175,7 +181,8 @@ bool jumps = false;
 void on_failure(const char *line) {
     calls++;
     CHECK(std::strstr(line, "operator new") != nullptr);
-    if (jumps) std::longjmp(back, 1);
+    if (jumps)
+        std::longjmp(back, 1);
 }
 
 // Run with experimental_infallible_new: the program's function for failures may return, and `new`
@@ -214,20 +221,24 @@ void library() {
             std::function<int(int)> chain = [t](int n) { return n + t; };
             for (int i = 0; i < 3000; i++) {
                 auto &slot = map[std::to_string(i * 31 % 700)];
-                if (!slot) slot = std::make_shared<std::vector<int>>();
+                if (!slot)
+                    slot = std::make_shared<std::vector<int>>();
                 slot->push_back(i);
                 if (i % 10 == 0) {
                     wides.push_back(std::make_unique<Wide>());
                     CHECK(is_aligned(wides.back().get(), 256));
                 }
-                if (i % 500 == 0) chain = [inner = chain](int n) { return inner(n) + 1; };
+                if (i % 500 == 0)
+                    chain = [inner = chain](int n) { return inner(n) + 1; };
             }
             std::size_t total = 0;
-            for (auto &entry : map) total += entry.second->size();
+            for (auto &entry : map)
+                total += entry.second->size();
             CHECK(total == 3000 && chain(1) == 1 + t + 6);
         });
     }
-    for (auto &thread : threads) thread.join();
+    for (auto &thread : threads)
+        thread.join();
     delete[] new std::string[100];
     delete new Wide;
     delete[] new Wide[7];
@@ -238,8 +249,11 @@ void library() {
 int main(int count, char **arguments) {
     CHECK(count == 2);
     const std::map<std::string, void (*)()> tests = {
-        {"forms", forms},           {"bad_alloc", bad_alloc}, {"new_handler", new_handler},
-        {"handler_frees", handler_frees}, {"library", library},
+        {"forms", forms},
+        {"bad_alloc", bad_alloc},
+        {"new_handler", new_handler},
+        {"handler_frees", handler_frees},
+        {"library", library},
         {"failures_are_told", failures_are_told},
     };
     auto found = tests.find(arguments[1]);

@@ -36,7 +36,8 @@ static void show_contents(size_t n) {
     CHECK(p != NULL);
     unsigned char first = p[0];
     int same = 1;
-    for (size_t i = 0; i < n; i++) same &= p[i] == first;
+    for (size_t i = 0; i < n; i++)
+        same &= p[i] == first;
     printf("%zu: %s 0x%02x\n", n, same ? "all" : "mixed", first);
     free(p);
 }
@@ -91,7 +92,8 @@ static size_t of_statm(int which) {
     FILE *file = fopen("/proc/self/statm", "r");
     CHECK(file != NULL);
     size_t pages = 0;
-    for (int i = 0; i <= which; i++) CHECK(fscanf(file, "%zu", &pages) == 1);
+    for (int i = 0; i <= which; i++)
+        CHECK(fscanf(file, "%zu", &pages) == 1);
     fclose(file);
     return pages * (size_t)sysconf(_SC_PAGESIZE);
 }
@@ -177,8 +179,10 @@ static void show_locked(void) {
         printf("cannot\n");
         return;
     }
-    for (int i = 0; i < 2; i++) CHECK(pthread_create(&threads[i], NULL, take_24_mib, NULL) == 0);
-    for (int i = 0; i < 2; i++) CHECK(pthread_join(threads[i], NULL) == 0);
+    for (int i = 0; i < 2; i++)
+        CHECK(pthread_create(&threads[i], NULL, take_24_mib, NULL) == 0);
+    for (int i = 0; i < 2; i++)
+        CHECK(pthread_join(threads[i], NULL) == 0);
     printf("%s\n", resident() > (size_t)110 << 20 ? "far ahead" : "by steps");
 }
 
@@ -199,9 +203,11 @@ int main(int count, char **arguments) {
     } else if (strcmp(name, "freed_resident") == 0) {
         enum { COUNT = 2000 };
         static void *blocks[COUNT];
-        for (int i = 0; i < COUNT; i++) blocks[i] = memset(malloc(60000), 1, 60000);
+        for (int i = 0; i < COUNT; i++)
+            blocks[i] = memset(malloc(60000), 1, 60000);
         size_t full = resident();
-        for (int i = 0; i < COUNT; i++) free(blocks[i]);
+        for (int i = 0; i < COUNT; i++)
+            free(blocks[i]);
         printf("%s\n", resident() > full / 2 ? "kept" : "returned");
     } else if (strcmp(name, "usable") == 0) {
         size_t sizes[] = {200000, 262145, 3145729, 3145729 + 500000};
@@ -224,7 +230,8 @@ int main(int count, char **arguments) {
         p = calloc(1, SIZE);
         CHECK(p != NULL);
         printf("%s\n", resident() > SIZE / 2 ? "filled" : "cleared");
-        for (int i = 0; i < SIZE; i++) CHECK(p[i] == 0);
+        for (int i = 0; i < SIZE; i++)
+            CHECK(p[i] == 0);
         free(p);
     } else if (strcmp(name, "oversize") == 0) {
         enum { SIZE = 16 << 20 };
@@ -283,9 +290,11 @@ int main(int count, char **arguments) {
         printf("%s\n", any_asks_for_huge_pages() ? "asked" : "not asked");
     } else if (strcmp(name, "double_free") == 0) {
         void *volatile p = malloc(100), *volatile others[5];
-        for (int i = 0; i < 5; i++) others[i] = malloc(100);
+        for (int i = 0; i < 5; i++)
+            others[i] = malloc(100);
         free(p);
-        for (int i = 0; i < 5; i++) free(others[i]);
+        for (int i = 0; i < 5; i++)
+            free(others[i]);
         free(p);
         printf("not seen\n");
         fflush(stdout);
@@ -294,7 +303,8 @@ int main(int count, char **arguments) {
         pthread_t threads[24];
         for (size_t i = 0; i < 24; i++)
             CHECK(pthread_create(&threads[i], NULL, thread_work, (void *)i) == 0);
-        for (size_t i = 0; i < 24; i++) CHECK(pthread_join(threads[i], NULL) == 0);
+        for (size_t i = 0; i < 24; i++)
+            CHECK(pthread_join(threads[i], NULL) == 0);
         printf("threads ok\n");
     } else if (strcmp(name, "arenas") == 0) {
         /* All threads live at once, so that they spread over all arenas. */
@@ -303,7 +313,8 @@ int main(int count, char **arguments) {
         CHECK(pthread_barrier_init(&together, NULL, 24) == 0);
         for (size_t i = 0; i < 24; i++)
             CHECK(pthread_create(&threads[i], NULL, live_together, &together) == 0);
-        for (size_t i = 0; i < 24; i++) CHECK(pthread_join(threads[i], NULL) == 0);
+        for (size_t i = 0; i < 24; i++)
+            CHECK(pthread_join(threads[i], NULL) == 0);
         malloc_stats();
     } else {
         return 2;

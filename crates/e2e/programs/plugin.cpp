@@ -9,7 +9,8 @@ namespace {
 struct Registry {
     std::map<std::string, std::string> entries;
     Registry() {
-        for (int i = 0; i < 500; i++) entries[std::to_string(i)] = std::string(i, 'p');
+        for (int i = 0; i < 500; i++)
+            entries[std::to_string(i)] = std::string(i, 'p');
     }
 };
 Registry registry;

@@ -13,13 +13,15 @@ int main(void) {
     for (int round = 0; round < ROUNDS; round++) {
         size_t size = 100 + (size_t)round * 7919 % 9000;
         /* Now and then a block of whole pages. */
-        if (round % 100 == 99) size *= 40;
+        if (round % 100 == 99)
+            size *= 40;
         void **block = &held[round % HELD];
         free(*block);
         *block = malloc(size);
         requested += size;
     }
-    for (int i = 0; i < HELD; i++) free(held[i]);
+    for (int i = 0; i < HELD; i++)
+        free(held[i]);
     printf("requested %lu\n", requested);
     return 0;
 }

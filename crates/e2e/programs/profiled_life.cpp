@@ -26,7 +26,8 @@ static const char *library, *file;
 
 static void allocate(unsigned n) {
     std::vector<std::string> texts;
-    for (unsigned i = 0; i < 30; i++) texts.emplace_back((n * 31 + i * 97) % 3000, 'x');
+    for (unsigned i = 0; i < 30; i++)
+        texts.emplace_back((n * 31 + i * 97) % 3000, 'x');
     void *large = malloc(20000 + n % 100000);
     memset(large, 1, 16);
     large = realloc(large, 150000 + n % 300000);
@@ -36,7 +37,8 @@ static void allocate(unsigned n) {
 static int deep(unsigned n, unsigned depth) {
     if (depth == 0) {
         allocate(n);
-        if (n % 2 == 0) throw std::runtime_error(std::string(100 + n % 200, 'y'));
+        if (n % 2 == 0)
+            throw std::runtime_error(std::string(100 + n % 200, 'y'));
         return 1;
     }
     return deep(n, depth - 1) + 1;
@@ -66,13 +68,13 @@ static void work(unsigned thread) {
         allocate(n);
         switch (n / 8 % 6) {
         case 0:
-            if (void *handle = dlopen(library, RTLD_NOW)) dlclose(handle);
+            if (void *handle = dlopen(library, RTLD_NOW))
+                dlclose(handle);
             break;
         case 1:
             try {
                 deep(n, 40);
-            } catch (const std::exception &) {
-            }
+            } catch (const std::exception &) {}
             break;
         case 2:
             if (n / 48 % 16 == 0) {
@@ -110,13 +112,15 @@ static void set(const char *name, void *value, size_t size) {
 }
 
 int main(int count, char **arguments) {
-    if (count != 4) return 2;
+    if (count != 4)
+        return 2;
     library = arguments[1];
     file = arguments[2];
     const time_t end = time(nullptr) + atoi(arguments[3]);
     signal(SIGUSR1, in_signal);
     std::vector<std::thread> threads;
-    for (unsigned i = 0; i < 8; i++) threads.emplace_back(work, i);
+    for (unsigned i = 0; i < 8; i++)
+        threads.emplace_back(work, i);
     for (unsigned n = 0; time(nullptr) < end; n++) {
         bool on = n % 4 != 3;
         set("prof.active", &on, sizeof on);
@@ -124,11 +128,13 @@ int main(int count, char **arguments) {
             size_t lg = 8 + n % 8;
             set("prof.reset", &lg, sizeof lg);
         }
-        if (n % 3 == 0) set("prof.dump", &file, sizeof file);
+        if (n % 3 == 0)
+            set("prof.dump", &file, sizeof file);
         usleep(20000);
     }
     stop = true;
-    for (auto &thread : threads) thread.join();
+    for (auto &thread : threads)
+        thread.join();
     puts("all threads ended");
     return 0;
 }

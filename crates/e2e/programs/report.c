@@ -55,14 +55,17 @@ static void print_among_threads(void (*write)(void *, const char *), const char 
     pthread_barrier_wait(&arrived);
     malloc_stats_print(write, &to_stdout, letters);
     pthread_barrier_wait(&leave);
-    for (size_t i = 0; i < THREADS; i++) CHECK(pthread_join(threads[i], NULL) == 0);
+    for (size_t i = 0; i < THREADS; i++)
+        CHECK(pthread_join(threads[i], NULL) == 0);
 }
 
 /* Twelve mebibytes through the caches, and the same amount past them. */
 static void pass_bytes(void) {
     static void *held[12 << 10];
-    for (size_t i = 0; i < sizeof held / sizeof *held; i++) CHECK((held[i] = malloc(1024)) != NULL);
-    for (size_t i = 0; i < sizeof held / sizeof *held; i++) free(held[i]);
+    for (size_t i = 0; i < sizeof held / sizeof *held; i++)
+        CHECK((held[i] = malloc(1024)) != NULL);
+    for (size_t i = 0; i < sizeof held / sizeof *held; i++)
+        free(held[i]);
     for (int i = 0; i < 12; i++) {
         void *volatile p = malloc(1 << 20);
         CHECK(p != NULL);

@@ -27,8 +27,8 @@ static const int allowed[] = {
     SYS_exit,    SYS_write, SYS_clock_nanosleep, SYS_exit_group};
 
 /* The calls that the loader needs in addition. */
-static const int loading[] = {SYS_execve,          SYS_arch_prctl, SYS_access,  SYS_openat,
-                              SYS_newfstatat,      SYS_fstat,      SYS_read,    SYS_pread64,
+static const int loading[] = {SYS_execve,          SYS_arch_prctl, SYS_access, SYS_openat,
+                              SYS_newfstatat,      SYS_fstat,      SYS_read,   SYS_pread64,
                               SYS_set_tid_address, SYS_prlimit64,  SYS_close};
 
 /* The C library reads /proc/sys/vm/overcommit_memory when it shrinks a thread's arena. */
@@ -49,10 +49,10 @@ static void add(struct sock_filter instruction) {
 }
 
 #define ADD(...) add((struct sock_filter)__VA_ARGS__)
-#define ANSWER_TO(calls, answer)                                                     \
-    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {                      \
-        ADD(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)calls[i], 0, 1));          \
-        ADD(BPF_STMT(BPF_RET | BPF_K, answer));                                      \
+#define ANSWER_TO(calls, answer)                                                                   \
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {                                    \
+        ADD(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)calls[i], 0, 1));                        \
+        ADD(BPF_STMT(BPF_RET | BPF_K, answer));                                                    \
     }
 
 static int deny, shrinks;
@@ -64,8 +64,10 @@ static void enter(int inherited) {
         ADD(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
     } else {
         ANSWER_TO(allowed, SECCOMP_RET_ALLOW);
-        if (shrinks) ANSWER_TO(shrinking, SECCOMP_RET_ALLOW);
-        if (inherited) ANSWER_TO(loading, SECCOMP_RET_ALLOW);
+        if (shrinks)
+            ANSWER_TO(shrinking, SECCOMP_RET_ALLOW);
+        if (inherited)
+            ANSWER_TO(loading, SECCOMP_RET_ALLOW);
         ADD(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS));
     }
     struct sock_fprog filter = {length, code};
@@ -83,8 +85,10 @@ static _Atomic int begun;
 static __thread int thread;
 
 int getcpu(unsigned *cpu, unsigned *node) {
-    if (cpu) *cpu = 0;
-    if (node) *node = (unsigned)(thread % nodes);
+    if (cpu)
+        *cpu = 0;
+    if (node)
+        *node = (unsigned)(thread % nodes);
     return 0;
 }
 
@@ -132,7 +136,8 @@ static void work_in_threads(void) {
     CHECK(pthread_barrier_init(&done, NULL, CREW) == 0);
     for (int i = 0; i < CREW; i++)
         CHECK(pthread_create(&threads[i], NULL, work_in_a_thread, NULL) == 0);
-    for (int i = 0; i < CREW; i++) CHECK(pthread_join(threads[i], NULL) == 0);
+    for (int i = 0; i < CREW; i++)
+        CHECK(pthread_join(threads[i], NULL) == 0);
 }
 
 int main(int argc, char **argv) {
@@ -146,10 +151,12 @@ int main(int argc, char **argv) {
         execv(argv[0], argv);
         CHECK(!"execv comes back");
     }
-    if (strcmp(argv[2], "first") == 0) enter(0);
+    if (strcmp(argv[2], "first") == 0)
+        enter(0);
     work();
     work_in_threads();
-    if (strcmp(argv[2], "later") == 0) enter(0);
+    if (strcmp(argv[2], "later") == 0)
+        enter(0);
     work_in_threads();
     work();
     malloc_trim(0);

@@ -30,11 +30,13 @@ __attribute__((noinline)) static uintptr_t below(int painting) {
     volatile unsigned char here;
     const uintptr_t top = (uintptr_t)&here - 256;
     if (painting) {
-        for (uintptr_t at = top; at > top - PAINTED; at--) *(volatile unsigned char *)at = PAINT;
+        for (uintptr_t at = top; at > top - PAINTED; at--)
+            *(volatile unsigned char *)at = PAINT;
         return top;
     }
     uintptr_t at = top - PAINTED + 1;
-    while (at < top && *(volatile unsigned char *)at == PAINT) at++;
+    while (at < top && *(volatile unsigned char *)at == PAINT)
+        at++;
     return at;
 }
 
@@ -63,15 +65,27 @@ static void mixed(void) {
         void **at = &blocks[next() % BLOCKS];
         const size_t size = (size_t)(next() % 1000 + 1) << (next() % 12 * (next() % 8 == 0));
         switch (next() % 8) {
-        case 0: free(*at), *at = calloc(1, size); break;
-        case 1: free(*at), *at = memalign((size_t)1 << (next() % 17), size); break;
-        case 2: *at = realloc(*at, size); break;
-        case 3: free(*at), *at = NULL; break;
-        case 4: free(*at), *at = aligned_alloc(64, size); break;
-        default: free(*at), *at = malloc(size);
+        case 0:
+            free(*at), *at = calloc(1, size);
+            break;
+        case 1:
+            free(*at), *at = memalign((size_t)1 << (next() % 17), size);
+            break;
+        case 2:
+            *at = realloc(*at, size);
+            break;
+        case 3:
+            free(*at), *at = NULL;
+            break;
+        case 4:
+            free(*at), *at = aligned_alloc(64, size);
+            break;
+        default:
+            free(*at), *at = malloc(size);
         }
         CHECK(*at == NULL || malloc_usable_size(*at) > 0);
-        if (*at) *(char *)*at = 1;
+        if (*at)
+            *(char *)*at = 1;
     }
 }
 
@@ -80,9 +94,12 @@ static void many(void) {
     static void *all[40000];
     for (size_t size = 16; size <= 65536; size *= 4) {
         const size_t count = size <= 1024 ? 40000 : 40000 * 256 / size;
-        for (size_t i = 0; i < count; i++) all[i] = malloc(size);
-        for (size_t i = 0; i < count; i += 2) free(all[i]);
-        for (size_t i = 1; i < count; i += 2) free(all[i]);
+        for (size_t i = 0; i < count; i++)
+            all[i] = malloc(size);
+        for (size_t i = 0; i < count; i += 2)
+            free(all[i]);
+        for (size_t i = 1; i < count; i += 2)
+            free(all[i]);
     }
 }
 
@@ -97,13 +114,15 @@ static void growing(void) {
 }
 
 static void empty(void) {
-    for (int i = 0; i < BLOCKS; i++) free(blocks[i]), blocks[i] = NULL;
+    for (int i = 0; i < BLOCKS; i++)
+        free(blocks[i]), blocks[i] = NULL;
 }
 
 static void trim(void) { malloc_trim(0); }
 
 static void told(const char *name) {
-    if (mallctl_of) mallctl_of(name, NULL, NULL, NULL, 0);
+    if (mallctl_of)
+        mallctl_of(name, NULL, NULL, NULL, 0);
 }
 
 static void flush(void) { told("thread.tcache.flush"); }
@@ -112,37 +131,43 @@ static void decay(void) { told("arena.4096.decay"); }
 
 static void refresh(void) {
     uint64_t epoch = 1;
-    if (mallctl_of) mallctl_of("epoch", NULL, NULL, &epoch, sizeof epoch);
+    if (mallctl_of)
+        mallctl_of("epoch", NULL, NULL, &epoch, sizeof epoch);
 }
 
 static void look_up(void) {
     size_t value, length = sizeof value;
-    if (mallctl_of) mallctl_of("stats.allocated", &value, &length, NULL, 0);
+    if (mallctl_of)
+        mallctl_of("stats.allocated", &value, &length, NULL, 0);
 }
 
 static void look_up_deep(void) {
     uint64_t value;
     size_t length = sizeof value;
-    if (mallctl_of) mallctl_of("stats.arenas.0.mutexes.base.num_ops", &value, &length, NULL, 0);
+    if (mallctl_of)
+        mallctl_of("stats.arenas.0.mutexes.base.num_ops", &value, &length, NULL, 0);
 }
 
 static void make_arena(void) {
     unsigned arena;
     size_t length = sizeof arena;
-    if (mallctl_of) mallctl_of("arenas.create", &arena, &length, NULL, 0);
+    if (mallctl_of)
+        mallctl_of("arenas.create", &arena, &length, NULL, 0);
 }
 
 static void figures(void) { (void)mallinfo2(); }
 
 static void forked(void) {
     const pid_t child = fork();
-    if (child == 0) free(malloc(5000)), _exit(0);
+    if (child == 0)
+        free(malloc(5000)), _exit(0);
     CHECK(child > 0 && waitpid(child, NULL, 0) == child);
 }
 
 static void nothing(void *unused, const char *text) { (void)unused, (void)text; }
 static void printed(void) {
-    if (print_of) print_of(nothing, NULL, NULL);
+    if (print_of)
+        print_of(nothing, NULL, NULL);
 }
 
 static uintptr_t frame;
@@ -176,7 +201,8 @@ static void show_thread(const char *name, void *(*body)(void *)) {
           pthread_attr_setstack(&attributes, stack, STACK) == 0);
     CHECK(pthread_create(&thread, &attributes, body, NULL) == 0 && pthread_join(thread, NULL) == 0);
     size_t lowest = 0;
-    while (stack[lowest] == PAINT) lowest++;
+    while (stack[lowest] == PAINT)
+        lowest++;
     dprintf(STDOUT_FILENO, "%s %zu\n", name, (size_t)(frame - (uintptr_t)(stack + lowest)));
     CHECK(munmap(stack, STACK) == 0);
 }

@@ -6,7 +6,8 @@
 int clock_gettime(clockid_t clock, struct timespec *now) {
     static __thread int depth;
     (void)clock;
-    if (depth++ > 0) abort();
+    if (depth++ > 0)
+        abort();
     void *volatile block = malloc(5000);
     free(block);
     depth--;

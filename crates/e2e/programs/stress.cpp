@@ -47,8 +47,10 @@ std::atomic<std::uint64_t> operations{0}, births{0}, forks{0}, handed_over{0},
 class Random {
   public:
     explicit Random(std::uint64_t start) : state(start * 0x9E3779B97F4A7C15u + 0x1234567u) {
-        if (state == 0) state = 1;
-        for (int i = 0; i < 4; i++) next();
+        if (state == 0)
+            state = 1;
+        for (int i = 0; i < 4; i++)
+            next();
     }
     std::uint64_t next() {
         state ^= state >> 12;
@@ -81,12 +83,16 @@ template <class Body> void each_marked_byte(const Block &block, Body body) {
         body(i, static_cast<unsigned char>(block.tag + i * 31 + (i >> 8)));
     };
     if (block.size <= WHOLE) {
-        for (std::size_t i = 0; i < block.size; i++) mark(i);
+        for (std::size_t i = 0; i < block.size; i++)
+            mark(i);
         return;
     }
-    for (std::size_t i = 0; i < 64; i++) mark(i);
-    for (std::size_t i = 64; i < block.size - 64; i += STRIDE) mark(i);
-    for (std::size_t i = block.size - 64; i < block.size; i++) mark(i);
+    for (std::size_t i = 0; i < 64; i++)
+        mark(i);
+    for (std::size_t i = 64; i < block.size - 64; i += STRIDE)
+        mark(i);
+    for (std::size_t i = block.size - 64; i < block.size; i++)
+        mark(i);
 }
 
 void fill(const Block &block) {
@@ -106,16 +112,22 @@ void verify(const Block &block) {
 
 std::size_t random_size(Random &random) {
     const std::uint64_t kind = random.below(10000);
-    if (kind < 6500) return random.below(257);
-    if (kind < 9000) return random.below(4096);
-    if (kind < 9850) return random.below(40000);
-    if (kind < 9980) return random.below(300000);
-    if (kind < 9998) return random.below(5000000);
+    if (kind < 6500)
+        return random.below(257);
+    if (kind < 9000)
+        return random.below(4096);
+    if (kind < 9850)
+        return random.below(40000);
+    if (kind < 9980)
+        return random.below(300000);
+    if (kind < 9998)
+        return random.below(5000000);
     return random.below(40000000);
 }
 
 void check_zero(const unsigned char *bytes, std::size_t size) {
-    for (std::size_t i = 0; i < size; i += size > 8192 ? 61 : 1) CHECK(bytes[i] == 0);
+    for (std::size_t i = 0; i<size; i += size> 8192 ? 61 : 1)
+        CHECK(bytes[i] == 0);
 }
 
 void take_plain(Random &random, Block &block) {
@@ -171,9 +183,12 @@ Block take(Random &random) {
     block.size = random_size(random);
     block.tag = static_cast<std::uint32_t>(random.next());
     const std::uint64_t kind = random.below(10);
-    if (kind < 6) take_plain(random, block);
-    else if (kind < 8) take_aligned(random, block);
-    else take_new(random, block);
+    if (kind < 6)
+        take_plain(random, block);
+    else if (kind < 8)
+        take_aligned(random, block);
+    else
+        take_new(random, block);
     CHECK(block.bytes != nullptr);
     if (block.alignment != 0)
         CHECK((reinterpret_cast<std::uintptr_t>(block.bytes) & (block.alignment - 1)) == 0);
@@ -186,17 +201,22 @@ void give_back(Random &random, Block &block) {
     verify(block);
     switch (block.kind) {
     case Kind::Malloc:
-        if (free_sized != nullptr && random.one_in(2)) free_sized(block.bytes, block.size);
-        else free(block.bytes);
+        if (free_sized != nullptr && random.one_in(2))
+            free_sized(block.bytes, block.size);
+        else
+            free(block.bytes);
         break;
     case Kind::Aligned:
         if (free_aligned_sized != nullptr && random.one_in(2))
             free_aligned_sized(block.bytes, block.alignment, block.size);
-        else free(block.bytes);
+        else
+            free(block.bytes);
         break;
     case Kind::New:
-        if (random.one_in(2)) ::operator delete(block.bytes, block.size);
-        else ::operator delete(block.bytes);
+        if (random.one_in(2))
+            ::operator delete(block.bytes, block.size);
+        else
+            ::operator delete(block.bytes);
         break;
     case Kind::NewArray:
         ::operator delete[](block.bytes);
@@ -209,7 +229,8 @@ void give_back(Random &random, Block &block) {
 }
 
 void resize(Random &random, Block &block) {
-    if (block.kind != Kind::Malloc && block.kind != Kind::Aligned) return;
+    if (block.kind != Kind::Malloc && block.kind != Kind::Aligned)
+        return;
     verify(block);
     const std::size_t size = random.one_in(3) ? block.size + random.below(64) : random_size(random);
     auto *moved = static_cast<unsigned char *>(realloc(block.bytes, size + 1));
@@ -219,7 +240,8 @@ void resize(Random &random, Block &block) {
     kept.bytes = moved;
     const std::size_t common = size + 1 < block.size ? size + 1 : block.size;
     each_marked_byte(block, [&](std::size_t i, unsigned char value) {
-        if (i < common) CHECK(kept.bytes[i] == value);
+        if (i < common)
+            CHECK(kept.bytes[i] == value);
     });
     block.bytes = moved;
     block.size = size + 1;
@@ -287,7 +309,8 @@ void churn(Random &random, std::vector<Block> &held, unsigned steps, std::size_t
             held.push_back(take(random));
             continue;
         }
-        if (held.empty()) continue;
+        if (held.empty())
+            continue;
         const std::size_t at = random.below(held.size());
         if (random.one_in(4)) {
             resize(random, held[at]);
@@ -303,7 +326,8 @@ void *child_thread(void *argument) {
     Random random(reinterpret_cast<std::uintptr_t>(argument));
     std::vector<Block> held;
     churn(random, held, 300, 50);
-    for (Block &block : held) give_back(random, block);
+    for (Block &block : held)
+        give_back(random, block);
     return nullptr;
 }
 
@@ -311,7 +335,8 @@ void *child_thread(void *argument) {
     // Kills a child that waits for a lock that no thread holds any more; its parent reports it.
     signal(SIGALRM, SIG_DFL);
     alarm(child_seconds);
-    for (Block &block : held) give_back(random, block);
+    for (Block &block : held)
+        give_back(random, block);
     held.clear();
     churn(random, held, 500, 100);
     pthread_t threads[3];
@@ -319,7 +344,8 @@ void *child_thread(void *argument) {
         CHECK(pthread_create(&thread, nullptr, child_thread,
                              reinterpret_cast<void *>(random.next())) == 0);
     }
-    for (auto &thread : threads) CHECK(pthread_join(thread, nullptr) == 0);
+    for (auto &thread : threads)
+        CHECK(pthread_join(thread, nullptr) == 0);
     malloc_trim(0);
     if (random.one_in(4)) {
         // Forks again from the only thread.
@@ -332,16 +358,19 @@ void *child_thread(void *argument) {
         int status;
         CHECK(waitpid(grandchild, &status, 0) == grandchild && status == 0);
     }
-    for (Block &block : held) give_back(random, block);
+    for (Block &block : held)
+        give_back(random, block);
     _exit(0);
 }
 
 void fork_here(Random &random, std::vector<Block> &held) {
     const pid_t child = fork();
     CHECK(child >= 0);
-    if (child == 0) be_child(random, held);
+    if (child == 0)
+        be_child(random, held);
     int status = 0;
-    while (waitpid(child, &status, 0) < 0) CHECK(errno == EINTR);
+    while (waitpid(child, &status, 0) < 0)
+        CHECK(errno == EINTR);
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
         dprintf(STDERR_FILENO, "stress: a child of fork ended with status 0x%x (0xe: it hung)\n",
                 status);
@@ -378,8 +407,10 @@ void *worker(void *argument) {
             }
         }
         operations += 120;
-        if (random.one_in(40)) fork_here(random, held);
-        if (random.one_in(300)) ask_for_figures(random);
+        if (random.one_in(40))
+            fork_here(random, held);
+        if (random.one_in(300))
+            ask_for_figures(random);
     }
     // The remaining blocks: a third each for the key's destructor, the thread_local's and the
     // table.
@@ -387,8 +418,10 @@ void *worker(void *argument) {
     estate->seed = random.next();
     local_estate.seed = random.next();
     for (std::size_t i = 0; i < held.size(); i++) {
-        if (i % 3 == 0) estate->blocks.push_back(held[i]);
-        else if (i % 3 == 1) local_estate.blocks.push_back(held[i]);
+        if (i % 3 == 0)
+            estate->blocks.push_back(held[i]);
+        else if (i % 3 == 1)
+            local_estate.blocks.push_back(held[i]);
         else if (Block other = exchange(random, held[i]); other.bytes != nullptr)
             give_back(random, other);
     }
@@ -428,7 +461,8 @@ int main(int count, char **arguments) {
         CHECK(pthread_create(&thread, nullptr, worker, reinterpret_cast<void *>(random.next())) ==
               0);
     };
-    for (pthread_t &thread : threads) start(thread);
+    for (pthread_t &thread : threads)
+        start(thread);
     // Joins the workers in turn and replaces each by a new one. Goes on until everything happened,
     // because on a busy machine little does in a second.
     const auto all_happened = [] {
@@ -441,9 +475,11 @@ int main(int count, char **arguments) {
         start(thread);
     }
     over = true;
-    for (pthread_t &thread : threads) CHECK(pthread_join(thread, nullptr) == 0);
+    for (pthread_t &thread : threads)
+        CHECK(pthread_join(thread, nullptr) == 0);
     for (Slot &slot : table) {
-        if (slot.block.bytes != nullptr) give_back(random, slot.block);
+        if (slot.block.bytes != nullptr)
+            give_back(random, slot.block);
     }
     std::printf("operations=%llu births=%llu forks=%llu handed_over=%llu freed_by_destructors=%llu "
                 "signals=%llu trims=%llu\n",

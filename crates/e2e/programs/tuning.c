@@ -49,9 +49,11 @@ static void purge_all_arenas(void) {
 
 static void show_purge(void) {
     static char *blocks[MANY];
-    for (int i = 0; i < MANY; i++) memset(blocks[i] = je_malloc(MIB), 1, MIB);
+    for (int i = 0; i < MANY; i++)
+        memset(blocks[i] = je_malloc(MIB), 1, MIB);
     size_t full = resident();
-    for (int i = 0; i < MANY; i++) je_free(blocks[i]);
+    for (int i = 0; i < MANY; i++)
+        je_free(blocks[i]);
     size_t freed = resident();
     purge_all_arenas();
     size_t purged = resident();
@@ -105,12 +107,15 @@ static int read_node(int number, cpu_set_t *cpus) {
     char path[64];
     snprintf(path, sizeof path, "/sys/devices/system/node/node%d/cpulist", number);
     FILE *list = fopen(path, "r");
-    if (list == NULL) return 0;
+    if (list == NULL)
+        return 0;
     CPU_ZERO(cpus);
     int first, last, read;
     while ((read = fscanf(list, "%d-%d", &first, &last)) > 0) {
-        for (int cpu = first; cpu <= (read == 2 ? last : first); cpu++) CPU_SET(cpu, cpus);
-        if (fgetc(list) != ',') break;
+        for (int cpu = first; cpu <= (read == 2 ? last : first); cpu++)
+            CPU_SET(cpu, cpus);
+        if (fgetc(list) != ',')
+            break;
     }
     fclose(list);
     return CPU_COUNT(cpus) > 0;
@@ -119,7 +124,8 @@ static int read_node(int number, cpu_set_t *cpus) {
 static void *on_node(void *argument) {
     struct node *node = argument;
     /* In a container that hides a node's CPUs there is nothing to show. */
-    if (sched_setaffinity(0, sizeof node->cpus, &node->cpus) != 0) return NULL;
+    if (sched_setaffinity(0, sizeof node->cpus, &node->cpus) != 0)
+        return NULL;
     use_arena(node->arena);
     char *block = je_malloc(8 * MIB);
     CHECK(arena_of(block) == node->arena);
@@ -128,9 +134,11 @@ static void *on_node(void *argument) {
     enum { PAGES = 16 };
     void *pages[PAGES];
     int where[PAGES];
-    for (int i = 0; i < PAGES; i++) pages[i] = block + i * (MIB / 2);
+    for (int i = 0; i < PAGES; i++)
+        pages[i] = block + i * (MIB / 2);
     if (syscall(SYS_move_pages, 0, (unsigned long)PAGES, pages, NULL, where, 0) == 0) {
-        for (int i = 0; i < PAGES; i++) CHECK(where[i] == node->number);
+        for (int i = 0; i < PAGES; i++)
+            CHECK(where[i] == node->number);
     }
     je_free(block);
     return NULL;
@@ -141,7 +149,8 @@ static void show_numa(void) {
     int count = 0;
     for (int number = 0; number < 64; number++) {
         struct node *node = &nodes[count];
-        if (!read_node(number, &node->cpus)) continue;
+        if (!read_node(number, &node->cpus))
+            continue;
         node->number = number;
         size_t length = sizeof node->arena;
         CHECK(je_mallctl("arenas.create", &node->arena, &length, NULL, 0) == 0);
@@ -151,16 +160,21 @@ static void show_numa(void) {
         count++;
     }
     for (int i = 0; i < count; i++) {
-        for (int j = 0; j < i; j++) CHECK(nodes[i].arena != nodes[j].arena);
+        for (int j = 0; j < i; j++)
+            CHECK(nodes[i].arena != nodes[j].arena);
     }
     printf("nodes %d\n", count);
 }
 
 int main(int argc, char **argv) {
     const char *what = argc == 2 ? argv[1] : "";
-    if (strcmp(what, "purge") == 0) show_purge();
-    else if (strcmp(what, "arena") == 0) show_arena();
-    else if (strcmp(what, "numa") == 0) show_numa();
-    else return 2;
+    if (strcmp(what, "purge") == 0)
+        show_purge();
+    else if (strcmp(what, "arena") == 0)
+        show_arena();
+    else if (strcmp(what, "numa") == 0)
+        show_numa();
+    else
+        return 2;
     return 0;
 }

@@ -16,7 +16,8 @@ static void *work(void *seed) {
     for (int i = 0; i < ROUNDS; i++) {
         const size_t at = (size_t)rand_r(&state) % BLOCKS, size = (size_t)1 << rand_r(&state) % 17;
         char *resized = realloc(block[at], size);
-        if (!resized) return seed;
+        if (!resized)
+            return seed;
         resized[0] = 1;
         block[at] = resized;
         if (rand_r(&state) % 2) {
@@ -24,7 +25,8 @@ static void *work(void *seed) {
             block[at] = NULL;
         }
     }
-    for (int i = 0; i < BLOCKS; i++) free(block[i]);
+    for (int i = 0; i < BLOCKS; i++)
+        free(block[i]);
     char *large = calloc(1 << 20, 1);
     free(realloc(large, 1 << 19));
     return NULL;
@@ -33,15 +35,20 @@ static void *work(void *seed) {
 int main(int count, char **arguments) {
     pthread_t other;
     void *failed;
-    if (count < 2 || pthread_create(&other, NULL, work, (void *)1) != 0) return 1;
-    if (work((void *)2) || pthread_join(other, &failed) != 0 || failed) return 1;
+    if (count < 2 || pthread_create(&other, NULL, work, (void *)1) != 0)
+        return 1;
+    if (work((void *)2) || pthread_join(other, &failed) != 0 || failed)
+        return 1;
     /* Gives the background thread time to work. */
     nanosleep(&(struct timespec){0, 300000000}, NULL);
     void *aligned;
-    if (posix_memalign(&aligned, 1 << 14, 100) != 0) return 1;
+    if (posix_memalign(&aligned, 1 << 14, 100) != 0)
+        return 1;
     free(aligned);
     const pid_t child = fork();
-    if (child == 0) _exit(0);
-    if (child < 0 || waitpid(child, NULL, 0) != child) return 1;
+    if (child == 0)
+        _exit(0);
+    if (child < 0 || waitpid(child, NULL, 0) != child)
+        return 1;
     return show(arguments[1]);
 }

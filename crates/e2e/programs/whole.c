@@ -47,21 +47,26 @@ static pthread_key_t key;
 
 __attribute__((noinline)) static void work(unsigned seed) {
     int numbers[300];
-    for (int i = 0; i < 300; i++) numbers[i] = (int)((i * 37 + seed) % 300);
+    for (int i = 0; i < 300; i++)
+        numbers[i] = (int)((i * 37 + seed) % 300);
     qsort(numbers, 300, sizeof *numbers, compare);
     void *tree = NULL;
-    for (int i = 0; i < 300; i++) tsearch(&numbers[i], &tree, compare);
-    while (tree != NULL) tdelete(*(int **)tree, &tree, compare);
+    for (int i = 0; i < 300; i++)
+        tsearch(&numbers[i], &tree, compare);
+    while (tree != NULL)
+        tdelete(*(int **)tree, &tree, compare);
     climb(100, "some text that is copied");
     for (int i = 0; i < 500; i++) {
         char *line = NULL;
-        if (asprintf(&line, "%d %s %f", i, "words", i * 0.5) > 0) free(line);
+        if (asprintf(&line, "%d %s %f", i, "words", i * 0.5) > 0)
+            free(line);
     }
     FILE *file = fopen("/proc/self/status", "r");
     if (file != NULL) {
         char *line = NULL;
         size_t size = 0;
-        while (getline(&line, &size, file) > 0) keep(strlen(line));
+        while (getline(&line, &size, file) > 0)
+            keep(strlen(line));
         free(line);
         fclose(file);
     }
@@ -77,9 +82,11 @@ int main(void) {
     setlocale(LC_ALL, "");
     pthread_key_create(&key, at_end);
     pthread_t threads[3];
-    for (size_t i = 0; i < 3; i++) pthread_create(&threads[i], NULL, run, (void *)i);
+    for (size_t i = 0; i < 3; i++)
+        pthread_create(&threads[i], NULL, run, (void *)i);
     work(99);
-    for (size_t i = 0; i < 3; i++) pthread_join(threads[i], NULL);
+    for (size_t i = 0; i < 3; i++)
+        pthread_join(threads[i], NULL);
     puts("done");
     return 0;
 }

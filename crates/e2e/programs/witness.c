@@ -31,9 +31,11 @@ static const char *provider(const char *function) {
     struct link_map *program = dlopen(NULL, RTLD_LAZY);
     for (struct link_map *object = program; file == NULL && object != NULL;
          object = object->l_next) {
-        if (object == program) continue;
+        if (object == program)
+            continue;
         void *handle = dlopen(object->l_name, RTLD_LAZY | RTLD_NOLOAD);
-        if (handle != NULL) file = definer(dlsym(handle, function));
+        if (handle != NULL)
+            file = definer(dlsym(handle, function));
     }
     return file != NULL ? file : "nobody";
 }
@@ -41,9 +43,11 @@ static const char *provider(const char *function) {
 /* The name by which the program was started, or its file's name if it started itself as
  * /proc/self/exe. */
 static const char *program_name(char *space, size_t size) {
-    if (strcmp(program_invocation_short_name, "exe") != 0) return program_invocation_short_name;
+    if (strcmp(program_invocation_short_name, "exe") != 0)
+        return program_invocation_short_name;
     ssize_t length = readlink("/proc/self/exe", space, size - 1);
-    if (length <= 0) return program_invocation_short_name;
+    if (length <= 0)
+        return program_invocation_short_name;
     space[length] = '\0';
     char *slash = strrchr(space, '/');
     return slash != NULL ? slash + 1 : space;
@@ -51,17 +55,21 @@ static const char *program_name(char *space, size_t size) {
 
 __attribute__((constructor)) static void testify(void) {
     const char *path = getenv("MALLARD_E2E_WITNESS");
-    if (path == NULL) return;
+    if (path == NULL)
+        return;
     char line[4096], name[4096];
     size_t length = (size_t)snprintf(line, sizeof line, "%s", program_name(name, sizeof name));
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         length +=
             (size_t)snprintf(line + length, sizeof line - length, "\t%s", provider(functions[i]));
-        if (length >= sizeof line - 1) return;
+        if (length >= sizeof line - 1)
+            return;
     }
     line[length++] = '\n';
     int descriptor = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    if (descriptor < 0) return;
-    if (write(descriptor, line, length) != (ssize_t)length) abort();
+    if (descriptor < 0)
+        return;
+    if (write(descriptor, line, length) != (ssize_t)length)
+        abort();
     close(descriptor);
 }

@@ -6,7 +6,7 @@
 //!
 //! One thread listens, reads requests and answers them, one at a time. It never allocates, takes no
 //! signals and has no cache. A client can cost the process no more than its connection: there are
-//! [`CLIENTS`] at most, each has [`REQUEST_BYTES_MAX`] and [`REQUEST_TIMEOUT_MS`] to ask, and as
+//! [`CLIENTS`] at most, each has `REQUEST_BYTES_MAX` and `REQUEST_TIMEOUT_MS` to ask, and as
 //! long to read the answer. When another connects, the longest-silent one is dropped.
 //!
 //! - `address` reads the option, `request` what a client asks; `answer` has the answers.

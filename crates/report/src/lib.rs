@@ -3,12 +3,12 @@
 //! [`model`] is the data, which the runner fills and [`write_json`] writes unchanged. [`stats`] has
 //! the arithmetic that all forms share, so a median in the terminal is the same as in the report;
 //! [`suite`] has the arithmetic for rows of different work, [`metrics`] that for the figures of
-//! services, and [`closing`] the sentences about the allocator that is ahead. [`diagnosis`],
+//! services, and [`mod@closing`] the sentences about the allocator that is ahead. [`diagnosis`],
 //! [`tuning`] and [`history`] are the results of the commands of their names, [`sites`] a heap
-//! profile's, and [`collation`] puts several results of one kind side by side. [`terminal`] prints
-//! the end of a session, [`write_csv`] is for spreadsheets, and [`html`] is one self-contained file
-//! that needs no network; all pages share a [`Frame`]. Nothing here measures or touches the file
-//! system: the caller opens the outputs.
+//! profile's, and [`collation`] puts several results of one kind side by side. [`mod@terminal`]
+//! prints the end of a session, [`write_csv`] is for spreadsheets, and [`mod@html`] is one
+//! self-contained file that needs no network; all pages share a [`Frame`]. Nothing here measures or
+//! touches the file system: the caller opens the outputs.
 mod arithmetic;
 mod closing;
 mod export;
@@ -28,7 +28,7 @@ pub use html::{Frame, html, write_html};
 pub use markdown::write_markdown;
 pub use terminal::terminal;
 
-/// How [`terminal`] lays out its tables.
+/// How [`mod@terminal`] lays out its tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TerminalOptions {
     /// The width in columns. Wider tables are split or shortened.

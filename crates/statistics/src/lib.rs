@@ -2,9 +2,9 @@
 //!
 //! The lab compares two programs in *blocks*: in each block both run once, close together. The
 //! figure of a block is the logarithm of their ratio, so whatever slows both alike cancels. From
-//! these few numbers [`paired`] estimates the ratio with an interval, and [`holm`] judges several
-//! comparisons together. [`signed_rank`] has the distribution behind both.
-//! [`unpaired`] compares blocks of one day with those of another.
+//! these few numbers [`paired`] estimates the ratio with an interval, and [`mod@holm`] judges
+//! several comparisons together. [`signed_rank`] has the distribution behind both. [`unpaired`]
+//! compares blocks of one day with those of another.
 //!
 //! The methods assume no normal distribution, which times on a shared machine do not have, only
 //! that the differences are symmetric around their centre. They are exact for few blocks and use

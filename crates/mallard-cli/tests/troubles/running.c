@@ -81,9 +81,13 @@ static void locks(void) {
 
 int main(int count, char **words) {
     const char *what = count > 1 ? words[1] : "";
-    if (strcmp(what, "pinned") == 0) pinned();
-    else if (strcmp(what, "mapped") == 0) mapped();
-    else if (strcmp(what, "file") == 0) file();
-    else if (strcmp(what, "locks") == 0) locks();
+    if (strcmp(what, "pinned") == 0)
+        pinned();
+    else if (strcmp(what, "mapped") == 0)
+        mapped();
+    else if (strcmp(what, "file") == 0)
+        file();
+    else if (strcmp(what, "locks") == 0)
+        locks();
     return 2;
 }

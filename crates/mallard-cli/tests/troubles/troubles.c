@@ -17,9 +17,7 @@ static double seconds(clockid_t clock) {
     return t.tv_sec + t.tv_nsec / 1e9;
 }
 
-static double now(void) {
-    return seconds(CLOCK_MONOTONIC);
-}
+static double now(void) { return seconds(CLOCK_MONOTONIC); }
 
 static double end;
 
@@ -31,9 +29,7 @@ static int lasts(void) {
 }
 
 /* Whether the process has work left: 1.2 s of CPU time in all. */
-static int works(void) {
-    return seconds(CLOCK_PROCESS_CPUTIME_ID) < 1.2;
-}
+static int works(void) { return seconds(CLOCK_PROCESS_CPUTIME_ID) < 1.2; }
 
 static volatile unsigned sink;
 static void compute(int steps) {
@@ -208,21 +204,37 @@ int main(int count, char **words) {
     const char *what = count > 1 ? words[1] : "";
     end = now() + 1;
     free(malloc(10));
-    if (strcmp(what, "locks") == 0) in_threads(8, locks);
-    else if (strcmp(what, "trim") == 0) trim();
-    else if (strcmp(what, "mmap") == 0) mapped();
-    else if (strcmp(what, "slow") == 0) slow();
-    else if (strcmp(what, "grow") == 0) grow();
+    if (strcmp(what, "locks") == 0)
+        in_threads(8, locks);
+    else if (strcmp(what, "trim") == 0)
+        trim();
+    else if (strcmp(what, "mmap") == 0)
+        mapped();
+    else if (strcmp(what, "slow") == 0)
+        slow();
+    else if (strcmp(what, "grow") == 0)
+        grow();
     else if (strcmp(what, "hand-off") == 0)
         sem_init(&empty, 0, 2), sem_init(&full, 0, 0), in_threads(2, hand_off);
-    else if (strcmp(what, "pinned") == 0) kept(4);
-    else if (strcmp(what, "held-back") == 0) kept(0);
-    else if (strcmp(what, "leak") == 0) leak();
-    else if (strcmp(what, "own-lock") == 0) own_locks();
-    else if (strcmp(what, "input") == 0) input();
-    else if (strcmp(what, "compute") == 0) while (works()) compute(1000000);
-    else if (strcmp(what, "idle") == 0) usleep(1500000);
-    else if (strcmp(what, "crash") == 0) { locks(NULL); abort(); }
-    else return 2;
+    else if (strcmp(what, "pinned") == 0)
+        kept(4);
+    else if (strcmp(what, "held-back") == 0)
+        kept(0);
+    else if (strcmp(what, "leak") == 0)
+        leak();
+    else if (strcmp(what, "own-lock") == 0)
+        own_locks();
+    else if (strcmp(what, "input") == 0)
+        input();
+    else if (strcmp(what, "compute") == 0)
+        while (works())
+            compute(1000000);
+    else if (strcmp(what, "idle") == 0)
+        usleep(1500000);
+    else if (strcmp(what, "crash") == 0) {
+        locks(NULL);
+        abort();
+    } else
+        return 2;
     return 0;
 }

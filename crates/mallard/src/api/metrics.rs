@@ -28,7 +28,7 @@ pub fn metrics() -> Metrics {
     Metrics(Words::now())
 }
 
-/// Figures of the process at one moment; see [`metrics`].
+/// Figures of the process at one moment; see [`mod@metrics`].
 ///
 /// They are those that `mallard top` and `mallard export` show of a process. As text
 /// ([`Display`](fmt::Display)) they are in OpenMetrics 1.0; [`Metrics::write`] also writes the
@@ -52,7 +52,7 @@ macro_rules! totals {
 totals! {
     /// Bytes of blocks that the program holds, with the sizes of their classes.
     allocated: Allocated;
-    /// The most of these at any publication, or call of [`metrics`].
+    /// The most of these at any publication, or call of [`mod@metrics`].
     peak_allocated: Peak;
     /// Bytes of pages with slabs and large blocks. What exceeds [`Metrics::allocated`] is
     /// fragmentation, and free blocks in caches.

@@ -1,6 +1,6 @@
 //! Every option, once.
 //!
-//! [`options!`] turns the list at the end of this file into three things: the struct [`Options`]
+//! `options!` turns the list at the end of this file into three things: the struct [`Options`]
 //! that the allocator reads, its compiled-in [`Options::DEFAULT`], and [`TABLE`], with which the
 //! reader, `confirm_conf` and the user's reference (`docs/options.md`) look up the same options by
 //! name. A new option is one more row.

@@ -14,7 +14,7 @@
 //! Add a row to the table of its branch: the component, its leaf, one line for the reference. The
 //! leaf is a [`Leaf`], by its type in C, with its [`Access`]:
 //!
-//! ```ignore
+//! ```text
 //! name("quantum", Leaf::Size(Access::Read(|_| Ok(16))), "Alignment of all but small blocks."),
 //! name("dss", Leaf::Text(Access::ReadWrite(dss, set_dss)), "…"),   // the answer is the old value
 //! name("purge", Leaf::Action(|at| api::purge(…)), "…"),            // neither read nor written

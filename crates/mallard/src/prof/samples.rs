@@ -29,7 +29,7 @@ use core::ptr::NonNull;
 pub use groups::{SampleGroup, SampleGroups, groups};
 
 /// What is known of a sampled block. Readers outside the process know its layout
-/// ([`root`](super::root)).
+/// ([`super::root`]).
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Sample {

@@ -47,16 +47,23 @@ static void work(unsigned seed) {
             gave(blocks[slot]);
         void *aligned = NULL;
         switch (i % 5) {
-        case 0: blocks[slot] = took(calloc(size + 1, 2)); break;
-        case 1: blocks[slot] = took(aligned_alloc(64, (size / 64 + 1) * 64)); break;
+        case 0:
+            blocks[slot] = took(calloc(size + 1, 2));
+            break;
+        case 1:
+            blocks[slot] = took(aligned_alloc(64, (size / 64 + 1) * 64));
+            break;
         case 2:
             if (posix_memalign(&aligned, 256, size) == 0)
                 blocks[slot] = took(aligned);
             else
                 blocks[slot] = NULL;
             break;
-        case 3: blocks[slot] = took(memalign(128, size)); break;
-        default: blocks[slot] = took(malloc(size));
+        case 3:
+            blocks[slot] = took(memalign(128, size));
+            break;
+        default:
+            blocks[slot] = took(malloc(size));
         }
     }
     for (int i = 0; i < 100; i += 2)

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! The figures are those of the samples. A block of x bytes is sampled with the probability
-//! 1 − e^(−x/R), where R is the number in the first line. [`Counts::weight`] divides by that, with
+//! 1 − e^(−x/R), where R is the number in the first line. `Counts::weight` divides by that, with
 //! the mean size of the stack as x, as `AdjustSamples` of jeprof does. The lines of threads share
 //! the weight of their stack, so that they sum up to it.
 

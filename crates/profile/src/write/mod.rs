@@ -1,5 +1,5 @@
-//! Writes profiles for other tools: pprof's format ([`pprof`]) and collapsed stacks
-//! ([`collapsed`]).
+//! Writes profiles for other tools: pprof's format ([`pprof()`]) and collapsed stacks
+//! ([`collapsed()`]).
 
 mod collapsed;
 mod pprof;

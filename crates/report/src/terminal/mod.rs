@@ -1,8 +1,8 @@
 //! The end of a session on the screen: tables, with failures as notes below them.
 //!
-//! [`bench`], [`compare`] and [`suite`] have the pages of each kind of session; the shared parts
-//! are here. A star marks a figure that is best by more than the noise, with or without colours.
-//! [`sheet`] sets the widths.
+//! [`mod@bench`], [`compare`] and [`suite`] have the pages of each kind of session; the shared
+//! parts are here. A star marks a figure that is best by more than the noise, with or without
+//! colours. [`sheet`] sets the widths.
 
 mod bench;
 mod compare;

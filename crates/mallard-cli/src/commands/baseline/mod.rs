@@ -1,12 +1,12 @@
 //! `mallard baseline`: figures that a later change must not make worse.
 //!
 //! `save` runs the subject beside an *anchor* (the same on another allocator, or another program),
-//! and keeps every block in a [`file`]. `check` runs both again and compares the ratios of subject
-//! to anchor, so that another day or a slower machine cancels. `ab` compares two variants in one
-//! sitting and needs no file. A [`gate`] fails only where the whole interval of the change is
-//! beyond its limit. [`blocks`] runs the subject and the anchor in turns, [`looks`] says when the
-//! blocks are enough, and [`verdicts`] shows the result in every form. `rehearse` uses the measured
-//! blocks again, to say how far checks can be trusted.
+//! and keeps every block in a [`mod@file`]. `check` runs both again and compares the ratios of
+//! subject to anchor, so that another day or a slower machine cancels. `ab` compares two variants
+//! in one sitting and needs no file. A [`gate`] fails only where the whole interval of the change
+//! is beyond its limit. [`blocks`] runs the subject and the anchor in turns, [`looks`] says when
+//! the blocks are enough, and [`verdicts`] shows the result in every form. `rehearse` uses the
+//! measured blocks again, to say how far checks can be trusted.
 
 mod blocks;
 mod file;

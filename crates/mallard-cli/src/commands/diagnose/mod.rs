@@ -1,7 +1,7 @@
 //! `mallard diagnose`: whether malloc is a program's bottleneck, and why.
 //!
 //! [`runs`] runs the program with the probe, [`figures`] computes figures from what was seen, and
-//! takes the probe's [`cost`] off, [`judge`] gives the verdict by the table in [`thresholds`].
+//! takes the probe's [`cost`] off, [`mod@judge`] gives the verdict by the table in [`thresholds`].
 //! [`observation`] watches a process without the probe: a program that takes none ([`sampling`]),
 //! or a [`process`] that runs already.
 

@@ -1,7 +1,7 @@
 //! Metrics: the figures of a page of statistics as text for Prometheus, in OpenMetrics 1.0 or the
 //! older text format.
 //!
-//! [`families`] has the names. [`header`] and [`samples`] write one family: the samples of all
+//! `families` has the names. `header` and `samples` write one family: the samples of all
 //! processes follow its header, so a writer goes family by family. A process that writes its own
 //! metrics has no labels of its own.
 //!

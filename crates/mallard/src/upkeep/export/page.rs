@@ -1,8 +1,8 @@
 //! The page of statistics that other processes read, word by word.
 //!
 //! A reader finds a page by the descriptor of its memory or by the root block
-//! ([`prof::root`](crate::prof::root)), and takes the figures by the protocol of
-//! [`seqlock`](crate::sys::seqlock). Everything here is a promise to readers of other builds: a
+//! (`prof::root`), and takes the figures by the protocol of
+//! [`crate::sys::seqlock`]. Everything here is a promise to readers of other builds: a
 //! change needs another [`LAYOUT`]. Sections and rows may become longer within a layout, because
 //! the figures say where each section lies.
 //!

@@ -1,7 +1,7 @@
 //! The result of `mallard diagnose`: what the lab found about one program.
 //!
-//! [`Diagnosis`] is the data, written as JSON unchanged. [`text`] is what the terminal shows, and
-//! [`page`] the HTML report. Both show the same figures in the same words.
+//! [`Diagnosis`] is the data, written as JSON unchanged. [`mod@text`] is what the terminal shows,
+//! and [`mod@page`] the HTML report. Both show the same figures in the same words.
 
 mod page;
 mod text;
