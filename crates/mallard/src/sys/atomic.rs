@@ -75,22 +75,8 @@ pub unsafe fn load_byte(base: usize, offset: usize) -> u8 {
     // SAFETY: the caller's promise.
     return unsafe { (*((base + offset) as *const AtomicU8)).load(Ordering::Relaxed) };
     #[cfg(not(miri))]
-    {
-        let byte: usize;
-        // SAFETY: the instruction stands for the relaxed load of an atomic that the caller promises
-        // is there, and clears the other bits of the register.
-        unsafe {
-            core::arch::asm!(
-                "movzx {byte:e}, byte ptr [{offset} + {base}]",
-                base = in(reg) base,
-                offset = in(reg) offset,
-                byte = lateout(reg) byte,
-                options(pure, readonly, nostack, preserves_flags),
-            );
-            core::hint::assert_unchecked(byte <= u8::MAX as usize);
-        }
-        byte as u8
-    }
+    // SAFETY: the caller's promise.
+    return unsafe { super::arch::load_byte(base, offset) };
 }
 
 /// Stores a value only if the variable holds another one. For variables that start out as most

@@ -3,6 +3,7 @@
 //! - `os` has the system calls and what the C library knows of the process and the thread.
 //! - `sync` has locks and their order, and what else threads wait for; `atomic` selects the atomics
 //!   that all of it is built of.
+//! - `arch` has what depends on the processor's architecture.
 //! - `page` has the sizes of pages and cache lines, `bits` holds 512-bit sets, `hint` has hints to
 //!   the processor and the compiler, `label` stores texts without addresses, `message` prints a
 //!   line, `fault` ends the process with one, and `spread` has the factor of hash tables.
@@ -10,6 +11,8 @@
 //! Nothing here knows what an allocation is, and nothing here allocates. Users say `sys::lock`, not
 //! in which of the two folders it is.
 
+#[cfg(not(loom))]
+pub(crate) mod arch;
 pub mod atomic;
 #[cfg(not(loom))]
 pub mod bits;

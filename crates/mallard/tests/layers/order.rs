@@ -35,6 +35,7 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
     (
         "sys",
         &[
+            &["arch"],
             &["page", "atomic", "bits", "hint", "label", "spread"],
             &["os"],
             &["message"],
@@ -313,6 +314,7 @@ pub const APART_FROM: &[(&str, &str)] = &[("heap", "class")];
 pub const ALIASES: &[(&str, &str)] = &[
     ("die", "sys"),
     ("c_symbol", "sys"),
+    ("symbol_address", "sys"),
     ("Mallard", "api"),
     ("metrics", "api"),
     ("Metrics", "api"),

@@ -1,8 +1,8 @@
 //! Walks the calling thread's stack, from within `malloc` or a signal handler.
 //!
 //! ```text
-//!  rip ─ module (`modules`) ─ cached rules (`cache`), or rules of the module's table (`table`)
-//!      ─ the caller's rip, rsp and rbp, read from the stack (`step`, `memory`) ─ again
+//!  pc ─ module (`modules`) ─ cached rules (`cache`), or rules of the module's table (`table`)
+//!      ─ the caller's pc, sp and fp, read from the stack (`step`, `memory`) ─ again
 //! ```
 //!
 //! Invariants: nothing is allocated, no lock is taken, nothing waits, `errno` stays, and no memory
