@@ -12,6 +12,7 @@
 //! or parts of its job. Folder and children therefore form one unit between which no order is held;
 //! among the children, and towards everything outside, it is.
 
+mod arch;
 mod order;
 mod paths;
 

@@ -110,11 +110,11 @@ fn imported(
     found.push(Import { name, path: before });
 }
 
-fn is_word(token: &TokenTree, word: &str) -> bool {
+pub fn is_word(token: &TokenTree, word: &str) -> bool {
     matches!(token, TokenTree::Ident(it) if it == word)
 }
 
-fn is_mark(token: &TokenTree, mark: char) -> bool {
+pub fn is_mark(token: &TokenTree, mark: char) -> bool {
     matches!(token, TokenTree::Punct(it) if it.as_char() == mark)
 }
 
@@ -211,12 +211,12 @@ impl Use {
     }
 }
 
-fn inside(stream: TokenStream) -> Vec<TokenTree> {
+pub fn inside(stream: TokenStream) -> Vec<TokenTree> {
     stream.into_iter().collect()
 }
 
 /// The tokens after a leading `::`.
-fn after_colons(tokens: &[TokenTree]) -> Option<&[TokenTree]> {
+pub fn after_colons(tokens: &[TokenTree]) -> Option<&[TokenTree]> {
     match tokens {
         [TokenTree::Punct(a), TokenTree::Punct(b), rest @ ..]
             if a.as_char() == ':' && b.as_char() == ':' =>
