@@ -16,6 +16,13 @@ pub use core::sync::atomic::{Ordering, compiler_fence, fence};
 pub use counted::{
     AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize,
 };
+/// Atomics that the model checker does not watch.
+pub mod unmodelled {
+    #[cfg(not(loom))]
+    pub use super::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+    #[cfg(loom)]
+    pub use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+}
 #[cfg(loom)]
 pub use loom::cell::UnsafeCell;
 #[cfg(loom)]
@@ -82,7 +89,6 @@ pub unsafe fn load_byte(base: usize, offset: usize) -> u8 {
 /// Stores a value only if the variable holds another one. For variables that start out as most
 /// processes want them: a page that is never written stays shared with the file, and no process has
 /// a copy.
-#[cfg(not(loom))]
 macro_rules! settle {
     ($variable:expr, $value:expr) => {
         let value = $value;
@@ -91,7 +97,6 @@ macro_rules! settle {
         }
     };
 }
-#[cfg(not(loom))]
 pub(crate) use settle;
 
 /// Each type wraps the real one under the same name. Its own read-modify-write methods take

@@ -36,7 +36,7 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
         "sys",
         &[
             &["arch"],
-            &["page", "atomic", "bits", "hint", "label", "spread"],
+            &["model", "page", "atomic", "bits", "hint", "label", "spread"],
             &["os"],
             &["message"],
             &["fault"],
