@@ -21,7 +21,7 @@ pub const LAYERS: &[&[&str]] = &[
 /// that report options or use their words.
 pub const APART: &str = "conf";
 /// The only file that uses `conf` and `fork`.
-pub const START: &str = "api/start.rs";
+pub const START: &str = "api/start/mod.rs";
 /// The files that report options, or use their words.
 pub const OPTION_USERS: &[&str] = &[
     "ctl/branches/arena.rs",
