@@ -4,6 +4,7 @@
 //! [`Socket::write`].
 
 use core::mem::MaybeUninit;
+use core::ptr::{null, null_mut};
 use mallard::sys::descriptor::{Descriptor, close};
 use mallard::sys::errno;
 pub use mallard::sys::sockets::{CLIENTS, SOCKETS_MAX};
@@ -105,7 +106,7 @@ impl Socket {
                 && let Some(file) = address.file()
                 && is_deserted(address)
             {
-                libc::syscall(libc::SYS_unlink, file.as_ptr());
+                libc::syscall(libc::SYS_unlinkat, libc::AT_FDCWD, file.as_ptr(), 0);
                 bound = bind();
             }
             let listening = bound.and_then(|_| called(libc::syscall(libc::SYS_listen, low, 16)));
@@ -267,8 +268,15 @@ fn is_welcome(socket: i32) -> bool {
 /// Waits for one of them; returns whether there is news before the time is over (-1: none).
 #[inline(always)]
 fn poll_all(sockets: &mut [libc::pollfd], ms: i32) -> bool {
-    // SAFETY: the kernel writes these records only.
-    unsafe { libc::syscall(libc::SYS_poll, sockets.as_mut_ptr(), sockets.len(), ms) > 0 }
+    let mut time = libc::timespec {
+        tv_sec: libc::time_t::from(ms / 1000),
+        tv_nsec: libc::c_long::from(ms % 1000) * 1_000_000,
+    };
+    let time = if ms < 0 { null_mut() } else { &raw mut time };
+    let no_mask: *const libc::sigset_t = null();
+    let (at, count) = (sockets.as_mut_ptr(), sockets.len());
+    // SAFETY: the kernel writes these records, and the time, only.
+    unsafe { libc::syscall(libc::SYS_ppoll, at, count, time, no_mask, 0) > 0 }
 }
 
 /// Waits until a client wants to connect, or one has sent something or gone. Returns which:

@@ -7,12 +7,14 @@
 //! running program (by weak references, else by the loader), so that the library can be preloaded
 //! into programs without it.
 
-use core::arch::{global_asm, naked_asm};
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use mallard_core::api::{self, Missed};
 use mallard_core::die;
+use mallard_core::symbol_address;
 use mallard_core::sys::fault;
+
+use crate::arch::cxx::{new_failed, new_failed_nothrow, throw_bad_alloc};
 
 /// Requested without a special alignment.
 const PLAIN: usize = 0;
@@ -115,7 +117,7 @@ fn new_slow(size: usize, missed: Missed) -> *mut c_void {
 }
 
 /// One more try after a handler ran.
-extern "C" fn retry(size: usize, align: usize) -> *mut u8 {
+pub extern "C" fn retry(size: usize, align: usize) -> *mut u8 {
     if align == PLAIN {
         api::alloc(size)
     } else {
@@ -123,40 +125,10 @@ extern "C" fn retry(size: usize, align: usize) -> *mut u8 {
     }
 }
 
-global_asm!(
-    ".weak _ZSt15get_new_handlerv",
-    ".weak _ZSt17__throw_bad_allocv",
-    ".weak __cxa_begin_catch",
-    ".weak __cxa_end_catch",
-    ".weak __gxx_personality_v0",
-    ".weak __cxa_allocate_exception",
-    ".weak __cxa_throw",
-    ".weak _ZTVSt9bad_alloc",
-    ".weak _ZTISt9bad_alloc",
-    ".weak _ZNSt9bad_allocD1Ev",
-    ".weak dlsym",
-);
-
-/// The address of a weak symbol; 0 if the program has none.
-macro_rules! weak {
-    ($name:literal) => {{
-        let address: usize;
-        // SAFETY: reads the address that the linker or loader wrote, 0 if it found none.
-        unsafe {
-            core::arch::asm!(
-                concat!("mov {a}, qword ptr [rip + ", $name, "@GOTPCREL]"),
-                a = out(reg) address,
-                options(readonly, nostack, preserves_flags),
-            );
-        }
-        address
-    }};
-}
-
 /// The address of a function of the C++ runtime, for code at `caller`; 0 if there is none.
 macro_rules! runtime_function {
     ($weak:literal, $name:literal, $caller:expr) => {
-        match weak!($weak) {
+        match symbol_address!(weak $weak) {
             0 => look_up($name, $caller),
             address => address,
         }
@@ -174,7 +146,7 @@ fn look_up(name: &CStr, caller: usize) -> usize {
     type Find = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
     type Open = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
     type Tell = unsafe extern "C" fn(*const c_void, *mut libc::Dl_info) -> c_int;
-    let find = weak!("dlsym");
+    let find = symbol_address!(weak "dlsym");
     if find == 0 {
         return 0;
     }
@@ -217,7 +189,7 @@ fn look_up(name: &CStr, caller: usize) -> usize {
 
 /// The personality routine of [`new_failed_nothrow`]: that of the C++ runtime, which the program
 /// may have loaded after this library.
-extern "C" fn personality(
+pub extern "C" fn personality(
     version: c_int,
     actions: c_int,
     class: u64,
@@ -241,7 +213,7 @@ extern "C" fn personality(
 ///
 /// With `experimental_infallible_new` the process ends here, unless the program's own function for
 /// such lines returns: as in jemalloc, `new` is then null.
-extern "C" fn handler(size: usize, caller: usize) -> usize {
+pub extern "C" fn handler(size: usize, caller: usize) -> usize {
     if api::options().experimental_infallible_new {
         fault::tell(format_args!(
             "operator new: out of memory: {size} bytes wanted, and the option experimental_infallible_new is on"
@@ -259,7 +231,7 @@ extern "C" fn handler(size: usize, caller: usize) -> usize {
 
 /// The function that throws `std::bad_alloc`: normally the runtime's. A static program may lack it,
 /// if nothing else uses it, but has the parts it is made of. 0 where nothing is thrown.
-extern "C" fn thrower(caller: usize) -> usize {
+pub extern "C" fn thrower(caller: usize) -> usize {
     if api::options().experimental_infallible_new {
         return 0;
     }
@@ -272,10 +244,10 @@ extern "C" fn thrower(caller: usize) -> usize {
         return whole;
     }
     let parts = [
-        weak!("__cxa_allocate_exception"),
-        weak!("__cxa_throw"),
-        weak!("_ZTVSt9bad_alloc"),
-        weak!("_ZTISt9bad_alloc"),
+        symbol_address!(weak "__cxa_allocate_exception"),
+        symbol_address!(weak "__cxa_throw"),
+        symbol_address!(weak "_ZTVSt9bad_alloc"),
+        symbol_address!(weak "_ZTISt9bad_alloc"),
     ];
     if !parts.iter().all(|&part| part != 0) {
         die!("operator new: out of memory, and the program has no C++ runtime to throw with");
@@ -283,30 +255,8 @@ extern "C" fn thrower(caller: usize) -> usize {
     (throw_bad_alloc as extern "C" fn() -> !) as usize
 }
 
-/// `throw std::bad_alloc()`, as a compiler would write it.
-#[unsafe(naked)]
-extern "C" fn throw_bad_alloc() -> ! {
-    naked_asm!(
-        ".cfi_startproc",
-        "push rbx",
-        ".cfi_def_cfa_offset 16",
-        ".cfi_offset rbx, -16",
-        "mov edi, 8",
-        "call qword ptr [rip + __cxa_allocate_exception@GOTPCREL]",
-        "mov rcx, qword ptr [rip + _ZTVSt9bad_alloc@GOTPCREL]",
-        "add rcx, 16",
-        "mov qword ptr [rax], rcx",
-        "mov rdi, rax",
-        "mov rsi, qword ptr [rip + _ZTISt9bad_alloc@GOTPCREL]",
-        "mov rdx, qword ptr [rip + _ZNSt9bad_allocD1Ev@GOTPCREL]",
-        "call qword ptr [rip + __cxa_throw@GOTPCREL]",
-        "ud2",
-        ".cfi_endproc",
-    )
-}
-
 /// Ends the exception that a handler threw.
-extern "C" fn swallow(exception: *mut c_void) {
+pub extern "C" fn swallow(exception: *mut c_void) {
     let begin = runtime_function!("__cxa_begin_catch", c"__cxa_begin_catch", 0);
     let end = runtime_function!("__cxa_end_catch", c"__cxa_end_catch", 0);
     if begin == 0 || end == 0 {
@@ -321,141 +271,4 @@ extern "C" fn swallow(exception: *mut c_void) {
         begin(exception);
         end();
     }
-}
-
-/// Calls the handler until there is memory, or no handler; then throws, or returns null where
-/// nothing is thrown. The handler may throw too: its exception passes through this frame as through
-/// any. The operators end with a jump here, so the return address, above what is saved, is their
-/// caller's.
-#[unsafe(naked)]
-extern "C" fn new_failed(size: usize, align: usize) -> *mut c_void {
-    naked_asm!(
-        ".cfi_startproc",
-        "push rbx",
-        ".cfi_def_cfa_offset 16",
-        ".cfi_offset rbx, -16",
-        "push r12",
-        ".cfi_def_cfa_offset 24",
-        ".cfi_offset r12, -24",
-        "sub rsp, 8",
-        ".cfi_def_cfa_offset 32",
-        "mov rbx, rdi",
-        "mov r12, rsi",
-        "2:",
-        "mov rdi, rbx",
-        "mov rsi, qword ptr [rsp + 24]",
-        "call {handler}",
-        "test rax, rax",
-        "jz 3f",
-        "call rax",
-        "mov rdi, rbx",
-        "mov rsi, r12",
-        "call {retry}",
-        "test rax, rax",
-        "jz 2b",
-        "4:",
-        "add rsp, 8",
-        ".cfi_remember_state",
-        ".cfi_def_cfa_offset 24",
-        "pop r12",
-        ".cfi_def_cfa_offset 16",
-        "pop rbx",
-        ".cfi_def_cfa_offset 8",
-        "ret",
-        "3:",
-        ".cfi_restore_state",
-        "mov rdi, qword ptr [rsp + 24]",
-        "call {thrower}",
-        "test rax, rax",
-        "jz 4b",
-        "call rax",
-        "ud2",
-        ".cfi_endproc",
-        handler = sym handler,
-        retry = sym retry,
-        thrower = sym thrower,
-    )
-}
-
-/// Like [`new_failed`], but returns null where that throws, and when the handler throws.
-#[unsafe(naked)]
-extern "C" fn new_failed_nothrow(size: usize, align: usize) -> *mut c_void {
-    naked_asm!(
-        ".cfi_startproc",
-        ".cfi_personality 0x9b, .Lmallard_personality",
-        ".cfi_lsda 0x1b, .Lmallard_lsda",
-        ".Lmallard_nothrow_begin:",
-        "push rbx",
-        ".cfi_def_cfa_offset 16",
-        ".cfi_offset rbx, -16",
-        "push r12",
-        ".cfi_def_cfa_offset 24",
-        ".cfi_offset r12, -24",
-        "sub rsp, 8",
-        ".cfi_def_cfa_offset 32",
-        "mov rbx, rdi",
-        "mov r12, rsi",
-        "2:",
-        "mov rdi, rbx",
-        "mov rsi, qword ptr [rsp + 24]",
-        "call {handler}",
-        "test rax, rax",
-        "jz 3f",
-        ".Lmallard_try_begin:",
-        "call rax",
-        ".Lmallard_try_end:",
-        "mov rdi, rbx",
-        "mov rsi, r12",
-        "call {retry}",
-        "test rax, rax",
-        "jz 2b",
-        "3:",
-        "add rsp, 8",
-        ".cfi_remember_state",
-        ".cfi_def_cfa_offset 24",
-        "pop r12",
-        ".cfi_def_cfa_offset 16",
-        "pop rbx",
-        ".cfi_def_cfa_offset 8",
-        "ret",
-        ".Lmallard_catch:",
-        ".cfi_restore_state",
-        "mov rdi, rax",
-        "call {swallow}",
-        "xor eax, eax",
-        "jmp 3b",
-        ".cfi_endproc",
-        // The table for the C++ personality routine: an exception of any type out of the handler's
-        // call is caught at `.Lmallard_catch`; nothing else here throws.
-        ".pushsection .gcc_except_table.mallard,\"a\",@progbits",
-        ".p2align 2",
-        ".Lmallard_lsda:",
-        ".byte 0xff",
-        ".byte 0x00",
-        ".uleb128 .Lmallard_types - .Lmallard_sites_start",
-        ".Lmallard_sites_start:",
-        ".byte 0x01",
-        ".uleb128 .Lmallard_sites_end - .Lmallard_sites",
-        ".Lmallard_sites:",
-        ".uleb128 .Lmallard_try_begin - .Lmallard_nothrow_begin",
-        ".uleb128 .Lmallard_try_end - .Lmallard_try_begin",
-        ".uleb128 .Lmallard_catch - .Lmallard_nothrow_begin",
-        ".uleb128 1",
-        ".Lmallard_sites_end:",
-        ".byte 0x01",
-        ".byte 0x00",
-        ".p2align 2",
-        ".quad 0",
-        ".Lmallard_types:",
-        ".popsection",
-        ".pushsection .data.rel.mallard,\"aw\",@progbits",
-        ".p2align 3",
-        ".Lmallard_personality:",
-        ".quad {personality}",
-        ".popsection",
-        handler = sym handler,
-        retry = sym retry,
-        swallow = sym swallow,
-        personality = sym personality,
-    )
 }

@@ -32,96 +32,10 @@ pub static NAMES: [u8; 213] = *b"malloc\0free\0calloc\0realloc\0posix_memalign\0
     malloc_trim\0mallopt\0malloc_stats\0\0";
 const COUNT: usize = 20;
 
-// `dlopen(file, mode)` and `dlmopen(namespace, file, mode)`. Each call looks up the next one after
-// ours, the C library's or another interposer's: that takes little time compared with loading, and
-// no memory. Processes that load without the flag only run the first part, which lies with the code
-// that all processes run.
-core::arch::global_asm!(
-    ".weak dlsym",
-    ".pushsection .rodata,\"a\",@progbits",
-    "0:",
-    ".asciz \"dlopen\"",
-    ".popsection",
-    ".pushsection .text.mallard_dlopen,\"ax\",@progbits",
-    ".globl mallard_dlopen",
-    ".hidden mallard_dlopen",
-    ".type mallard_dlopen, @function",
-    "mallard_dlopen:",
-    ".cfi_startproc",
-    "test sil, {deepbind}",
-    "jnz 2f",
-    "1:",
-    "push rdi",
-    "push rsi",
-    "push rdx",
-    ".cfi_adjust_cfa_offset 24",
-    "lea rsi, [rip + 0b]",
-    "or rdi, -1", // RTLD_NEXT
-    "call qword ptr [rip + dlsym@GOTPCREL]",
-    "pop rdx",
-    "pop rsi",
-    "pop rdi",
-    ".cfi_adjust_cfa_offset -24",
-    "jmp rax",
-    ".cfi_endproc",
-    ".size mallard_dlopen, . - mallard_dlopen",
-    ".popsection",
-    ".pushsection .text.mallard_deepbind,\"ax\",@progbits",
-    "2:",
-    ".cfi_startproc",
-    "push rdi",
-    "push rsi",
-    "push rdx",
-    ".cfi_adjust_cfa_offset 24",
-    "call {redirect}",
-    "pop rdx",
-    "pop rsi",
-    "pop rdi",
-    ".cfi_adjust_cfa_offset -24",
-    "jmp 1b",
-    ".cfi_endproc",
-    ".globl mallard_dlmopen",
-    ".hidden mallard_dlmopen",
-    ".type mallard_dlmopen, @function",
-    "mallard_dlmopen:",
-    ".cfi_startproc",
-    "push rdi",
-    "push rsi",
-    "push rdx",
-    ".cfi_adjust_cfa_offset 24",
-    "test dl, {deepbind}",
-    "jz 3f",
-    "call {redirect}",
-    "3:",
-    "lea rsi, [rip + 4f]",
-    "or rdi, -1",
-    "call qword ptr [rip + dlsym@GOTPCREL]",
-    "pop rdx",
-    "pop rsi",
-    "pop rdi",
-    ".cfi_adjust_cfa_offset -24",
-    "jmp rax",
-    ".cfi_endproc",
-    ".size mallard_dlmopen, . - mallard_dlmopen",
-    "4:",
-    ".asciz \"dlmopen\"",
-    ".popsection",
-    deepbind = const libc::RTLD_DEEPBIND,
-    redirect = sym redirect,
-);
-
 /// The function of this name that the process uses, by `dlsym`. The reference is weak, because a
 /// static program that links the archive has no `dlsym`; it never calls this.
 fn find(name: &CStr) -> usize {
-    let dlsym: usize;
-    // SAFETY: reads the address that the loader wrote.
-    unsafe {
-        core::arch::asm!(
-            "mov {dlsym}, qword ptr [rip + dlsym@GOTPCREL]",
-            dlsym = out(reg) dlsym,
-            options(pure, readonly, nostack, preserves_flags),
-        );
-    }
+    let dlsym = mallard_core::symbol_address!(weak "dlsym");
     type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> usize;
     // SAFETY: the function has this type, and the name is a C string.
     unsafe { transmute::<usize, Dlsym>(dlsym)(libc::RTLD_DEFAULT, name.as_ptr()) }
@@ -136,7 +50,8 @@ struct Work {
     refused: c_int,
 }
 
-extern "C" fn redirect() {
+/// Called by `dlopen` and `dlmopen` (`arch`) when the flag is set.
+pub extern "C" fn redirect() {
     if DONE.load(Ordering::Acquire) {
         return;
     }

@@ -8,6 +8,7 @@
 //! is the allocator's first action, called from the core: C++ runtimes allocate before the
 //! library's own start, and longer blocks than small programs have.
 
+use crate::arch::jump_to;
 use core::ptr::addr_of;
 use mallard_core::sys::mem;
 
@@ -20,7 +21,7 @@ core::arch::global_asm!(
     ".globl mallard_set_apart",
     ".type mallard_set_apart, @function",
     "mallard_set_apart:",
-    "jmp {set_apart}",
+    jump_to!("{set_apart}"),
     ".popsection",
     ".pushsection .mallard_seldom,\"ax\"",
     ".hidden mallard_seldom",

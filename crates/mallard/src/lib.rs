@@ -140,60 +140,60 @@
 //! unless asked, and preserves `errno`. It runs on x86-64 Linux with glibc.
 
 #![cfg_attr(not(test), no_std)]
+#![cfg_attr(
+    loom,
+    allow(dead_code, reason = "the models use a part of each module")
+)]
 
-#[cfg(not(loom))]
-pub mod api;
-#[cfg(not(loom))]
-mod arena;
-#[cfg(not(loom))]
-mod background;
-#[cfg(not(loom))]
-mod cache;
-#[cfg(not(loom))]
-mod class;
-#[cfg(not(loom))]
-pub mod conf;
-#[cfg(not(loom))]
-pub mod ctl;
-#[cfg(not(loom))]
-mod fork;
-#[cfg(not(loom))]
-mod heap;
+/// Chooses between items. Its name is the one by which rustfmt finds the modules in it.
+///
+/// With `--cfg loom`, the crate consists of the modules that hold a protocol, and of their models.
+macro_rules! cfg_if {
+    (if #[cfg($if:meta)] { $($item:item)* } $(else { $($other:item)* })?) => {
+        $(#[cfg($if)] $item)*
+        $($(#[cfg(not($if))] $other)*)?
+    };
+}
+
 mod prof;
-#[cfg(not(loom))]
-mod space;
-#[cfg(not(loom))]
-pub mod stats;
-#[cfg(not(loom))]
-pub mod stats_print;
 pub mod sys;
-#[cfg(all(test, not(loom)))]
-mod testing;
-#[cfg(not(loom))]
-mod upkeep;
 
-#[cfg(not(loom))]
-pub use api::global::Mallard;
-#[cfg(not(loom))]
-pub use api::metrics::{ClassMetrics, Metrics, metrics};
+cfg_if! {
+    if #[cfg(not(loom))] {
+        pub mod api;
+        mod arena;
+        mod background;
+        mod cache;
+        mod class;
+        pub mod conf;
+        pub mod ctl;
+        mod fork;
+        mod heap;
+        mod space;
+        pub mod stats;
+        pub mod stats_print;
+        #[cfg(test)]
+        mod testing;
+        mod upkeep;
 
-/// Under loom, the modules that hold a protocol are all that there is of the layers.
-#[cfg(loom)]
-#[expect(dead_code, reason = "the models use a part of it")]
-mod cache {
-    mod stack;
-}
-#[cfg(loom)]
-mod class {
-    mod hidden {
-        mod saved;
-    }
-    mod late_values;
-}
-#[cfg(loom)]
-mod space {
-    mod segment {
-        mod fast;
-        mod words;
+        pub use api::global::Mallard;
+        pub use api::metrics::{ClassMetrics, Metrics, metrics};
+    } else {
+        // The modules that hold a protocol are all that there is of these layers.
+        mod cache {
+            mod stack;
+        }
+        mod class {
+            mod hidden {
+                mod saved;
+            }
+            mod late_values;
+        }
+        mod space {
+            mod segment {
+                mod fast;
+                mod words;
+            }
+        }
     }
 }

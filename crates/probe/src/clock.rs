@@ -1,11 +1,6 @@
 //! The clock of counted calls, and that of the lab.
 
-/// The time-stamp counter.
-#[inline(always)]
-pub fn now() -> u64 {
-    // SAFETY: every x86-64 processor has it.
-    unsafe { core::arch::x86_64::_rdtsc() }
-}
+pub(crate) use crate::arch::ticks as now;
 
 /// `CLOCK_MONOTONIC` in nanoseconds.
 #[cold]

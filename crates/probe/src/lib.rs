@@ -20,7 +20,8 @@
 //! [`state`] that it is one, and makes a segment of its own. If the lab wants a recording,
 //! [`record`] writes each call into [`shared_memory::chunks`] instead of counting it.
 //! `segment::exit` looks at the memory when the program ends. [`shared_memory::layout`] is the one
-//! description of the shared memory; the lab includes the same file.
+//! description of the shared memory; the lab includes the same file. [`arch`] has what depends on
+//! the processor.
 //!
 //! What always holds: nothing here allocates, takes a lock or changes `errno`. Everything that two
 //! threads or the lab touch is atomic. The thread's variables take 48 bytes of static TLS.
@@ -28,6 +29,7 @@
 #![no_std]
 
 mod allocator;
+mod arch;
 mod clock;
 mod count;
 mod interposers;
@@ -36,9 +38,6 @@ mod segment;
 pub mod shared_memory;
 mod state;
 mod tls;
-
-/// A page of x86-64.
-const PAGE_BYTES: usize = 4096;
 
 /// An internal check failed. The probe has no way to report it, and must not go on.
 #[panic_handler]
@@ -53,5 +52,5 @@ core::arch::global_asm!(
     ".weak rust_eh_personality",
     ".hidden rust_eh_personality",
     "rust_eh_personality:",
-    "ud2",
+    arch::trap!(),
 );

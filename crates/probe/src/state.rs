@@ -5,19 +5,10 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use crate::PAGE_BYTES;
+use crate::arch::{self, PageAligned};
 
-/// The state of the segment of this process.
-#[repr(C, align(4096))]
-struct Page {
-    state: AtomicU32,
-    _rest: [AtomicU32; 1023],
-}
-
-static PAGE: Page = Page {
-    state: AtomicU32::new(NONE),
-    _rest: [const { AtomicU32::new(0) }; 1023],
-};
+/// The state of the segment of this process, in a page of its own.
+static STATE: PageAligned<AtomicU32> = PageAligned(AtomicU32::new(NONE));
 const NONE: u32 = 0;
 const BEING_MADE: u32 = 1;
 const READY: u32 = 2;
@@ -25,13 +16,14 @@ const READY: u32 = 2;
 /// Whether this process has its segment.
 #[inline(always)]
 pub fn is_ready() -> bool {
-    PAGE.state.load(Ordering::Acquire) == READY
+    STATE.0.load(Ordering::Acquire) == READY
 }
 
 /// Lets the calling thread make the segment; false if another thread makes it or has made it.
 #[inline(always)]
 pub fn begin() -> bool {
-    PAGE.state
+    STATE
+        .0
         .compare_exchange(NONE, BEING_MADE, Ordering::Acquire, Ordering::Acquire)
         .is_ok()
 }
@@ -42,8 +34,8 @@ pub fn clear_in_children() {
     // SAFETY: the page is ours; without the advice the handler of forks does the same.
     unsafe {
         libc::madvise(
-            (&raw const PAGE).cast_mut().cast(),
-            PAGE_BYTES,
+            (&raw const STATE).cast_mut().cast(),
+            arch::page_bytes(),
             libc::MADV_WIPEONFORK,
         )
     };
@@ -52,11 +44,11 @@ pub fn clear_in_children() {
 /// The segment is complete.
 #[inline(always)]
 pub fn finish() {
-    PAGE.state.store(READY, Ordering::Release);
+    STATE.0.store(READY, Ordering::Release);
 }
 
 /// This process has no segment.
 #[inline(always)]
 pub fn clear() {
-    PAGE.state.store(NONE, Ordering::Relaxed);
+    STATE.0.store(NONE, Ordering::Relaxed);
 }

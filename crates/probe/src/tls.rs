@@ -3,6 +3,7 @@
 
 use core::cell::Cell;
 
+use crate::arch;
 use crate::shared_memory::chunks::Record;
 use crate::shared_memory::layout::Slot;
 
@@ -42,16 +43,8 @@ const _: () = assert!(size_of::<Thread>() == 48);
 /// The calling thread's variables. The reference must not reach another thread.
 #[inline(always)]
 pub fn thread() -> &'static Thread {
-    let at: *const Thread;
-    // SAFETY: computes the address of the variable in this thread's block, which lives as long as
-    // the thread. Only this thread and its signal handlers use it, through `Cell`s.
-    unsafe {
-        core::arch::asm!(
-            "mov {at}, qword ptr fs:[0]",
-            "add {at}, qword ptr [rip + mallard_probe_thread@GOTTPOFF]",
-            at = out(reg) at,
-            options(pure, readonly, nostack),
-        );
-        &*at
-    }
+    let at = arch::thread_variable!("mallard_probe_thread") as *const Thread;
+    // SAFETY: the variable in this thread's block, which lives as long as the thread. Only this
+    // thread and its signal handlers use it, through `Cell`s.
+    unsafe { &*at }
 }

@@ -19,31 +19,23 @@
 //! Nothing here holds a lock while a stack is captured or a file is written, and functions of
 //! the program (`hooks`) run outside.
 
-#[cfg(not(loom))]
-pub mod by_class;
-#[cfg(not(loom))]
-mod capture;
-#[cfg(not(loom))]
-pub mod dump;
-#[cfg(not(loom))]
-pub mod gap;
-#[cfg(not(loom))]
-pub mod history;
-#[cfg(not(loom))]
-pub mod hooks;
-#[cfg(not(loom))]
-mod root;
-#[cfg(not(loom))]
-mod sampler;
-#[cfg(not(loom))]
-pub mod samples;
-#[cfg(not(loom))]
-pub mod sites;
-#[cfg(not(loom))]
-mod sort;
 pub mod unwind;
 
-#[cfg(not(loom))]
-pub use gap::lg_sample;
-#[cfg(not(loom))]
-pub use sampler::*;
+cfg_if! {
+    if #[cfg(not(loom))] {
+        pub mod by_class;
+        mod capture;
+        pub mod dump;
+        pub mod gap;
+        pub mod history;
+        pub mod hooks;
+        mod root;
+        mod sampler;
+        pub mod samples;
+        pub mod sites;
+        mod sort;
+
+        pub use gap::lg_sample;
+        pub use sampler::*;
+    }
+}

@@ -16,6 +16,13 @@ pub use core::sync::atomic::{Ordering, compiler_fence, fence};
 pub use counted::{
     AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize,
 };
+/// Atomics that the model checker does not watch.
+pub mod unmodelled {
+    #[cfg(not(loom))]
+    pub use super::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+    #[cfg(loom)]
+    pub use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+}
 #[cfg(loom)]
 pub use loom::cell::UnsafeCell;
 #[cfg(loom)]
@@ -75,28 +82,13 @@ pub unsafe fn load_byte(base: usize, offset: usize) -> u8 {
     // SAFETY: the caller's promise.
     return unsafe { (*((base + offset) as *const AtomicU8)).load(Ordering::Relaxed) };
     #[cfg(not(miri))]
-    {
-        let byte: usize;
-        // SAFETY: the instruction stands for the relaxed load of an atomic that the caller promises
-        // is there, and clears the other bits of the register.
-        unsafe {
-            core::arch::asm!(
-                "movzx {byte:e}, byte ptr [{offset} + {base}]",
-                base = in(reg) base,
-                offset = in(reg) offset,
-                byte = lateout(reg) byte,
-                options(pure, readonly, nostack, preserves_flags),
-            );
-            core::hint::assert_unchecked(byte <= u8::MAX as usize);
-        }
-        byte as u8
-    }
+    // SAFETY: the caller's promise.
+    return unsafe { super::arch::load_byte(base, offset) };
 }
 
 /// Stores a value only if the variable holds another one. For variables that start out as most
 /// processes want them: a page that is never written stays shared with the file, and no process has
 /// a copy.
-#[cfg(not(loom))]
 macro_rules! settle {
     ($variable:expr, $value:expr) => {
         let value = $value;
@@ -105,7 +97,6 @@ macro_rules! settle {
         }
     };
 }
-#[cfg(not(loom))]
 pub(crate) use settle;
 
 /// Each type wraps the real one under the same name. Its own read-modify-write methods take

@@ -1,27 +1,21 @@
 //! Hints to the processor and the compiler. They affect only speed and the size of the code: they
 //! take any number for an address, and never fault.
 
+use super::arch;
+
 /// The cache line at this address will soon be written: fetches it for exclusive use.
 ///
 /// An unmapped address has no effect. Processors that do not know the instruction ignore it.
 #[inline(always)]
 pub fn soon_written(addr: usize) {
-    // SAFETY: a prefetch has no effect that the program can observe, whatever the address.
-    unsafe {
-        core::arch::asm!(
-            "prefetchw [{at}]",
-            at = in(reg) addr,
-            options(readonly, nostack, preserves_flags),
-        );
-    }
+    arch::prefetch_to_write(addr);
 }
 
 /// Keeps the compiler from unrolling or vectorising a loop. For short loops in code that every
 /// program loads: the transformed code would be several times as long.
 #[inline(always)]
 pub fn step_by_step() {
-    // SAFETY: this emits no instruction.
-    unsafe { core::arch::asm!("", options(nomem, nostack, preserves_flags)) };
+    arch::nothing();
 }
 
 #[cfg(test)]

@@ -15,17 +15,9 @@ type Handler = unsafe extern "C" fn(*mut c_void, *const c_char);
 #[macro_export]
 macro_rules! c_symbol {
     ($name:literal) => {{
-        let symbol: *const usize;
         // Through the global offset table: the program's own symbol, if there is one, replaces the
         // front end's, even if it only exists once everything is loaded.
-        // SAFETY: reads the address that the loader wrote.
-        unsafe {
-            core::arch::asm!(
-                concat!("mov {s}, qword ptr [rip + ", $name, "@GOTPCREL]"),
-                s = out(reg) symbol,
-                options(readonly, nostack, preserves_flags),
-            );
-        }
+        let symbol = $crate::symbol_address!($name) as *const usize;
         // SAFETY: by its documentation the symbol is as large as a pointer.
         unsafe { symbol.read_volatile() }
     }};

@@ -10,9 +10,10 @@
 //! looks at both ([`look`]). When that changed, a thread that holds no lock switches sampling
 //! (`api::errands`), so that a tracer needs no configuration of the process.
 
+use crate::sys::arch::trace_point;
 use crate::sys::atomic::{AtomicU16, AtomicU32, Ordering};
 use crate::sys::errands::{self, Errand};
-use core::arch::{asm, global_asm};
+use core::arch::global_asm;
 
 global_asm!(
     // Where the kernel counts tracers: in the file's own memory, so not among the variables that
@@ -55,44 +56,23 @@ fn probes() -> &'static Probes {
     unsafe { &mallard_probes }
 }
 
-/// Places a probe: its name, the offset of its semaphore, and where its arguments are.
-macro_rules! probe {
-    ($name:literal, $semaphore:literal, $places:literal, $($register:tt: $value:expr),*) => {
-        // SAFETY: one instruction that does nothing. A tracer may stop the thread there, but
-        // changes nothing that the compiler relies on.
-        unsafe {
-            asm!(
-                "990: nop",
-                ".pushsection .note.stapsdt,\"\",@note",
-                ".p2align 2",
-                ".4byte 992f-991f, 994f-993f, 3",
-                "991: .asciz \"stapsdt\"",
-                "992: .p2align 2",
-                "993: .8byte 990b",
-                ".8byte _.stapsdt.base",
-                concat!(".8byte mallard_probes+", $semaphore),
-                ".asciz \"otel_memory\"",
-                concat!(".asciz \"", $name, "\""),
-                concat!(".asciz \"", $places, "\""),
-                "994: .p2align 2",
-                ".popsection",
-                $(in($register) $value,)*
-                options(nostack, preserves_flags),
-            )
-        }
-    };
-}
-
 /// A block was sampled.
 #[inline(never)]
 pub fn alloc(block: usize, requested: usize, weighted: u64) {
-    probe!("alloc", 0, "8@%rdi 8@%rsi 8@%rdx", "rdi": block, "rsi": requested, "rdx": weighted);
+    trace_point!(
+        "otel_memory",
+        "alloc",
+        "mallard_probes",
+        block,
+        requested,
+        weighted
+    );
 }
 
 /// A sampled block is about to be freed.
 #[inline(never)]
 pub fn free(block: usize) {
-    probe!("free", 2, "8@%rdi", "rdi": block);
+    trace_point!("otel_memory", "free", "mallard_probes+2", block);
 }
 
 /// Whether a tracer is attached.

@@ -12,6 +12,7 @@
 //! or parts of its job. Folder and children therefore form one unit between which no order is held;
 //! among the children, and towards everything outside, it is.
 
+mod arch;
 mod order;
 mod paths;
 
@@ -55,7 +56,8 @@ fn objection(file: &str, from: &str, to: &str) -> Option<String> {
         return None;
     }
     if to == APART || to == "fork" {
-        let is_start = file == START || file.strip_suffix("/tests.rs") == START.strip_suffix(".rs");
+        let is_start =
+            file == START || file.strip_suffix("/tests.rs") == START.strip_suffix("/mod.rs");
         return (!is_start).then(|| format!("only {START} uses `{to}`"));
     }
     if APART_FROM.contains(&(from, to)) {
@@ -237,8 +239,7 @@ fn folders_with_children(src: &Path, folder: &Path) -> Vec<String> {
         }
         if path.is_dir() {
             found.extend(folders_with_children(src, &path));
-            // The face of a folder may lie beside it, under the same name.
-            children += usize::from(!path.with_extension("rs").is_file());
+            children += 1;
         } else if stem != Some("mod") {
             children += 1;
         }
@@ -334,7 +335,7 @@ fn a_layer_that_reaches_down_or_within_itself_is_let_be() {
             "arena/small/bin.rs",
             "// crate::api\nconst S: &str = \"crate::api\";",
         ),
-        ("api/start.rs", "use crate::{conf, fork};"),
+        ("api/start/mod.rs", "use crate::{conf, fork};"),
         ("ctl/opt.rs", "use crate::{api, conf};"),
         ("fork.rs", "use crate::cache::life;"),
         ("heap/mod.rs", "mod tests { use crate::testing::alone; }"),
@@ -380,7 +381,7 @@ fn a_folder_that_reaches_up_within_its_layer_is_caught() {
             2,
         ),
         (
-            "class/hidden.rs",
+            "class/hidden/mod.rs",
             "fn f() { super::tailored::exclude(|| {}) }",
             1,
         ),

@@ -21,7 +21,7 @@ pub const LAYERS: &[&[&str]] = &[
 /// that report options or use their words.
 pub const APART: &str = "conf";
 /// The only file that uses `conf` and `fork`.
-pub const START: &str = "api/start.rs";
+pub const START: &str = "api/start/mod.rs";
 /// The files that report options, or use their words.
 pub const OPTION_USERS: &[&str] = &[
     "ctl/branches/arena.rs",
@@ -35,7 +35,8 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
     (
         "sys",
         &[
-            &["page", "atomic", "bits", "hint", "label", "spread"],
+            &["arch"],
+            &["model", "page", "atomic", "bits", "hint", "label", "spread"],
             &["os"],
             &["message"],
             &["fault"],
@@ -313,6 +314,7 @@ pub const APART_FROM: &[(&str, &str)] = &[("heap", "class")];
 pub const ALIASES: &[(&str, &str)] = &[
     ("die", "sys"),
     ("c_symbol", "sys"),
+    ("symbol_address", "sys"),
     ("Mallard", "api"),
     ("metrics", "api"),
     ("Metrics", "api"),

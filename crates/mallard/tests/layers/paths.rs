@@ -47,23 +47,34 @@ pub fn uses(source: &str, modules: &[String]) -> Vec<Use> {
 /// What the `use`s of a module itself, not of modules within it, bring in from the crate.
 pub fn imports(source: &str, module: &[String]) -> Vec<Import> {
     let tokens: TokenStream = source.parse().expect("a source file consists of tokens");
-    let tokens = inside(tokens);
     let mut found = Vec::new();
-    for (at, _) in tokens
-        .iter()
-        .enumerate()
-        .filter(|(_, token)| is_word(token, "use"))
-    {
-        let rest = &tokens[at + 1..];
-        let end = rest.iter().position(|token| is_mark(token, ';'));
-        imported(
-            &rest[..end.unwrap_or(rest.len())],
-            Vec::new(),
-            module,
-            &mut found,
-        );
-    }
+    imports_of(&inside(tokens), module, &mut found);
     found
+}
+
+fn imports_of(tokens: &[TokenTree], module: &[String], found: &mut Vec<Import>) {
+    for (at, token) in tokens.iter().enumerate() {
+        let rest = &tokens[at + 1..];
+        if is_word(token, "use") {
+            let end = rest.iter().position(|token| is_mark(token, ';'));
+            imported(
+                &rest[..end.unwrap_or(rest.len())],
+                Vec::new(),
+                module,
+                found,
+            );
+        }
+        // `cfg_if! { if #[cfg(…)] { items } else { items } }`
+        if is_word(token, "cfg_if")
+            && let [_, TokenTree::Group(branches), ..] = rest
+        {
+            for branch in inside(branches.stream()) {
+                if let TokenTree::Group(items) = branch {
+                    imports_of(&inside(items.stream()), module, found);
+                }
+            }
+        }
+    }
 }
 
 /// Records the names of a `use`; `before` is empty at its start.
@@ -110,11 +121,11 @@ fn imported(
     found.push(Import { name, path: before });
 }
 
-fn is_word(token: &TokenTree, word: &str) -> bool {
+pub fn is_word(token: &TokenTree, word: &str) -> bool {
     matches!(token, TokenTree::Ident(it) if it == word)
 }
 
-fn is_mark(token: &TokenTree, mark: char) -> bool {
+pub fn is_mark(token: &TokenTree, mark: char) -> bool {
     matches!(token, TokenTree::Punct(it) if it.as_char() == mark)
 }
 
@@ -211,12 +222,12 @@ impl Use {
     }
 }
 
-fn inside(stream: TokenStream) -> Vec<TokenTree> {
+pub fn inside(stream: TokenStream) -> Vec<TokenTree> {
     stream.into_iter().collect()
 }
 
 /// The tokens after a leading `::`.
-fn after_colons(tokens: &[TokenTree]) -> Option<&[TokenTree]> {
+pub fn after_colons(tokens: &[TokenTree]) -> Option<&[TokenTree]> {
     match tokens {
         [TokenTree::Punct(a), TokenTree::Punct(b), rest @ ..]
             if a.as_char() == ':' && b.as_char() == ':' =>

@@ -3,9 +3,9 @@
 use core::ffi::c_int;
 use core::ptr::null_mut;
 
-use crate::PAGE_BYTES;
 use crate::allocator::loader::Pointer;
 use crate::allocator::{self, call};
+use crate::arch::page_bytes;
 use crate::count::{end_kind, enter, enter_in, plain_kind};
 use crate::record;
 use crate::shared_memory::chunks;
@@ -180,18 +180,18 @@ pub extern "C" fn valloc(size: usize) -> Pointer {
     begun(
         State::Aligned,
         size,
-        PAGE_BYTES,
-        || call!(valloc as fn(usize) -> Pointer, size; else allocator::memalign(PAGE_BYTES, size)),
+        page_bytes(),
+        || call!(valloc as fn(usize) -> Pointer, size; else allocator::memalign(page_bytes(), size)),
     )
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn pvalloc(size: usize) -> Pointer {
-    begun(State::Aligned, size, PAGE_BYTES, || {
+    begun(State::Aligned, size, page_bytes(), || {
         let rounded = size
-            .checked_next_multiple_of(PAGE_BYTES)
+            .checked_next_multiple_of(page_bytes())
             .unwrap_or(usize::MAX);
-        call!(pvalloc as fn(usize) -> Pointer, size; else allocator::memalign(PAGE_BYTES, rounded))
+        call!(pvalloc as fn(usize) -> Pointer, size; else allocator::memalign(page_bytes(), rounded))
     })
 }
 

@@ -5,12 +5,12 @@
 //! has failed, the probe jumps to the real operator, which is not counted. It calls the program's
 //! handler, and throws.
 
-use core::arch::naked_asm;
 use core::ffi::c_void;
 
 use super::c::{begun, ended};
 use crate::allocator::loader::Pointer;
 use crate::allocator::{self, Function, Operators, address, call};
+use crate::arch::take_or_jump;
 use crate::shared_memory::layout::State;
 
 /// Any object serves as `std::nothrow`: only its type matters.
@@ -79,40 +79,7 @@ extern "C" fn operator(index: usize) -> usize {
 /// real operator with this index is jumped to with all arguments.
 macro_rules! new {
     ($($name:ident $take:ident $index:literal)*) => { $(
-        #[unsafe(no_mangle)]
-        #[unsafe(naked)]
-        pub extern "C" fn $name() {
-            naked_asm!(
-                ".cfi_startproc",
-                "push rdi",
-                ".cfi_def_cfa_offset 16",
-                "push rsi",
-                ".cfi_def_cfa_offset 24",
-                "push rdx",
-                ".cfi_def_cfa_offset 32",
-                "call {take}",
-                "test rax, rax",
-                "jz 2f",
-                "add rsp, 24",
-                ".cfi_remember_state",
-                ".cfi_def_cfa_offset 8",
-                "ret",
-                "2:",
-                ".cfi_restore_state",
-                concat!("mov edi, ", $index),
-                "call {operator}",
-                "pop rdx",
-                ".cfi_def_cfa_offset 24",
-                "pop rsi",
-                ".cfi_def_cfa_offset 16",
-                "pop rdi",
-                ".cfi_def_cfa_offset 8",
-                "jmp rax",
-                ".cfi_endproc",
-                take = sym $take,
-                operator = sym operator,
-            )
-        }
+        take_or_jump!($name, $take, $index, operator);
     )* };
 }
 

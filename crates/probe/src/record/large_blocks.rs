@@ -2,8 +2,8 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use crate::PAGE_BYTES;
 use crate::allocator::loader::{Pointer, hash_of};
+use crate::arch;
 
 /// Blocks from this size on are looked at when they end: the share of their pages that was touched.
 pub const LARGE_BLOCK_BYTES: usize = 64 << 10;
@@ -52,9 +52,10 @@ pub fn touched(block: Pointer, usable: usize) -> Option<usize> {
     /// Pages in one look, and looks at one block.
     const LOOK_PAGES: usize = 512;
     const LOOKS_MAX: usize = 32;
-    let begin = block.addr().next_multiple_of(PAGE_BYTES);
-    let end = (block.addr() + usable) & !(PAGE_BYTES - 1);
-    let pages = end.checked_sub(begin)? / PAGE_BYTES;
+    let page = arch::page_bytes();
+    let begin = block.addr().next_multiple_of(page);
+    let end = (block.addr() + usable) & !(page - 1);
+    let pages = end.checked_sub(begin)? / page;
     let (parts, part) = match pages.div_ceil(LOOK_PAGES) {
         looks if looks <= LOOKS_MAX => (looks, LOOK_PAGES),
         _ => (LOOKS_MAX, pages / LOOKS_MAX),
@@ -64,9 +65,9 @@ pub fn touched(block: Pointer, usable: usize) -> Option<usize> {
     for index in 0..parts {
         let from = index * part;
         let count = LOOK_PAGES.min(pages - from);
-        let at = block.with_addr(begin + from * PAGE_BYTES);
+        let at = block.with_addr(begin + from * page);
         // SAFETY: asks for the state of pages of a block that is live; the buffer has room.
-        if unsafe { libc::mincore(at.cast(), count * PAGE_BYTES, states.as_mut_ptr()) } != 0 {
+        if unsafe { libc::mincore(at.cast(), count * page, states.as_mut_ptr()) } != 0 {
             return None;
         }
         seen += count;

@@ -2,6 +2,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use crate::arch;
 use crate::clock::monotonic_ns;
 
 /// Whether this process records, and by which clock.
@@ -59,7 +60,5 @@ pub fn clock_in(mode: Mode) -> u64 {
     if mode.0 == BY_MONOTONIC {
         return monotonic_ns();
     }
-    let mut cpu = 0;
-    // SAFETY: every x86-64 processor of the last fifteen years has it.
-    unsafe { core::arch::x86_64::__rdtscp(&raw mut cpu) }
+    arch::ticks_after_loads()
 }

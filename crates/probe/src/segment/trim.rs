@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering;
 use crate::allocator::loader::{Pointer, function};
 use crate::clock::monotonic_ns;
 use crate::shared_memory::layout::Purge;
-use crate::{PAGE_BYTES, allocator, segment};
+use crate::{allocator, arch, segment};
 
 /// Memory of the process in bytes.
 struct Resident {
@@ -117,11 +117,11 @@ fn resident() -> Option<Resident> {
         });
     }
     let text = read(c"/proc/self/statm", &mut text)?;
-    let pages = number_after(text, b" ")?;
+    let rss = number_after(text, b" ")? * arch::page_bytes() as u64;
     Some(Resident {
-        rss: pages * PAGE_BYTES as u64,
+        rss,
         lazy: 0,
-        anonymous: pages * PAGE_BYTES as u64,
+        anonymous: rss,
     })
 }
 

@@ -22,9 +22,13 @@ use super::thresholds::{GROWTH_BYTES_MIN, HELD_BYTES_MIN, HELD_FACTOR_MIN};
 const SIGNALS_MIN: f64 = 50.0;
 /// Of the signals that the CPU time is worth, the least share that stands for all of it.
 const SIGNALS_SHARE_MIN: f64 = 0.5;
-pub const PAGE_BYTES: u64 = 4096;
 /// What each process touches before it does anything.
 const START_PAGES: u64 = 300;
+
+/// Bytes of the system's page.
+pub fn page_bytes() -> u64 {
+    rustix::param::page_size() as u64
+}
 
 /// The figures of all runs, and which way gave the share of CPU time.
 pub fn figures(runs: &Runs, asked: Option<Way>) -> (Figures, Way) {
@@ -363,9 +367,9 @@ pub fn faults(f: &mut Figures, measured: &Measurement, found: &Findings) {
     let images = found
         .images
         .iter()
-        .map(|image| image.peak_rss / PAGE_BYTES)
+        .map(|image| image.peak_rss / page_bytes())
         .sum::<u64>();
-    let first = images.max(measured.peak_rss_bytes / PAGE_BYTES) + START_PAGES;
+    let first = images.max(measured.peak_rss_bytes / page_bytes()) + START_PAGES;
     let again = measured.minor_faults.saturating_sub(first);
     // A tree of short processes has many first faults that no look has seen.
     let one = found.images.len() <= 2;
@@ -386,7 +390,8 @@ pub fn faults(f: &mut Figures, measured: &Measurement, found: &Findings) {
 /// What a page fault takes on this machine, in CPU time: others may run meanwhile.
 pub fn fault_seconds() -> f64 {
     const TOUCHED_PAGES: usize = 4096;
-    let length = TOUCHED_PAGES * PAGE_BYTES as usize;
+    let page_bytes = rustix::param::page_size();
+    let length = TOUCHED_PAGES * page_bytes;
     // SAFETY: a mapping of our own, touched within its length and released.
     unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -398,10 +403,7 @@ pub fn fault_seconds() -> f64 {
         libc::madvise(memory, length, libc::MADV_NOHUGEPAGE);
         let begun = cpu_time();
         for page in 0..TOUCHED_PAGES {
-            memory
-                .cast::<u8>()
-                .add(page * PAGE_BYTES as usize)
-                .write_volatile(1);
+            memory.cast::<u8>().add(page * page_bytes).write_volatile(1);
         }
         let took = (cpu_time() - begun).as_secs_f64() / TOUCHED_PAGES as f64;
         libc::munmap(memory, length);

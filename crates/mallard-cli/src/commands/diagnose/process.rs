@@ -127,7 +127,7 @@ fn refaults(f: &mut Figures, seen: &observation::Seen) {
     let grown = highest
         .unwrap_or(0)
         .saturating_sub(at(seen.timeline.first()))
-        / figures::PAGE_BYTES;
+        / figures::page_bytes();
     let again = seen.faults.saturating_sub(grown);
     if seen.faults == 0 {
         return;

@@ -130,7 +130,7 @@ impl Drop for File<'_> {
         unsafe {
             // A part of a profile must not pass for one. A file that was there may be a device.
             if !self.is_whole && self.is_new {
-                libc::syscall(libc::SYS_unlink, self.path.as_ptr());
+                libc::syscall(libc::SYS_unlinkat, libc::AT_FDCWD, self.path.as_ptr(), 0);
             } else if !self.is_whole {
                 libc::syscall(libc::SYS_ftruncate, self.fd, 0);
             }

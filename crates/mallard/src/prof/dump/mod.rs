@@ -347,7 +347,10 @@ fn pid_namespace() -> u64 {
     let mut text = [0u8; 32];
     let path = c"/proc/self/ns/pid".as_ptr();
     // SAFETY: the path is terminated, and the kernel writes at most the buffer's length.
-    unsafe { libc::syscall(libc::SYS_readlink, path, text.as_mut_ptr(), text.len()) };
+    unsafe {
+        let (at, room) = (text.as_mut_ptr(), text.len());
+        libc::syscall(libc::SYS_readlinkat, libc::AT_FDCWD, path, at, room)
+    };
     let digits = text.iter().filter(|byte| byte.is_ascii_digit());
     digits.fold(0, |sum, digit| sum * 10 + u64::from(digit - b'0'))
 }

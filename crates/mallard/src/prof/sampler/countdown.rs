@@ -5,8 +5,8 @@ use super::{files, pace, sample};
 use crate::cache::{self, Countdown, inside, life, registry};
 use crate::prof::gap::{self, lg_sample};
 use crate::prof::unwind::Registers;
+use crate::sys::arch::with_registers;
 use crate::sys::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use core::arch::naked_asm;
 use core::mem::offset_of;
 
 /// The number of times that distances became invalid, plus one: since another mean was set, samples
@@ -82,39 +82,18 @@ pub fn due(size: usize, block: *mut u8) -> *mut u8 {
     }
 }
 
-/// Takes a sample from the frame that this returns to, like [`due_from`]. Callers call this last,
-/// so that their own frames are gone: the stack then begins with the frame of `malloc`'s caller.
-#[unsafe(naked)]
-extern "C" fn due_here(countdown: &Countdown, block: *mut u8, size: usize) -> *mut u8 {
-    naked_asm!(
-        ".cfi_startproc",
-        // The caller's `Registers`, from the last to the first.
-        "lea rax, [rsp + 8]",
-        "push 0",
-        ".cfi_adjust_cfa_offset 8",
-        "push rbx",
-        ".cfi_adjust_cfa_offset 8",
-        "push rbp",
-        ".cfi_adjust_cfa_offset 8",
-        "push rax",
-        ".cfi_adjust_cfa_offset 8",
-        "push qword ptr [rsp + 32]",
-        ".cfi_adjust_cfa_offset 8",
-        "mov rcx, rsp",
-        "call {due_from}",
-        "add rsp, 40",
-        ".cfi_adjust_cfa_offset -40",
-        "ret",
-        ".cfi_endproc",
-        due_from = sym due_from,
-    )
+with_registers! {
+    /// Takes a sample from the frame that this returns to, like [`due_from`]. Callers call this
+    /// last, so that their own frames are gone: the stack then begins with the frame of `malloc`'s
+    /// caller.
+    fn due_here(countdown: &Countdown, block: *mut u8, size: usize) -> *mut u8 = due_from
 }
 
 const _: () = assert!(
-    offset_of!(Registers, rip) == 0
-        && offset_of!(Registers, rsp) == 8
-        && offset_of!(Registers, rbp) == 16
-        && offset_of!(Registers, rbx) == 24
+    offset_of!(Registers, pc) == 0
+        && offset_of!(Registers, sp) == 8
+        && offset_of!(Registers, fp) == 16
+        && offset_of!(Registers, base) == 24
         && size_of::<Registers>() == 40
 );
 

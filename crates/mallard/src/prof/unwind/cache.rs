@@ -40,7 +40,6 @@ impl<const N: usize> RuleCache<N> {
     /// # Safety
     /// `memory` is aligned for the cache, has room for it, is zero, and stays for ever; nothing
     /// else uses it.
-    #[cfg(not(loom))]
     pub unsafe fn in_zeroed(memory: *mut u8) -> &'static RuleCache<N> {
         // SAFETY: atomics of zeros are valid, and the caller vouches for the rest.
         unsafe { &*memory.cast::<RuleCache<N>>() }

@@ -1,8 +1,8 @@
 //! Walks the calling thread's stack, from within `malloc` or a signal handler.
 //!
 //! ```text
-//!  rip ─ module (`modules`) ─ cached rules (`cache`), or rules of the module's table (`table`)
-//!      ─ the caller's rip, rsp and rbp, read from the stack (`step`, `memory`) ─ again
+//!  pc ─ module (`modules`) ─ cached rules (`cache`), or rules of the module's table (`table`)
+//!      ─ the caller's pc, sp and fp, read from the stack (`step`, `memory`) ─ again
 //! ```
 //!
 //! Invariants: nothing is allocated, no lock is taken, nothing waits, `errno` stays, and no memory
@@ -11,32 +11,26 @@
 //! wrong table gives a short or a wrong stack. The caller provides the memory for the cache and,
 //! for old C libraries, for the list of modules; without either, walks work too.
 
-#[cfg(not(loom))]
-mod bytes;
 pub mod cache;
-#[cfg(not(loom))]
-mod frames;
-#[cfg(not(loom))]
-mod memory;
 pub mod modules;
-#[cfg(not(loom))]
-mod registers;
-#[cfg(not(loom))]
-mod step;
-#[cfg(not(loom))]
-mod table;
-#[cfg(not(loom))]
-mod tag;
-#[cfg(not(loom))]
-mod walk;
 
-// Only tests look at a walk itself.
-#[cfg(all(test, not(loom)))]
-pub use frames::{End, OMITTED, Walk};
-#[cfg(not(loom))]
-pub use registers::Registers;
-#[cfg(not(loom))]
-pub use walk::{capture, modules, set_cache};
+cfg_if! {
+    if #[cfg(not(loom))] {
+        mod bytes;
+        mod frames;
+        mod memory;
+        mod registers;
+        mod step;
+        mod table;
+        mod tag;
+        mod walk;
+        #[cfg(test)]
+        mod tests;
 
-#[cfg(all(test, not(loom)))]
-mod tests;
+        // Only tests look at a walk itself.
+        #[cfg(test)]
+        pub use frames::{End, OMITTED, Walk};
+        pub use registers::Registers;
+        pub use walk::{capture, modules, set_cache};
+    }
+}

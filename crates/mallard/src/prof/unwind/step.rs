@@ -15,11 +15,13 @@ use super::cache::RuleCache;
 use super::frames::{End, Frames};
 use super::memory::{Memory, bytes_now, is_readable};
 use super::modules::{Module, Modules};
-use super::registers::{RBP, RBX, RETURN, RSP, Registers};
+use super::registers::{BASE, FP, RETURN, Registers, SP};
 use super::table::packed::{ASKED, FRAME_BYTES_MAX, Kind, PackedRules};
 use super::table::program::{self, Cfa, Rules, Where};
 use super::table::{Entry, Missing, Table, expression};
 use super::tag::tag_of;
+use crate::sys::arch::CODE_END;
+use crate::sys::arch::frames::{self, CONTEXT_AT, RETURN_AT, RETURN_FROM_SIGNAL};
 
 /// The most frames of one walk, which bounds its time.
 pub const WALK_FRAMES_MAX: usize = 1 << 16;
@@ -31,10 +33,6 @@ const SEARCHED_WORDS: usize = 512;
 /// Code that is made at run time has its callers within this many bytes: the most that HotSpot and
 /// V8 reserve for code.
 const CODE_REACH_BYTES: usize = 1 << 28;
-/// Addresses of programs end here.
-const END_OF_CODE: usize = 1 << 47;
-/// What a signal handler returns to: `mov $15, %rax; syscall`, without its last byte.
-const RETURN_FROM_SIGNAL: [u8; 8] = [0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f];
 
 /// The module that a walk is in, and what its rules are filed under.
 struct Entered {
@@ -52,7 +50,7 @@ impl Entered {
 /// A walk under way.
 pub struct Walker<'a> {
     registers: Registers,
-    /// Whether rip is an instruction that has not run, and not one behind a call.
+    /// Whether the program counter is at an instruction that has not run, not at one behind a call.
     is_exact: bool,
     signals: u32,
     /// The stack, of which pages may be known from earlier walks.
@@ -93,7 +91,7 @@ impl<'a> Walker<'a> {
     pub fn run(&mut self, out: &mut Frames<'_>) -> End {
         for _ in 0..WALK_FRAMES_MAX {
             // One less is within an instruction that has not run, as it is within a call.
-            out.push(self.registers.rip.wrapping_add(self.is_exact.into()));
+            out.push(self.registers.pc.wrapping_add(self.is_exact.into()));
             if let Err(end) = self.step() {
                 return end;
             }
@@ -104,7 +102,7 @@ impl<'a> Walker<'a> {
     /// Goes on to the caller.
     #[inline(always)]
     fn step(&mut self) -> Result<(), End> {
-        let at = self.registers.rip.wrapping_sub(!self.is_exact as usize);
+        let at = self.registers.pc.wrapping_sub(!self.is_exact as usize);
         if !self.entered.module.contains(at) {
             self.enter_module(at)?;
         }
@@ -121,47 +119,47 @@ impl<'a> Walker<'a> {
 
     /// Goes on to the caller, which has these registers.
     #[inline(always)]
-    fn go_to_caller(&mut self, rip: usize, rsp: usize, rbp: usize, rbx: usize) -> Result<(), End> {
-        if rip == 0 {
+    fn go_to_caller(&mut self, pc: usize, sp: usize, fp: usize, base: usize) -> Result<(), End> {
+        if pc == 0 {
             return Err(End::Complete);
         }
-        self.registers = Registers::new(rip, rsp, rbp, rbx);
+        self.registers = Registers::new(pc, sp, fp, base);
         self.is_exact = false;
         Ok(())
     }
 
     #[inline(always)]
     fn by_packed(&mut self, packed: PackedRules) -> Result<(), End> {
-        let base = match packed.kind() {
-            Kind::FromRsp => self.registers.rsp,
-            Kind::FromRbp => self.registers.rbp,
+        let origin = match packed.kind() {
+            Kind::FromSp => self.registers.sp,
+            Kind::FromFp => self.registers.fp,
             Kind::Outermost => return Err(End::Complete),
             Kind::Uncovered | Kind::Checked => return self.by_frame_pointer(),
         };
-        let cfa = base.wrapping_add(packed.distance());
+        let cfa = origin.wrapping_add(packed.distance());
         self.check_rise(cfa)?;
-        let rip = self
+        let pc = self
             .stack
-            .word(cfa.wrapping_sub(WORD))
+            .word(cfa.wrapping_add_signed(RETURN_AT as isize))
             .ok_or(End::Unreadable)?;
-        let (mut rbp, mut rbx) = (self.registers.rbp, self.registers.rbx);
-        let (rbp_below, rbx_below) = (packed.rbp_below(), packed.rbx_below());
-        if rbp_below != 0 {
-            let at = cfa.wrapping_sub(rbp_below);
-            rbp = self.stack.word(at).ok_or(End::Unreadable)?;
+        let (mut fp, mut base) = (self.registers.fp, self.registers.base);
+        let (fp_below, base_below) = (packed.fp_below(), packed.base_below());
+        if fp_below != 0 {
+            let at = cfa.wrapping_sub(fp_below);
+            fp = self.stack.word(at).ok_or(End::Unreadable)?;
         }
-        if rbx_below != 0 {
-            let at = cfa.wrapping_sub(rbx_below);
-            rbx = self.stack.word(at).ok_or(End::Unreadable)?;
+        if base_below != 0 {
+            let at = cfa.wrapping_sub(base_below);
+            base = self.stack.word(at).ok_or(End::Unreadable)?;
         }
-        self.go_to_caller(rip, cfa, rbp, rbx)
+        self.go_to_caller(pc, cfa, fp, base)
     }
 
     /// The CFA of a frame is above its stack pointer, not far, and a multiple of a word. Where no
     /// call has happened it may be the stack pointer: the return address is in a register then.
     #[inline(always)]
     fn check_rise(&self, cfa: usize) -> Result<(), End> {
-        let rise = cfa.wrapping_sub(self.registers.rsp);
+        let rise = cfa.wrapping_sub(self.registers.sp);
         let least = !self.is_exact as usize;
         let is_fine = rise.wrapping_sub(least) < FRAME_BYTES_MAX && cfa.is_multiple_of(WORD);
         if is_fine { Ok(()) } else { Err(End::Astray) }
@@ -171,7 +169,7 @@ impl<'a> Walker<'a> {
     #[cold]
     #[inline(never)]
     fn enter_module(&mut self, at: usize) -> Result<(), End> {
-        if at >= END_OF_CODE {
+        if at >= CODE_END {
             return Err(End::Astray);
         }
         core::mem::swap(&mut self.entered, &mut self.before);
@@ -215,8 +213,8 @@ impl<'a> Walker<'a> {
             // Behind a call there is more of its function. A return address that is where a
             // function starts was made up: the first frame of a fiber has one.
             Err(Missing::Uncovered) => {
-                let is_start = table.find(self.registers.rip, &mut entry).is_ok()
-                    && entry.start == self.registers.rip;
+                let is_start = table.find(self.registers.pc, &mut entry).is_ok()
+                    && entry.start == self.registers.pc;
                 Ok(Some(match is_start && !self.is_exact {
                     true => PackedRules::OUTERMOST,
                     false => PackedRules::UNCOVERED,
@@ -249,30 +247,30 @@ impl<'a> Walker<'a> {
         let cfa = match rules.cfa {
             Cfa::Register(register, distance) => (self.registers)
                 .get(register, &mut self.stack)
-                .map(|base| base.wrapping_add_signed(distance as isize)),
+                .map(|origin| origin.wrapping_add_signed(distance as isize)),
             Cfa::Expression(at) => self.evaluate(&table, at, None),
         };
         let cfa = cfa.ok_or(End::Unknown)?;
-        let [rbp, rip, rsp, rbx] = rules.columns.map(|rule| rule.place());
-        let Some(rip) = self.value(&table, RETURN, rip, cfa)? else {
+        let [fp, pc, sp, base] = rules.columns.map(|rule| rule.place());
+        let Some(pc) = self.value(&table, RETURN, pc, cfa)? else {
             return Err(End::Complete);
         };
-        let rbp = self.value(&table, RBP, rbp, cfa)?.ok_or(End::Unknown)?;
-        let rbx = self.value(&table, RBX, rbx, cfa)?.unwrap_or(0);
-        let rsp = match rsp {
+        let fp = self.value(&table, FP, fp, cfa)?.ok_or(End::Unknown)?;
+        let base = self.value(&table, BASE, base, cfa)?.unwrap_or(0);
+        let sp = match sp {
             Where::Same => cfa,
-            rsp => self.value(&table, RSP, rsp, cfa)?.ok_or(End::Unknown)?,
+            sp => self.value(&table, SP, sp, cfa)?.ok_or(End::Unknown)?,
         };
         if is_signal {
             self.count_signal()?;
         } else {
-            self.check_rise(rsp)?;
+            self.check_rise(sp)?;
             // Damaged rules may read nothing of the stack; then only its end can stop the walk.
             self.stack
-                .word(rsp.wrapping_sub(WORD))
+                .word(sp.wrapping_sub(WORD))
                 .ok_or(End::Unreadable)?;
         }
-        self.go_to_caller(rip, rsp, rbp, rbx)?;
+        self.go_to_caller(pc, sp, fp, base)?;
         self.is_exact = is_signal;
         Ok(())
     }
@@ -326,25 +324,25 @@ impl<'a> Walker<'a> {
 
     /// By the frame pointer.
     fn by_chain(&mut self) -> Result<(), End> {
-        let rbp = self.registers.rbp;
-        if rbp == 0 {
+        let fp = self.registers.fp;
+        if fp == 0 {
             // The outermost frame is marked so.
             return Err(End::Complete);
         }
-        let cfa = rbp.wrapping_add(2 * WORD);
+        let cfa = fp.wrapping_add(2 * WORD);
         self.check_rise(cfa)?;
-        let above = self.strayed.word(rbp).ok_or(End::Unreadable)?;
-        let rip = self
+        let above = self.strayed.word(fp).ok_or(End::Unreadable)?;
+        let pc = self
             .strayed
             .word(cfa.wrapping_sub(WORD))
             .ok_or(End::Unreadable)?;
-        // rbp may be any number, so what it leads to must look like code.
-        let is_code = rip < END_OF_CODE && is_readable(rip.wrapping_sub(1) & !7);
-        if rip != 0 && !is_code {
+        // The frame pointer may be any number, so what it leads to must look like code.
+        let is_code = pc < CODE_END && is_readable(pc.wrapping_sub(1) & !7);
+        if pc != 0 && !is_code {
             return Err(End::Astray);
         }
-        // Where rbx may be saved no table says.
-        self.go_to_caller(rip, cfa, above, self.registers.rbx)
+        // No table says where the base pointer may be saved.
+        self.go_to_caller(pc, cfa, above, self.registers.base)
     }
 
     /// Through code that was made at run time and has another use for the frame pointer, as
@@ -353,15 +351,15 @@ impl<'a> Walker<'a> {
     /// a function saves the frame pointer right below it.
     #[inline(never)]
     fn by_search(&mut self) -> Option<()> {
-        let Registers { rip, rsp, rbp, .. } = self.registers;
-        let mut below = rbp;
+        let Registers { pc, sp, fp, .. } = self.registers;
+        let mut below = fp;
         for i in 0..SEARCHED_WORDS {
-            let at = rsp.checked_add(i * WORD)?;
+            let at = sp.checked_add(i * WORD)?;
             let word = self.strayed.word(at)?;
-            let is_near = word.abs_diff(rip) < CODE_REACH_BYTES;
+            let is_near = word.abs_diff(pc) < CODE_REACH_BYTES;
             if is_near && Self::is_behind_call(word) && self.modules.find(word).is_none() {
-                let rbx = self.registers.rbx;
-                return self.go_to_caller(word, at + WORD, below, rbx).ok();
+                let base = self.registers.base;
+                return self.go_to_caller(word, at + WORD, below, base).ok();
             }
             below = word;
         }
@@ -370,45 +368,29 @@ impl<'a> Walker<'a> {
 
     /// Whether the instruction before this address is a call, as far as its bytes show.
     fn is_behind_call(at: usize) -> bool {
-        const CALL: u8 = 0xe8;
-        const CALL_BY: u8 = 0xff;
         let Some(bytes) = bytes_now(at.wrapping_sub(8)) else {
             return false;
         };
-        // What follows the first byte: a register, memory that a register points to, the same
-        // with an index, with a distance of a byte or of four, and memory relative to rip.
-        let by = |length: usize, modes: core::ops::RangeInclusive<u8>| {
-            bytes[8 - length] == CALL_BY && modes.contains(&bytes[9 - length])
-        };
-        let is_like_call = bytes[3] == CALL
-            || by(2, 0xd0..=0xd7)
-            || by(2, 0x10..=0x17)
-            || by(3, 0x14..=0x14)
-            || by(3, 0x50..=0x57)
-            || by(4, 0x54..=0x54)
-            || by(6, 0x90..=0x97)
-            || by(7, 0x94..=0x94)
-            || by(6, 0x15..=0x15);
         // A pointer on the stack may look like a call. A saved frame pointer or the address of a
         // variable that points right above it is no return address. The bytes of a call, taken for
         // a pointer, hardly ever lead to mapped memory.
-        is_like_call && !is_readable(usize::from_le_bytes(bytes) & !7)
+        frames::ends_with_call(bytes) && !is_readable(usize::from_le_bytes(bytes) & !7)
     }
 
-    /// Whether rip is where a signal handler returns to.
+    /// Whether the program counter is where a signal handler returns to.
+    #[inline(never)]
     fn returns_from_signal(&self) -> bool {
-        let rip = self.registers.rip;
-        if bytes_now(rip) != Some(RETURN_FROM_SIGNAL) {
-            return false;
-        }
-        let last = bytes_now(rip + 1);
-        last.is_some_and(|bytes| bytes[7] == 0x05)
+        let code = &RETURN_FROM_SIGNAL;
+        [0, code.len() - 8].into_iter().all(|from| {
+            bytes_now(self.registers.pc + from).is_some_and(|bytes| bytes == code[from..from + 8])
+        })
     }
 
-    /// By what the kernel has saved, which begins at the stack pointer.
+    /// By what the kernel has saved in the frame.
     fn by_context(&mut self) -> Result<(), End> {
         self.count_signal()?;
-        let interrupted = Registers::of_context(self.registers.rsp, &mut self.stack);
+        let context = self.registers.sp.wrapping_add(CONTEXT_AT);
+        let interrupted = Registers::of_context(context, &mut self.stack);
         self.registers = interrupted.ok_or(End::Unreadable)?;
         self.is_exact = true;
         Ok(())

@@ -30,13 +30,13 @@ pub fn modules() -> &'static Modules {
 }
 
 /// The stack of a frame of the calling thread that has these registers behind a call: the first
-/// entry is their rip. The kernel is not asked again for the thread's `pages` that an earlier walk
-/// has read.
+/// entry is their program counter. The kernel is not asked again for the thread's `pages` that an
+/// earlier walk has read.
 #[cold]
 #[inline(never)]
 pub fn capture(registers: &Registers, out: &mut [usize], pages: &mut [usize; 2]) -> Walk {
     let cache = UNWINDER.cache.get();
-    let stack = Memory::known(*pages, registers.rsp);
+    let stack = Memory::known(*pages, registers.sp);
     let mut walker = Walker::new(*registers, false, cache, &UNWINDER.modules, stack);
     let walk = run(&mut walker, out);
     *pages = walker.stack.pages();

@@ -18,6 +18,7 @@ use crate::cache::inside;
 use crate::prof;
 use crate::space::meta;
 use crate::sys::lock::{Mutex, RawLock};
+use crate::sys::mem;
 use crate::sys::memfd::Shared;
 use crate::sys::rank::Rank;
 use crate::sys::spread::SPREAD_FACTOR;
@@ -111,7 +112,7 @@ impl State {
         }
         self.shared = Shared::make(
             c"mallard-stats",
-            size_of::<Page>().next_multiple_of(PAGE_BYTES),
+            mem::round_up(size_of::<Page>(), mem::os_page()),
         );
         match self.shared {
             // SAFETY: the mapping is zeros, this long, and stays until a fork's child leaves it.
@@ -134,9 +135,6 @@ impl State {
         Some(page)
     }
 }
-
-/// The length of a mapping is a multiple of this many bytes.
-const PAGE_BYTES: usize = 4096;
 
 /// Whether the page is in this process's memory alone, or its file.
 fn is_ours(page: &Page) -> bool {

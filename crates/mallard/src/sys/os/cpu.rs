@@ -15,20 +15,10 @@ use core::ffi::CStr;
 // From the kernel's `struct rseq`.
 const CPU_ID: usize = 4;
 
-core::arch::global_asm!(".weak __rseq_offset", ".weak __rseq_size");
-
 /// The value of a weak symbol of this type; `None` if there is no such symbol.
 macro_rules! weak {
     ($name:literal as $type:ty) => {{
-        let symbol: *const $type;
-        // SAFETY: reads the address that the loader wrote.
-        unsafe {
-            core::arch::asm!(
-                concat!("mov {s}, qword ptr [rip + ", $name, "@GOTPCREL]"),
-                s = out(reg) symbol,
-                options(readonly, nostack, preserves_flags, pure),
-            );
-        }
+        let symbol = crate::symbol_address!(weak $name) as *const $type;
         // SAFETY: null, or a constant of the C library of this type.
         unsafe { symbol.as_ref() }.copied()
     }};

@@ -8,32 +8,23 @@
 //! `errno`, `probe` finds out whether memory can be read, `proc` reads files of `/proc` and `/sys`,
 //! and `pin` keeps our object from being unloaded.
 
-#[cfg(not(loom))]
-pub mod cpu;
-#[cfg(not(loom))]
-pub mod descriptor;
-#[cfg(not(loom))]
-pub mod errno;
 pub(super) mod futex;
-#[cfg(not(loom))]
-pub mod mappings;
-#[cfg(not(loom))]
-pub mod mem;
-#[cfg(not(loom))]
-pub mod memfd;
-#[cfg(not(loom))]
-pub mod numa;
-#[cfg(not(loom))]
-pub mod pin;
-#[cfg(not(loom))]
-pub mod probe;
-#[cfg(not(loom))]
-pub mod proc;
-#[cfg(not(loom))]
-pub mod sockets;
-#[cfg(not(loom))]
-pub mod time;
-#[cfg(not(loom))]
-pub mod tls;
-#[cfg(not(loom))]
-mod vdso;
+
+cfg_if! {
+    if #[cfg(not(loom))] {
+        pub mod cpu;
+        pub mod descriptor;
+        pub mod errno;
+        pub mod mappings;
+        pub mod mem;
+        pub mod memfd;
+        pub mod numa;
+        pub mod pin;
+        pub mod probe;
+        pub mod proc;
+        pub mod sockets;
+        pub mod time;
+        pub mod tls;
+        mod vdso;
+    }
+}

@@ -11,8 +11,6 @@ use crate::sys::errno::KeepErrno;
 /// Nodes with numbers below this are distinguished.
 pub const NODES_MAX: usize = 64;
 
-core::arch::global_asm!(".weak getcpu");
-
 /// The node that the calling thread runs on; `None` if it is unknown.
 pub fn here() -> Option<usize> {
     #[cfg(test)]
@@ -23,15 +21,7 @@ pub fn here() -> Option<usize> {
 
 fn asked() -> Option<usize> {
     type GetCpu = extern "C" fn(*mut u32, *mut u32) -> i32;
-    let address: usize;
-    // SAFETY: reads the address that the loader wrote, 0 if there is no such function.
-    unsafe {
-        core::arch::asm!(
-            "mov {a}, qword ptr [rip + getcpu@GOTPCREL]",
-            a = out(reg) address,
-            options(readonly, nostack, preserves_flags, pure),
-        );
-    }
+    let address = crate::symbol_address!(weak "getcpu");
     // SAFETY: 0, or the C library's function of this type.
     let getcpu = unsafe { core::mem::transmute::<usize, Option<GetCpu>>(address) }?;
     let _keep = KeepErrno::new();

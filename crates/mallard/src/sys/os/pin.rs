@@ -6,6 +6,7 @@
 //! program itself always stays, and `libmallard.so` is linked so that it does: its linker script
 //! leaves this out.
 
+use crate::sys::arch;
 use core::ffi::{c_char, c_int, c_void};
 use core::mem::{MaybeUninit, transmute};
 use core::ptr::null_mut;
@@ -19,14 +20,7 @@ static AT_THE_START: extern "C" fn() = stay;
 /// Makes the linker take this file out of an archive; emits no code.
 #[inline(always)]
 pub fn link() {
-    // SAFETY: the relocation changes nothing.
-    unsafe {
-        core::arch::asm!(
-            ".reloc ., R_X86_64_NONE, {stay}",
-            stay = sym stay,
-            options(nomem, nostack, preserves_flags),
-        );
-    }
+    arch::keep_in_link!(stay);
 }
 
 /// The loader's record of an object: the beginning of the C library's `struct link_map`.
@@ -39,20 +33,9 @@ struct LinkMap {
 const RTLD_DL_LINKMAP: c_int = 2;
 
 extern "C" fn stay() {
-    let (dladdr1, dlopen): (usize, usize);
     // A static program has neither.
-    // SAFETY: reads the addresses that the loader wrote.
-    unsafe {
-        core::arch::asm!(
-            ".weak dladdr1",
-            ".weak dlopen",
-            "mov {dladdr1}, qword ptr [rip + dladdr1@GOTPCREL]",
-            "mov {dlopen}, qword ptr [rip + dlopen@GOTPCREL]",
-            dladdr1 = out(reg) dladdr1,
-            dlopen = out(reg) dlopen,
-            options(pure, readonly, nostack, preserves_flags),
-        );
-    }
+    let dladdr1 = crate::symbol_address!(weak "dladdr1");
+    let dlopen = crate::symbol_address!(weak "dlopen");
     if dladdr1 == 0 || dlopen == 0 {
         return;
     }

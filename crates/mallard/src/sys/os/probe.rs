@@ -5,24 +5,14 @@
 //! read, and `EINVAL` otherwise; nothing changes. Every sandbox has to permit this call. It is made
 //! without the C library, so that `errno` stays.
 
+use crate::sys::arch;
+
 /// Whether the eight bytes at `at`, a multiple of eight, can be read.
 #[inline(always)]
 pub fn is_readable(at: usize) -> bool {
-    let answer: isize;
+    let arguments = [usize::MAX, at, 0, 8];
     // SAFETY: the kernel reads at most eight bytes, and changes nothing.
-    unsafe {
-        core::arch::asm!(
-            "syscall",
-            inlateout("rax") libc::SYS_rt_sigprocmask as isize => answer,
-            in("rdi") -1_isize,
-            in("rsi") at,
-            in("rdx") 0,
-            in("r10") 8,
-            lateout("rcx") _,
-            lateout("r11") _,
-            options(nostack),
-        );
-    }
+    let answer = unsafe { arch::system_call(libc::SYS_rt_sigprocmask, arguments) };
     // 0 for the null pointer, which stands for no set.
     answer == -(libc::EINVAL as isize)
 }

@@ -7,6 +7,7 @@
 //! it, the pointer is the address of [`EMPTY`], so that readers need no null test. We take only
 //! sixteen bytes of static TLS, so `dlopen` can load the library.
 
+use crate::sys::arch;
 use core::cell::UnsafeCell;
 
 /// Bytes of the block that every thread's pointer starts at: all zero, never written.
@@ -28,9 +29,6 @@ pub static ENDED: Zeros = Zeros(UnsafeCell::new([0; EMPTY_BYTES]));
 /// of the hook bypass the thread's cache.
 pub static IN_HOOK: Zeros = Zeros(UnsafeCell::new([0; EMPTY_BYTES]));
 
-#[cfg(not(target_arch = "x86_64"))]
-compile_error!("Mallard's thread-local access is written for x86-64 only so far");
-
 core::arch::global_asm!(
     ".pushsection .tdata.mallard,\"awT\",@progbits",
     ".p2align 3",
@@ -48,78 +46,31 @@ core::arch::global_asm!(
 /// The calling thread's pointer.
 #[inline(always)]
 pub fn get() -> usize {
-    let value;
-    // SAFETY: reads this thread's own slot, which the loader set up before any code of ours ran.
-    unsafe {
-        core::arch::asm!(
-            "mov {v}, qword ptr [rip + mallard_thread_slot@GOTTPOFF]",
-            "mov {v}, qword ptr fs:[{v}]",
-            v = out(reg) value,
-            options(readonly, nostack, preserves_flags, pure),
-        );
-    }
-    value
+    arch::thread_word!("mallard_thread_slot" + 0)
 }
 
 /// Sets the calling thread's pointer.
 #[inline]
 pub fn set(value: usize) {
-    // SAFETY: writes this thread's own slot; no reference to it exists.
-    unsafe {
-        core::arch::asm!(
-            "mov {t}, qword ptr [rip + mallard_thread_slot@GOTTPOFF]",
-            "mov qword ptr fs:[{t}], {v}",
-            v = in(reg) value,
-            t = out(reg) _,
-            options(nostack, preserves_flags),
-        );
-    }
+    arch::set_thread_word!("mallard_thread_slot" + 0, value);
 }
 
 /// How often the calling thread is inside the allocator without a cache to mark: at first 0.
 #[inline]
 pub fn depth() -> usize {
-    let value;
-    // SAFETY: reads this thread's own slot.
-    unsafe {
-        core::arch::asm!(
-            "mov {v}, qword ptr [rip + mallard_thread_slot@GOTTPOFF]",
-            "mov {v}, qword ptr fs:[{v} + 8]",
-            v = out(reg) value,
-            options(readonly, nostack, preserves_flags),
-        );
-    }
-    value
+    arch::thread_word!("mallard_thread_slot" + 8)
 }
 
 /// Sets that.
 #[inline]
 pub fn set_depth(value: usize) {
-    // SAFETY: writes this thread's own slot; no reference to it exists.
-    unsafe {
-        core::arch::asm!(
-            "mov {t}, qword ptr [rip + mallard_thread_slot@GOTTPOFF]",
-            "mov qword ptr fs:[{t} + 8], {v}",
-            v = in(reg) value,
-            t = out(reg) _,
-            options(nostack, preserves_flags),
-        );
-    }
+    arch::set_thread_word!("mallard_thread_slot" + 8, value);
 }
 
 /// A number that no other living thread has.
 #[inline]
 pub fn thread() -> usize {
-    let value;
-    // SAFETY: on x86-64 the thread's control block begins with its own address.
-    unsafe {
-        core::arch::asm!(
-            "mov {v}, qword ptr fs:[0]",
-            v = out(reg) value,
-            options(readonly, nostack, preserves_flags, pure),
-        );
-    }
-    value
+    arch::thread_pointer()
 }
 
 /// The address of a block of zeros.

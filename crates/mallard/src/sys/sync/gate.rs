@@ -130,9 +130,7 @@ impl Glance {
     fn wait(&self) {
         /// Looks before the thread gives its CPU away: a glance is over in less time than that
         /// takes, unless the thread that glances does not run.
-        #[cfg(not(loom))]
-        const SPINS: u32 = 1000;
-        #[cfg(not(loom))]
+        const SPINS: u32 = if cfg!(loom) { 0 } else { 1000 };
         for _ in 0..SPINS {
             if self.0.load(Ordering::Acquire) == 0 {
                 return;
@@ -140,10 +138,7 @@ impl Glance {
             core::hint::spin_loop();
         }
         while self.0.load(Ordering::Acquire) != 0 {
-            #[cfg(not(loom))]
             crate::sys::time::give_way();
-            #[cfg(loom)]
-            loom::thread::yield_now();
         }
     }
 }

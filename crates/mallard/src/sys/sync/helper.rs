@@ -12,6 +12,7 @@
 //! calls [`Helper::is_to_leave`], and the thread that stops it and then rings the bell.
 
 use crate::sys::atomic::{AtomicU8, AtomicU64, Ordering, const_unless_loom, fence};
+use crate::sys::time::give_way;
 
 /// There is none.
 const NONE: u8 = 0;
@@ -138,13 +139,6 @@ impl Default for Helper {
     fn default() -> Self {
         Self::new()
     }
-}
-
-fn give_way() {
-    #[cfg(not(loom))]
-    crate::sys::time::give_way();
-    #[cfg(loom)]
-    loom::thread::yield_now();
 }
 
 #[cfg(all(test, not(loom)))]

@@ -15,11 +15,8 @@
 //! Before a thread takes its first lock in a call, it is marked as inside (`cache::inside`), so
 //! that a fork knows of it.
 
-#[cfg(not(loom))]
-use crate::sys::atomic::AtomicU64;
-#[cfg(not(loom))]
-use crate::sys::atomic::settle;
-use crate::sys::atomic::{Ordering, const_unless_loom};
+use crate::sys::atomic::unmodelled::AtomicU64;
+use crate::sys::atomic::{Ordering, const_unless_loom, settle};
 use crate::sys::count::Tag;
 use crate::sys::futex::Futex;
 use crate::sys::meter::{Meter, Reading, thread};
@@ -41,28 +38,19 @@ fn word_of(thread: usize) -> u32 {
 }
 
 /// How often a thread looks before it sleeps, by default.
-#[cfg(not(loom))]
-const DEFAULT_LOOKS: u64 = 60;
+const DEFAULT_LOOKS: u64 = if cfg!(loom) { 1 } else { 60 };
 
 /// The option for how often a thread looks before it sleeps.
-#[cfg(not(loom))]
 static LOOKS_MAX: AtomicU64 = AtomicU64::new(DEFAULT_LOOKS);
 
 /// Sets how often a thread looks at a lock that is taken before it sleeps; without limit if
 /// negative.
-#[cfg(not(loom))]
 pub fn set_looks(looks: i64) {
     settle!(LOOKS_MAX, u64::try_from(looks).unwrap_or(u64::MAX));
 }
 
-#[cfg(not(loom))]
 fn most_looks() -> u64 {
     LOOKS_MAX.load(Ordering::Relaxed)
-}
-
-#[cfg(loom)]
-fn most_looks() -> u64 {
-    1
 }
 
 /// The lock itself, without data.
@@ -105,7 +93,6 @@ impl RawLock {
 
     /// Takes the lock for a fork, unless the calling thread holds it already. Returns false if
     /// another thread holds it.
-    #[cfg(not(loom))]
     pub fn try_for_fork(&self) -> bool {
         if self.attempt(thread()) {
             self.rank.tried();
@@ -117,7 +104,6 @@ impl RawLock {
     }
 
     /// Frees the lock if [`RawLock::try_for_fork`] took it.
-    #[cfg(not(loom))]
     pub fn unlock_for_fork(&self) {
         if self.is_mine() && self.meter.was_for_fork() {
             self.unlock();
@@ -190,7 +176,6 @@ impl RawLock {
     }
 
     /// Whether the calling thread holds the lock.
-    #[cfg(not(loom))]
     pub fn is_mine(&self) -> bool {
         self.word.load(Ordering::Relaxed) & !WAITED_FOR == word_of(thread())
     }
@@ -203,7 +188,6 @@ impl RawLock {
 
     /// For the child of a fork, where no other thread exists: frees the lock unless the calling
     /// thread holds it.
-    #[cfg(not(loom))]
     pub fn after_fork(&self) {
         self.meter.after_fork();
         self.unlock_for_fork();
@@ -265,7 +249,6 @@ impl<T> Mutex<T> {
     ///
     /// # Safety
     /// Nothing else uses the record yet.
-    #[cfg(not(loom))]
     pub unsafe fn set_rank(at: *mut Self, rank: Rank) {
         // SAFETY: the caller's promise.
         unsafe {

@@ -6,11 +6,9 @@
 //! Whether threads contend needlessly is another question, which `count` answers in a build of its
 //! own.
 
-#[cfg(not(loom))]
-use crate::sys::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 // The model checker checks the lock, not its statistics.
-#[cfg(loom)]
-use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use crate::sys::atomic::unmodelled::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use crate::sys::time::now_ns;
 
 /// Counts of a lock. Only the thread that holds the lock writes them, except `waiting`.
 pub struct Meter {
@@ -69,24 +67,13 @@ impl Reading {
 }
 
 /// The owner in place of a thread's number where that took the lock for a fork.
-#[cfg(not(loom))]
 const FORK: usize = 1;
 
 /// A number that no other living thread has. Its lower half is not 0, and even.
 #[inline(always)]
 pub fn thread() -> usize {
     const NOT_0: usize = 2;
-    #[cfg(not(loom))]
-    return crate::sys::tls::thread() | NOT_0;
-    #[cfg(loom)]
-    return NOT_0;
-}
-
-fn now_ns() -> u64 {
-    #[cfg(not(loom))]
-    return crate::sys::time::now_ns();
-    #[cfg(loom)]
-    return 0;
+    crate::sys::tls::thread() | NOT_0
 }
 
 /// Adds to a count that only the holder of the lock writes.
@@ -151,20 +138,18 @@ impl Meter {
     }
 
     /// The number of threads that sleep now.
-    #[cfg(all(test, not(loom)))]
+    #[cfg(test)]
     pub fn waiting(&self) -> u32 {
         self.waiting.load(Ordering::Relaxed)
     }
 
     /// The calling thread has taken the lock for a fork, and not for the call that a signal may
     /// have interrupted. This is not counted.
-    #[cfg(not(loom))]
     pub fn taken_for_fork(&self) {
         self.owner.store(FORK, Ordering::Relaxed);
     }
 
     /// Whether the calling thread, which holds the lock, has taken it so. It has not from now on.
-    #[cfg(not(loom))]
     pub fn was_for_fork(&self) -> bool {
         let was = self.owner.load(Ordering::Relaxed) == FORK;
         if was {

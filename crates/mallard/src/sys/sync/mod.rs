@@ -9,10 +9,6 @@
 
 pub mod bell;
 pub mod count;
-#[cfg(not(loom))]
-pub mod errands;
-#[cfg(not(loom))]
-pub mod flag;
 pub mod gate;
 pub mod helper;
 pub mod lock;
@@ -20,3 +16,10 @@ pub mod meter;
 pub mod published;
 pub mod rank;
 pub mod seqlock;
+
+cfg_if! {
+    if #[cfg(not(loom))] {
+        pub mod errands;
+        pub mod flag;
+    }
+}

@@ -114,16 +114,7 @@ type FindObject = unsafe extern "C" fn(usize, *mut Found) -> c_int;
 /// The loader's function; none before glibc 2.35, and in static programs that do not contain it.
 #[inline(always)]
 fn find_object() -> Option<FindObject> {
-    let address: usize;
-    // SAFETY: reads the address that the loader wrote, 0 if there is no such function.
-    unsafe {
-        core::arch::asm!(
-            ".weak _dl_find_object",
-            "mov {a}, qword ptr [rip + _dl_find_object@GOTPCREL]",
-            a = out(reg) address,
-            options(pure, readonly, nostack, preserves_flags),
-        );
-    }
+    let address = crate::symbol_address!(weak "_dl_find_object");
     // SAFETY: 0, or the C library's function of this type.
     unsafe { core::mem::transmute::<usize, Option<FindObject>>(address) }
 }

@@ -50,7 +50,6 @@ impl<const N: usize> ModuleList<N> {
     /// # Safety
     /// `memory` is aligned for the list, has room for it, is zero, and stays for ever; nothing else
     /// uses it.
-    #[cfg(not(loom))]
     pub unsafe fn in_zeroed(memory: *mut u8) -> &'static ModuleList<N> {
         // SAFETY: atomics of zeros are valid, and the caller vouches for the rest.
         unsafe { &*memory.cast::<ModuleList<N>>() }
@@ -89,7 +88,7 @@ impl<const N: usize> ModuleList<N> {
     }
 
     /// Lists one module alone.
-    #[cfg(all(test, not(loom)))]
+    #[cfg(test)]
     pub fn set(&self, module: Listed) {
         self.write().expect("no other thread writes").add(module);
     }

@@ -6,11 +6,13 @@
 //!  older glibc             a list of our own (`list`), which a thread outside `malloc` makes
 //! ```
 
-#[cfg(not(loom))]
-pub mod elf;
-#[cfg(not(loom))]
-mod find;
 pub mod list;
 
-#[cfg(not(loom))]
-pub use find::{Module, Modules};
+cfg_if! {
+    if #[cfg(not(loom))] {
+        pub mod elf;
+        mod find;
+
+        pub use find::{Module, Modules};
+    }
+}

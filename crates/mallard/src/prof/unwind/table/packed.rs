@@ -2,25 +2,26 @@
 //!
 //! ```text
 //!  bits  0..3   the kind
-//!  bits  3..20  the CFA's distance from rsp or rbp
-//!  bits 20..37  how far below the CFA rbp is saved; 0 if it is not
-//!  bits 37..54  the same for rbx
+//!  bits  3..20  the CFA's distance from the stack pointer or the frame pointer
+//!  bits 20..37  how far below the CFA the frame pointer is saved; 0 if it is not
+//!  bits 37..54  the same for the base pointer
 //! ```
 //!
-//! All distances are in words. Of the registers that functions restore, rbp and rbx are kept,
-//! because some functions say where their frame is by these two.
+//! All distances are in words. Of the registers that functions restore, these two are kept,
+//! because some functions say where their frame is by them.
 
 use super::program::{Cfa, Rules, Where};
-use crate::prof::unwind::registers::{RBP, RBX, RETURN, RSP};
+use crate::prof::unwind::registers::{BASE, FP, RETURN, SP};
+use crate::sys::arch::frames::RETURN_AT;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PackedRules(u64);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// The CFA is at a distance from rsp, or from rbp.
-    FromRsp,
-    FromRbp,
+    /// The CFA is at a distance from the stack pointer, or from the frame pointer.
+    FromSp,
+    FromFp,
     /// The frame has no caller.
     Outermost,
     /// The module has no table for the address.
@@ -30,9 +31,7 @@ pub enum Kind {
 }
 
 /// The registers that [`PackedRules::new`] wants the rules of.
-pub const ASKED: [u8; 4] = [RBP, RETURN, RSP, RBX];
-/// The return address lies right below the CFA.
-const RETURN_AT: i64 = -8;
+pub const ASKED: [u8; 4] = [FP, RETURN, SP, BASE];
 /// Bytes of the largest frame that is believed.
 pub const FRAME_BYTES_MAX: usize = 1 << 20;
 const WORD: i64 = size_of::<usize>() as i64;
@@ -67,19 +66,19 @@ impl PackedRules {
 
     /// Packs the rules for [`ASKED`]; `None` if they do not fit.
     pub fn new(rules: &Rules) -> Option<PackedRules> {
-        let [rbp, returns, rsp, rbx] = rules.columns.map(|rule| rule.place());
+        let [fp, returns, sp, base] = rules.columns.map(|rule| rule.place());
         if returns == Where::Undefined {
             return Some(PackedRules::OUTERMOST);
         }
         let (kind, distance) = match rules.cfa {
-            Cfa::Register(RSP, distance) => (Kind::FromRsp, distance),
-            Cfa::Register(RBP, distance) => (Kind::FromRbp, distance),
+            Cfa::Register(SP, distance) => (Kind::FromSp, distance),
+            Cfa::Register(FP, distance) => (Kind::FromFp, distance),
             _ => return None,
         };
-        if returns != Where::At(RETURN_AT) || rsp != Where::Same {
+        if returns != Where::At(RETURN_AT) || sp != Where::Same {
             return None;
         }
-        let parts = [words(distance)?, depth(rbp)?, depth(rbx)?];
+        let parts = [words(distance)?, depth(fp)?, depth(base)?];
         let mut packed = kind as u64 + 1;
         for (i, part) in (0..).zip(parts) {
             packed |= part << (KIND_BITS + i * DISTANCE_BITS);
@@ -103,8 +102,8 @@ impl PackedRules {
     #[inline(always)]
     pub fn kind(self) -> Kind {
         match self.0 & 7 {
-            1 => Kind::FromRsp,
-            2 => Kind::FromRbp,
+            1 => Kind::FromSp,
+            2 => Kind::FromFp,
             3 => Kind::Outermost,
             4 => Kind::Uncovered,
             _ => Kind::Checked,
@@ -117,15 +116,15 @@ impl PackedRules {
         self.part(0)
     }
 
-    /// How far below the CFA rbp is saved; 0 if it has not changed.
+    /// How far below the CFA the frame pointer is saved; 0 if it has not changed.
     #[inline(always)]
-    pub fn rbp_below(self) -> usize {
+    pub fn fp_below(self) -> usize {
         self.part(1)
     }
 
-    /// The same for rbx.
+    /// The same for the base pointer.
     #[inline(always)]
-    pub fn rbx_below(self) -> usize {
+    pub fn base_below(self) -> usize {
         self.part(2)
     }
 }

@@ -329,7 +329,7 @@ fn reach(cache: Option<&RuleCache>) -> usize {
     let lowest = lowest(from);
     assert_eq!(walk.end, End::Complete);
     // The caller's stack pointer, as at the call.
-    Registers::here().rsp - lowest
+    Registers::here().sp - lowest
 }
 
 /// The measure is that of an optimised build: others keep every value on the stack.

@@ -76,7 +76,7 @@ fn use_entry(entries: Bytes<'_>, entry: &Entry, pc: usize) {
         for rule in rules.columns {
             if let Where::AtExpression(at) | Where::IsExpression(at) = rule.place() {
                 let mut memory = Memory::unknown();
-                expression::evaluate(entries, at, &here, &mut memory, Some(here.rsp));
+                expression::evaluate(entries, at, &here, &mut memory, Some(here.sp));
             }
         }
     }

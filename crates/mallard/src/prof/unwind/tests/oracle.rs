@@ -2,7 +2,7 @@
 //! libraries and programs that are here, at up to sixteen addresses each.
 
 use super::file::File;
-use crate::prof::unwind::registers::{RBP, RETURN, RSP};
+use crate::prof::unwind::registers::{FP, RETURN, SP};
 use crate::prof::unwind::table::packed::{ASKED, PackedRules};
 use crate::prof::unwind::table::program::{self, Cfa, Rule, Where};
 use crate::prof::unwind::table::{Entry, Table};
@@ -234,36 +234,36 @@ fn rules_are_packed_without_loss() {
         assert_eq!(Rule::new(rule).unwrap().place(), rule);
     }
     assert!(Rule::new(Where::At(1 << 60)).is_none());
-    let packed = |cfa, rbp, returns| {
+    let packed = |cfa, fp, returns| {
         let columns =
-            [rbp, returns, Where::Same, Where::At(-24)].map(|place| Rule::new(place).unwrap());
+            [fp, returns, Where::Same, Where::At(-24)].map(|place| Rule::new(place).unwrap());
         PackedRules::new(&program::Rules { cfa, columns })
     };
     let at = Where::At;
-    let usual = packed(Cfa::Register(RBP, 16), at(-16), at(-8)).unwrap();
+    let usual = packed(Cfa::Register(FP, 16), at(-16), at(-8)).unwrap();
     assert_eq!(
-        (usual.distance(), usual.rbp_below(), usual.rbx_below()),
+        (usual.distance(), usual.fp_below(), usual.base_below()),
         (16, 16, 24)
     );
-    let none = packed(Cfa::Register(RSP, 8), Where::Same, at(-8)).unwrap();
+    let none = packed(Cfa::Register(SP, 8), Where::Same, at(-8)).unwrap();
     assert_eq!(
-        (none.distance(), none.rbp_below(), none.rbx_below()),
+        (none.distance(), none.fp_below(), none.base_below()),
         (8, 0, 24)
     );
     assert_eq!(
-        packed(Cfa::Register(RSP, 8), at(-16), Where::Undefined),
+        packed(Cfa::Register(SP, 8), at(-16), Where::Undefined),
         Some(PackedRules::OUTERMOST)
     );
     for odd in [
         packed(Cfa::Register(10, 8), at(-16), at(-8)),
         packed(Cfa::Register(RETURN, 8), at(-16), at(-8)),
-        packed(Cfa::Register(RSP, -8), at(-16), at(-8)),
-        packed(Cfa::Register(RSP, 1 << 20), at(-16), at(-8)),
-        packed(Cfa::Register(RSP, 12), at(-16), at(-8)),
-        packed(Cfa::Register(RSP, 8), at(-12), at(-8)),
-        packed(Cfa::Register(RSP, 8), at(16), at(-8)),
-        packed(Cfa::Register(RSP, 8), at(-(1 << 20)), at(-8)),
-        packed(Cfa::Register(RSP, 8), at(-16), at(0)),
+        packed(Cfa::Register(SP, -8), at(-16), at(-8)),
+        packed(Cfa::Register(SP, 1 << 20), at(-16), at(-8)),
+        packed(Cfa::Register(SP, 12), at(-16), at(-8)),
+        packed(Cfa::Register(SP, 8), at(-12), at(-8)),
+        packed(Cfa::Register(SP, 8), at(16), at(-8)),
+        packed(Cfa::Register(SP, 8), at(-(1 << 20)), at(-8)),
+        packed(Cfa::Register(SP, 8), at(-16), at(0)),
         packed(Cfa::Expression(5), at(-16), at(-8)),
     ] {
         assert_eq!(odd, None);

@@ -35,13 +35,13 @@ extern "C" fn on_step(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_voi
     let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
     let registers = Registers::interrupted(context);
     let (mut theirs, mut ours) = ([0; ROOM], [0; ROOM]);
-    guard::walks_from(registers.rip);
+    guard::walks_from(registers.pc);
     let Some(theirs) = guard::own_stack(&mut theirs) else {
         CRASHES.fetch_add(1, Ordering::Relaxed);
         return;
     };
     // Ours tells an interrupted instruction from a return address.
-    let Some(interrupted) = theirs.iter().position(|&at| at == registers.rip) else {
+    let Some(interrupted) = theirs.iter().position(|&at| at == registers.pc) else {
         // The C library has no way out of here, and nothing else has the true stack.
         return;
     };
@@ -55,13 +55,13 @@ extern "C" fn on_step(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_voi
         is_fine &= walk.end == End::Complete && ours[..walk.frames] == theirs[interrupted..];
         if !is_fine && BAD.fetch_add(1, Ordering::Relaxed) == 0 {
             let mut first = FIRST_BAD.lock().unwrap();
-            first.0 = registers.rip;
+            first.0 = registers.pc;
             first.1.copy_from_slice(&ours[..SHOWN]);
             first.2[..theirs.len().min(SHOWN)].copy_from_slice(&theirs[..theirs.len().min(SHOWN)]);
         }
     }
     STEPS.fetch_add(1, Ordering::Relaxed);
-    let vdso = modules.find(registers.rip).map_or(0, |module| module.start);
+    let vdso = modules.find(registers.pc).map_or(0, |module| module.start);
     // SAFETY: no preconditions.
     let is_vdso = vdso == unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) } as usize;
     IN_VDSO.fetch_add(is_vdso as usize, Ordering::Relaxed);
