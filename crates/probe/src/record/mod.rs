@@ -1,11 +1,11 @@
 //! Records every call in order ([`crate::shared_memory::chunks`] describes the memory).
 //!
-//! A record costs a read of the clock and two stores into a chunk that only this thread writes.
-//! The clock gives the order: an allocation is stamped after the real call has returned, a free
-//! before the real call is made. The program passed the block from one to the other, and the
-//! allocator passed the address from a free to the next allocation, so along each address the
-//! stamps rise. The clock ([`crate::arch::ticks_after_loads`]) waits for the loads before it, and no
-//! store after it is visible earlier.
+//! A record costs a read of the clock and two stores into a chunk that only this thread writes. The
+//! clock gives the order: an allocation is stamped after the real call has returned, a free before
+//! the real call is made. The program passed the block from one to the other, and the allocator
+//! passed the address from a free to the next allocation, so along each address the stamps rise.
+//! The clock ([`crate::arch::ticks_after_loads`]) waits for the loads before it, and no store after
+//! it is visible earlier.
 //!
 //! If no chunk is free, the thread waits until the lab has emptied one, or drops what it has
 //! recorded in its chunk (`--lossy`). A lab that is gone is noticed, and recording ends.
