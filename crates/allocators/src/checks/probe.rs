@@ -193,13 +193,34 @@ pub fn same_file(one: &Path, other: &Path) -> bool {
     real(one) == real(other)
 }
 
+/// Why a program does not get its memory from an allocator; shown, a sentence for the user.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotBound {
+    /// The program defines a function of malloc's family itself.
+    #[error("the program has its own `{0}`, which no library can replace")]
+    OwnFunction(String),
+    #[error("{0}")]
+    Other(String),
+}
+
+impl From<String> for NotBound {
+    fn from(sentence: String) -> Self {
+        NotBound::Other(sentence)
+    }
+}
+
+impl From<NotBound> for String {
+    fn from(reason: NotBound) -> Self {
+        reason.to_string()
+    }
+}
+
 /// Checks that the loader binds `program`'s calls of `malloc` and its family to `allocator`,
 /// without running the program's own code. Returns the object that serves `malloc`.
 ///
 /// Uses the loader's trace mode, as `ldd -r` does: the loader loads and links everything, records
-/// each binding and exits. The error is a sentence for the user, for instance that the program has
-/// its own `malloc`.
-pub fn verify_in_target(program: &Program, allocator: &Allocator) -> Result<PathBuf, String> {
+/// each binding and exits.
+pub fn verify_in_target(program: &Program, allocator: &Allocator) -> Result<PathBuf, NotBound> {
     let mut command = Command::new(&program.executable);
     command
         .envs(environment(allocator, None))
@@ -210,10 +231,8 @@ pub fn verify_in_target(program: &Program, allocator: &Allocator) -> Result<Path
         .env_remove("LD_DEBUG_OUTPUT");
     let (status, _, record) = finish(&mut command)?;
     if !status.success() {
-        return Err(format!(
-            "the loader cannot load it: {}",
-            described(status, &last_lines(&record))
-        ));
+        let how = described(status, &last_lines(&record));
+        return Err(format!("the loader cannot load it: {how}").into());
     }
     let own = Elf::read(&program.executable)?;
     let brings_its_own = |function: &str| own.defines(function);
@@ -226,10 +245,7 @@ pub fn verify_in_target(program: &Program, allocator: &Allocator) -> Result<Path
         let object = PathBuf::from(binding.to);
         if same_file(&object, &program.executable) {
             if brings_its_own(binding.symbol) {
-                return Err(format!(
-                    "the program has its own `{}`, which no library can replace",
-                    binding.symbol
-                ));
+                return Err(NotBound::OwnFunction(binding.symbol.to_owned()));
             }
             // In a program at a fixed address, the function's address is an entry in the program
             // itself. The function behind it has a binding of its own.
@@ -254,10 +270,8 @@ pub fn verify_in_target(program: &Program, allocator: &Allocator) -> Result<Path
         }
     }
     serves.ok_or_else(|| {
-        with_complaints(
-            "nothing in this program calls `malloc`".to_owned(),
-            &complaints_in(&record),
-        )
+        let nothing = "nothing in this program calls `malloc`".to_owned();
+        with_complaints(nothing, &complaints_in(&record)).into()
     })
 }
 

@@ -112,10 +112,10 @@ fn asked(options: &Options) -> Result<Asked> {
                 .find(|name| !known(name) && suite::select(&[name]).is_err());
             if let Some(unknown) = unknown {
                 let error = experiments::find(unknown).expect_err("it is not known");
-                let nearest = suite::select(&[unknown]).expect_err("it is not known");
-                return Err(usage(match error.contains("did you mean") {
-                    true => format!("{error}; `mallard bench list` has the others"),
-                    false => nearest,
+                let row = suite::select(&[unknown]).expect_err("it is not known");
+                return Err(usage(match experiments::nearest(unknown) {
+                    Some(_) => format!("{error}; `mallard bench list` has the others"),
+                    None => row,
                 }));
             }
             Some(Suite::Full)

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use mallard_allocators::probe::NotBound;
 use mallard_allocators::program::{self, Program};
 use mallard_allocators::{Allocator, Error, Kind as AllocatorKind, environment, probe};
 use mallard_measure::{Cpus, Measurement, Spec};
@@ -106,17 +107,17 @@ impl Checked {
 
     /// Whether the allocator takes the place of the program's own.
     fn takes(&self, allocator: &Allocator) -> Result<(), String> {
-        let taken = match (&self.refused, allocator.kind) {
+        match (&self.refused, allocator.kind) {
             (_, AllocatorKind::AsIs) => Ok(()),
             (Some(problem), _) => Err(problem.clone()),
-            (None, _) => probe::verify_in_target(&self.program, allocator).map(drop),
-        };
-        taken.map_err(
-            |reason| match reason.contains("which no library can replace") {
-                true => format!("{reason}; -a as-is measures the program as it is"),
-                false => reason,
+            (None, _) => match probe::verify_in_target(&self.program, allocator) {
+                Ok(_) => Ok(()),
+                Err(reason @ NotBound::OwnFunction(_)) => {
+                    Err(format!("{reason}; -a as-is measures the program as it is"))
+                }
+                Err(reason) => Err(reason.into()),
             },
-        )
+        }
     }
 }
 

@@ -108,17 +108,25 @@ pub const ALL: [Experiment; 5] = [
     },
 ];
 
+fn names() -> impl Iterator<Item = &'static str> {
+    ALL.iter().map(|experiment| experiment.name)
+}
+
+/// The name of an experiment that this one may be meant for.
+pub fn nearest(name: &str) -> Option<&'static str> {
+    let distance = |known: &&str| strsim::damerau_levenshtein(name, known);
+    let nearest = names().min_by_key(distance);
+    nearest.filter(|known| distance(known) <= known.len() / 2)
+}
+
 /// The experiment with this name. An error is a sentence.
 pub fn find(name: &str) -> Result<&'static Experiment, String> {
-    let known = || ALL.iter().map(|experiment| experiment.name);
     if let Some(found) = ALL.iter().find(|experiment| experiment.name == name) {
         return Ok(found);
     }
-    let distance = |known: &&str| strsim::damerau_levenshtein(name, known);
-    let nearest = known().min_by_key(distance);
-    let near = nearest.filter(|known| distance(known) <= known.len() / 2);
+    let near = nearest(name);
     let hint = near.map_or(String::new(), |near| format!(" (did you mean `{near}`?)"));
-    let known = known().collect::<Vec<_>>().join(", ");
+    let known = names().collect::<Vec<_>>().join(", ");
     Err(format!(
         "unknown experiment `{name}`{hint}; choose from {known}"
     ))
