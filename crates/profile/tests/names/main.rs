@@ -84,8 +84,8 @@ fn named(profile: &mut Profile, options: &Options) -> (Vec<String>, Vec<Why>) {
 }
 
 const WHOLE: [&str; 2] = [
-    "shop::Shelf::put<int> program.cpp:16",
-    "shop::fill program.cpp:22",
+    "shop::Shelf::put<int> program.cpp:17",
+    "shop::fill program.cpp:23",
 ];
 
 fn expect_whole(profile: &mut Profile, options: &Options) {
