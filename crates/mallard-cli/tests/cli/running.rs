@@ -77,14 +77,14 @@ fn a_process_on_mallard_tells_its_live_bytes_and_what_pins_its_memory() {
     let process = Running::start(&place, "pinned", &variables);
     let d = process.diagnosed(&place);
     let heap = d.figures.heap.unwrap_or_else(|| panic!("{}", d.json()));
-    // An eighth of 75 MB is live, on all of their pages.
+    // An eighth of 75 MB is live, on all of their pages, and up to 6 MB that come and go.
     assert!(
-        heap.allocated < 10 << 20 && heap.active > 50 << 20,
+        heap.allocated < 20 << 20 && heap.active > 50 << 20,
         "{}",
         d.json()
     );
     let live = d.timeline.last().unwrap().live;
-    assert!((0..10 << 20).contains(&live), "{}", d.json());
+    assert!((0..20 << 20).contains(&live), "{}", d.json());
     assert_eq!(d.answer, Answer::Yes, "{}", d.json());
     assert!(
         d.troubles.iter().any(|t| t.key == TroubleKey::Pinned),
