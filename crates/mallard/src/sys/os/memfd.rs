@@ -4,6 +4,7 @@
 //! mapping stays.
 
 use super::descriptor::{Descriptor, close};
+use super::mem;
 use crate::sys::errno::KeepErrno;
 use core::ffi::CStr;
 
@@ -57,13 +58,13 @@ impl Shared {
         self.at
     }
 
-    /// Unmaps the file, and closes the descriptor unless the program has: its number may be another
-    /// file's now. Nothing uses the mapping any more.
+    /// For the child of a fork: closes the descriptor, unless the program has and its number is
+    /// another file's now, and puts memory that reads as zeros in the file's place. The fork may
+    /// have come between two looks of its thread at the mapping, so the addresses stay mapped.
     pub fn leave(self) {
         let _keep = KeepErrno::new();
         self.file.close();
-        // SAFETY: the caller's promise; the mapping is ours.
-        unsafe { libc::munmap(self.at as *mut _, self.len) };
+        mem::renew(self.at, self.len);
     }
 }
 
