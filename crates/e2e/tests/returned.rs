@@ -118,25 +118,27 @@ fn what_is_taken_again_after_a_while_goes_back_each_time() {
     expired(NO_DECAY, ["1000", "0", "65536", "3", "1200"], 100.0);
 }
 
-/// More page faults than a hundredth of the time pays for; a heap that grows a little has some.
-fn few_faults(words: &[&str]) {
+/// There are at most `most` page faults that a hundredth of the time does not pay for.
+fn few_faults(words: &[&str], most: f64) {
     let small_pages = format!("{NO_DECAY},thp:never");
     for here in figures(&small_pages, words) {
-        assert!(here <= 5_000.0, "{here} page faults too many: {words:?}");
+        assert!(here <= most, "{here} page faults too many: {words:?}");
     }
 }
 
 #[test]
 fn what_is_taken_again_at_once_stays() {
     for order in ["0", "2"] {
-        few_faults(&["refilled", "1000", order, "10"]);
-        few_faults(&["refilled", "40000", order, "10"]);
+        // The heap grows a little.
+        few_faults(&["refilled", "1000", order, "10"], 5_000.0);
+        few_faults(&["refilled", "40000", order, "10"], 5_000.0);
     }
 }
 
 #[test]
 fn threads_that_come_in_waves_find_the_memory_of_the_last_wave() {
-    few_faults(&["waves", "8", "24"]);
+    // The allocator may guess wrongly once, and the guess is paid for before the end.
+    few_faults(&["waves", "8", "144"], 3_000.0);
 }
 
 #[test]
