@@ -59,4 +59,4 @@ fi
 export MIRIFLAGS="-Zmiri-permissive-provenance -Zmiri-disable-isolation ${MIRIFLAGS:-}"
 # Miri interprets: a few random cases take as long as thousands otherwise.
 export PROPTEST_CASES="${PROPTEST_CASES:-4}"
-exec cargo +nightly miri test --locked -p mallard --lib --target-dir target/miri -- "${tests[@]}"
+exec cargo +nightly miri test --locked -p mallard-core --lib --target-dir target/miri -- "${tests[@]}"

@@ -3,10 +3,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use mallard::ctl;
+use mallard_core::ctl;
 
 #[allow(dead_code)]
-#[path = "../../crates/mallard/src/ctl/tests/checks.rs"]
+#[path = "../../crates/core/src/ctl/tests/checks.rs"]
 mod checks;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -4,10 +4,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use mallard::conf::{self, Source};
+use mallard_core::conf::{self, Source};
 
 #[allow(dead_code)]
-#[path = "../../crates/mallard/src/conf/tests/checks.rs"]
+#[path = "../../crates/core/src/conf/tests/checks.rs"]
 mod checks;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -386,7 +386,7 @@ fn every_last_line_before_an_abort_is_explained() {
         .map(|code| without_figures(code))
         .collect();
     let mut lines = BTreeSet::new();
-    last_lines(&repository().join("crates/mallard/src"), &mut lines);
+    last_lines(&repository().join("crates/core/src"), &mut lines);
     last_lines(&repository().join("crates/mallard-c/src"), &mut lines);
     assert!(lines.len() >= 8, "the library has last lines: {lines:?}");
     let missing: Vec<&String> = lines

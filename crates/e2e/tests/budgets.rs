@@ -176,7 +176,7 @@ fn the_library_does_not_name_the_place_where_it_was_built() {
     let library = stripped();
     let holds = |text: &str| library.windows(text.len()).any(|at| at == text.as_bytes());
     assert!(
-        holds("mallard/src/"),
+        holds("core/src/"),
         "messages tell a file of the core, so they would show the place"
     );
     let place = repository()

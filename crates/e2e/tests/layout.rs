@@ -109,11 +109,14 @@ fn a_name_has_the_patterns_of_both_manglings() {
     for (name, symbol) in [
         (
             0,
-            "_ZN7mallard4heap5state5State8map_rest17h0123456789abcdefE",
+            "_ZN12mallard_core4heap5state5State8map_rest17h0123456789abcdefE",
         ),
-        (0, "_RNvMs_NtNtCs1_7mallard4heap5stateNtB4_5State8map_rest"),
+        (
+            0,
+            "_RNvMs_NtNtCs1_12mallard_core4heap5stateNtB4_5State8map_rest",
+        ),
         (1, "malloc"),
-        (2, "_ZN7mallard4heap7victims4pick17h0123456789abcdefE"),
+        (2, "_ZN12mallard_core4heap7victims4pick17h0123456789abcdefE"),
     ] {
         let patterns = names[name].patterns();
         assert!(patterns.iter().any(|p| matches(p, symbol)), "{symbol}");

@@ -1,7 +1,7 @@
 //! Where the server listens, as the option `http` says it.
 
 use crate::socket::Address;
-use mallard::sys::proc;
+use mallard_core::sys::proc;
 
 /// The longest name of a socket.
 const NAME_BYTES_MAX: usize = 107;

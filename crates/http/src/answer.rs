@@ -4,13 +4,13 @@
 use super::request::{self, Request, Verb, asks_for};
 use crate::socket::Socket;
 use core::ffi::CStr;
-use mallard::api::{
+use mallard_core::api::{
     self, profile,
     profile::{Shown, Sink, Snapshot},
 };
-use mallard::stats::metrics::Format;
-use mallard::stats_print;
-use mallard::sys::{proc, time};
+use mallard_core::stats::metrics::Format;
+use mallard_core::stats_print;
+use mallard_core::sys::{proc, time};
 
 /// Milliseconds in which a client has to read an answer.
 const ANSWER_TIMEOUT_MS: u64 = 5000;

@@ -28,9 +28,9 @@ mod socket;
 
 use answer::{Answer, Later};
 use core::ffi::{CStr, c_void};
-use mallard::api;
-use mallard::sys::errno::KeepErrno;
-use mallard::sys::{message, time, tls};
+use mallard_core::api;
+use mallard_core::sys::errno::KeepErrno;
+use mallard_core::sys::{message, time, tls};
 use request::Parsed;
 use socket::{CLIENTS, Socket};
 

@@ -1,14 +1,14 @@
 //! The server's sockets: one that listens, and a few clients.
 //!
-//! These are plain system calls, as those of `mallard::sys`. Nothing here waits but [`wait`] and
-//! [`Socket::write`].
+//! These are plain system calls, as those of `mallard_core::sys`. Nothing here waits but [`wait`]
+//! and [`Socket::write`].
 
 use core::mem::MaybeUninit;
 use core::ptr::{null, null_mut};
-use mallard::sys::descriptor::{Descriptor, close};
-use mallard::sys::errno;
-pub use mallard::sys::sockets::{CLIENTS, SOCKETS_MAX};
-use mallard::sys::sockets::{closes, opened};
+use mallard_core::sys::descriptor::{Descriptor, close};
+use mallard_core::sys::errno;
+pub use mallard_core::sys::sockets::{CLIENTS, SOCKETS_MAX};
+use mallard_core::sys::sockets::{closes, opened};
 
 /// An address for the kernel: its family, and what follows.
 #[derive(PartialEq, Eq, Debug)]

@@ -23,7 +23,7 @@ pub mod scan;
 pub mod snapshot;
 pub mod source;
 /// The names of the metrics and their text: the allocator's own file.
-#[path = "../../mallard/src/stats/metrics/mod.rs"]
+#[path = "../../core/src/stats/metrics/mod.rs"]
 pub mod text;
 
 pub use source::{core_file, image};

@@ -7,7 +7,7 @@
 //! tests, and looks for a way back.
 
 #[expect(dead_code, reason = "only the core's test asks for layers")]
-#[path = "../../mallard/tests/layers/paths.rs"]
+#[path = "../../core/tests/layers/paths.rs"]
 mod paths;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -34,7 +34,7 @@ fn main() {
     buffer.resize(64 << 20, 1);
     println!("{} bytes", buffer.len());
     // Only Mallard's own blocks have an arena.
-    let is_ours = mallard::api::arenas::lookup(buffer.as_ptr()).is_some();
+    let is_ours = mallard::arena_of(buffer.as_ptr()).is_some();
     println!("on Mallard: {is_ours}");
 }
 

@@ -1,6 +1,6 @@
 //! What depends on the processor's architecture: one folder for each, with the same names, of which
 //! this face picks one. The core has a folder of the same kind, and says where there is none for
-//! the processor (`crates/mallard/src/sys/arch`).
+//! the processor (`crates/core/src/sys/arch`).
 
 #[cfg(target_arch = "x86_64")]
 mod x86_64;

@@ -50,10 +50,12 @@ const ALLOCATOR: [&str; 33] = [
 ];
 
 /// Namespaces of allocators' own functions.
-const ALLOCATOR_STARTS: [&str; 11] = [
+const ALLOCATOR_STARTS: [&str; 13] = [
     "mallard::",
+    "mallard_core::",
     "mallard_c::",
     "<mallard::",
+    "<mallard_core::",
     "__rustc::__rust_",
     "__rustc::__rdl_",
     "__rustc::__rg_",

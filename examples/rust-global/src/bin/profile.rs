@@ -9,7 +9,7 @@
 use std::ffi::CString;
 use std::process::ExitCode;
 
-use mallard::api::profile;
+use mallard::profile;
 
 #[global_allocator]
 static ALLOCATOR: mallard::Mallard = mallard::Mallard;
