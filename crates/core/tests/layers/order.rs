@@ -303,11 +303,6 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
         ],
     ),
 ];
-/// The permitted exceptions: a file, and the higher folder that it uses.
-pub const UPWARDS: &[(&str, &str)] = &[
-    // In builds that count contention, the atomics' operations do so.
-    ("sys/atomic.rs", "sync"),
-];
 /// Layers that do not use a lower one, though the order allows it.
 pub const APART_FROM: &[(&str, &str)] = &[("heap", "class")];
 /// Names at the crate's root that stand for an item in a layer.
