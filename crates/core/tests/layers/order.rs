@@ -97,7 +97,7 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
     ),
     (
         "heap/huge",
-        &[&["borders", "pace"], &["huge_pages"], &["touch"]],
+        &[&["borders", "pace"], &["huge_pages"]],
     ),
     ("heap/standalone", &[&["kept"]]),
     ("heap/hooked", &[&["hooks"], &["memory"]]),
