@@ -24,6 +24,20 @@ pub enum Found {
     Profile(Box<Sites>),
 }
 
+impl Found {
+    /// The command that wrote it.
+    pub fn command(&self) -> &'static str {
+        match self {
+            Found::Results(_) => "bench or compare",
+            Found::Diagnosis(_) => "diagnose",
+            Found::Tuning(_) => "tune",
+            Found::Baseline(_) => "baseline",
+            Found::Check(_) => "baseline check",
+            Found::Profile(_) => "profile",
+        }
+    }
+}
+
 /// The files that a folder of results may have.
 const NAMES: [&str; 4] = [RESULTS_FILE, COMPARISON_FILE, DIAGNOSIS_FILE, TUNING_FILE];
 
