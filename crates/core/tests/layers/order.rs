@@ -95,10 +95,7 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["set"],
         ],
     ),
-    (
-        "heap/huge",
-        &[&["borders", "pace"], &["huge_pages"]],
-    ),
+    ("heap/huge", &[&["borders", "pace"], &["huge_pages"]]),
     ("heap/standalone", &[&["kept"]]),
     ("heap/hooked", &[&["hooks"], &["memory"]]),
     ("heap/set", &[&["heaps"], &["nodes", "manual"]]),
