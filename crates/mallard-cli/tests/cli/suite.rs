@@ -2,7 +2,7 @@
 
 use mallard_report::model::{Kind, Results};
 
-use crate::place::{BUMP, LIBRARY, Place, outcome};
+use crate::place::{Place, outcome};
 
 fn results(place: &Place) -> Results {
     let text = place.text("mallard-results/latest/results.json");
@@ -104,33 +104,6 @@ fn without_a_number_the_runs_go_by_time_and_the_settings_say_so() {
     // Each run beyond the guaranteed five began before the time was up.
     let before = cell.runs[..count - 1].iter().map(|run| run.wall_seconds);
     assert!(count == 5 || before.sum::<f64>() < 3.0, "{cell:?}");
-}
-
-#[test]
-#[cfg_attr(not(feature = "full"), ignore = "`cargo test-all` runs it")]
-fn an_allocator_that_crashes_in_one_row_is_measured_in_the_others() {
-    let place = Place::new();
-    // Only the block size of one row crashes it.
-    let source = BUMP.replace(
-        "void *malloc(size_t n) {",
-        "#include <stdlib.h>\nvoid *malloc(size_t n) { if (n == 32768) abort();",
-    );
-    let library = place.compile("bump.so", &source, &LIBRARY);
-    let spec = format!("bump={}", library.display());
-    let words = [
-        "bench", "--suite", "full", "--quick", "-a", "glibc", "--add", &spec,
-    ];
-    let words = [&words[..], &["start", "same-32768"]].concat();
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
-    assert!(stdout.contains("SIGABRT"), "{stdout}");
-    let results = results(&place);
-    let [same, start] = &results.experiments[0].rows[..] else {
-        panic!("{stdout}")
-    };
-    assert_eq!(start.cells[1].failure, None);
-    assert_eq!(start.cells[1].runs.len(), 1);
-    assert!(same.cells[1].failure.is_some() && same.cells[0].failure.is_none());
 }
 
 #[test]
