@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use mallard_needs::lacks;
 use serde_json::Value;
 
 use crate::place::{Place, outcome};
@@ -210,28 +209,6 @@ fn a_thread_forks_while_others_allocate() {
         assert_same_again(&place, &program, &["thread"], BLOCK_BYTES_MIN),
         4
     );
-}
-
-#[test]
-fn python_forks() {
-    // Where `python3` is a script that finds one, that has forks of its own.
-    let python = Path::new("/usr/bin/python3");
-    if lacks(&["/usr/bin/python3"]) {
-        return;
-    }
-    let place = Place::new();
-    let script = "import os\n\
-                  kept = [bytes(6000 + i) for i in range(200)]\n\
-                  for child in range(2):\n\
-                  \x20   if os.fork() == 0:\n\
-                  \x20       del kept[child::2]\n\
-                  \x20       more = [bytes(9000 + i) for i in range(100)]\n\
-                  \x20       os._exit(0)\n\
-                  del kept[::3]\n\
-                  for child in range(2): os.wait()\n";
-    // Python's own pools serve small requests, and its large ones are malloc's.
-    let calls = assert_same_again(&place, python, &["-S", "-c", script], BLOCK_BYTES_MIN);
-    assert_eq!(calls, 3);
 }
 
 #[test]
