@@ -65,7 +65,7 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
                 "errands",
                 "seqlock",
             ],
-            &["count", "flag"],
+            &["flag"],
             &["lock"],
         ],
     ),

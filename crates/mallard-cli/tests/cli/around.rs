@@ -1,6 +1,6 @@
 //! What stands around the runs: commands of the user, exports, completions and manual pages.
 
-use crate::place::{Place, outcome};
+use crate::place::{Place, outcome, typed};
 
 #[test]
 fn commands_around_the_runs_run_once_and_before_each() {
@@ -177,16 +177,7 @@ fn exports_go_to_files_and_to_standard_output() {
         place.text("x.csv")
     );
 
-    let words = [
-        "compare",
-        "--export-csv",
-        "-",
-        "--export-json",
-        "-",
-        "--",
-        "touch",
-        "ran",
-    ];
+    let words = typed("compare --export-csv - --export-json - -- touch ran");
     let (code, _, stderr) = outcome(&mut place.mallard(&words));
     assert_eq!(code, Some(2), "{stderr}");
     let words = ["compare", "--export-csv", "no/where", "--", "touch", "ran"];

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::keys;
-use crate::place::{Place, outcome};
+use crate::place::{Place, outcome, typed};
 
 /// A program whose figure is in the file `own` on mallard, and in the file `anchor` on glibc. Its
 /// figures do not vary, so every outcome is certain.
@@ -303,13 +303,7 @@ fn two_builds_are_compared_in_one_sitting() {
     );
     let (code, stdout, stderr) = ab("./after", "./before");
     assert_eq!(code, Some(0), "{stdout}{stderr}");
-    let words = [
-        "ab",
-        "--variant",
-        "a=mallard",
-        "--variant",
-        "b=mallard:narenas:1",
-    ];
+    let words = typed("ab --variant a=mallard --variant b=mallard:narenas:1");
     let words = [&words[..], &["--fail-if", "rss_peak>+50%", "--", "true"]].concat();
     let (code, stdout, stderr) = run(&place, &words);
     assert_eq!(code, Some(0), "{stdout}{stderr}");

@@ -1,17 +1,6 @@
 //! `mallard bench` with little work: what it measures, prints and writes.
 
-use crate::place::{BUMP, LIBRARY, Place, outcome};
-
-const SMALL: [&str; 8] = [
-    "-r",
-    "2",
-    "--count",
-    "300",
-    "--narenas",
-    "2",
-    "--decay",
-    "0",
-];
+use crate::place::{BUMP, LIBRARY, Place, outcome, typed};
 
 /// The lines of a CSV after its header, as fields. The values here never need quotes.
 fn records(csv: &str) -> Vec<Vec<&str>> {
@@ -24,7 +13,7 @@ fn records(csv: &str) -> Vec<Vec<&str>> {
 #[test]
 fn all_experiments_run_and_every_file_is_written() {
     let place = Place::new();
-    let words = [&["bench", "-a", "glibc,mallard", "-t", "2"], &SMALL[..]].concat();
+    let words = typed("bench -a glibc,mallard -t 2 -r 2 --count 300 --narenas 2 --decay 0");
     let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
     assert_eq!(code, Some(0), "{stdout}{stderr}");
 
@@ -225,18 +214,7 @@ fn an_interrupt_writes_the_results_so_far() {
     let place = Place::new();
     let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("mallard"));
     // The first row is short and the second is not.
-    command.args([
-        "bench",
-        "pairs",
-        "batch",
-        "-t",
-        "1",
-        "-a",
-        "glibc",
-        "-r",
-        "1",
-        "--no-warm",
-    ]);
+    command.args(typed("bench pairs batch -t 1 -a glibc -r 1 --no-warm"));
     command.args(["--count", "pairs=10", "--count", "batch=400M"]);
     command
         .current_dir(place.path())

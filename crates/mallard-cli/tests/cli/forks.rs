@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::place::{Place, outcome};
+use crate::place::{Place, outcome, typed};
 
 /// Blocks of the program have at least this size; those of the replay itself are smaller.
 const BLOCK_BYTES_MIN: u64 = 5000;
@@ -216,14 +216,7 @@ fn the_lab_replays_a_family_in_one_row_and_tells_its_memory() {
     let place = Place::new();
     record(&place, &program(&place), &["heap"]);
     let mut command = place.mallard(&["replay", "r.mtrace", "-o", "out", "--no-warm", "-r", "1"]);
-    command.args([
-        "-a",
-        "glibc,mallard",
-        "--process",
-        "all",
-        "--speed",
-        "max,4x",
-    ]);
+    command.args(typed("-a glibc,mallard --process all --speed max,4x"));
     let (code, stdout, stderr) = outcome(&mut command);
     assert_eq!(code, Some(0), "{stdout}{stderr}");
     let flat = stdout.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::place::{BUMP, LIBRARY, Place, outcome};
+use crate::place::{BUMP, LIBRARY, Place, outcome, typed};
 use mallard_report::model::{Exit, Results};
 
 fn compared(place: &Place) -> Results {
@@ -17,18 +17,7 @@ fn a_program_is_compared_by_its_costs_and_its_output() {
         .map(|n| format!("{}\n", n * 7919 % 20_011))
         .collect();
     fs::write(place.path().join("numbers"), &lines).unwrap();
-    let words = [
-        "compare",
-        "-a",
-        "glibc,mallard",
-        "-r",
-        "2",
-        "--input",
-        "numbers",
-        "--",
-        "sort",
-        "-n",
-    ];
+    let words = typed("compare -a glibc,mallard -r 2 --input numbers -- sort -n");
     let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
     assert_eq!(code, Some(0), "{stdout}{stderr}");
     assert!(
@@ -130,16 +119,7 @@ fn a_program_with_its_own_malloc_is_not_measured() {
 #[test]
 fn a_program_that_hangs_is_killed_at_the_limit() {
     let place = Place::new();
-    let words = [
-        "compare",
-        "-a",
-        "glibc",
-        "--timeout",
-        "1",
-        "--",
-        "sleep",
-        "1000",
-    ];
+    let words = typed("compare -a glibc --timeout 1 -- sleep 1000");
     let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
     assert_eq!(code, Some(1), "{stdout}{stderr}");
     assert!(
@@ -316,18 +296,7 @@ fn variants_stand_side_by_side_and_what_reads_no_options_is_told() {
     assert!(set("lean") && !set("usual"), "{:?}", results.allocators);
     assert!(stdout.contains("1 run of each cannot tell"), "{stdout}");
 
-    let words = [
-        "compare",
-        "-r",
-        "1",
-        "--no-warm",
-        "-a",
-        "glibc,mallard",
-        "--conf",
-        "narenas:1",
-        "--",
-        "ls",
-    ];
+    let words = typed("compare -r 1 --no-warm -a glibc,mallard --conf narenas:1 -- ls");
     let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
     assert_eq!(code, Some(0), "{stdout}{stderr}");
     assert!(stdout.contains("glibc reads no option string"), "{stdout}");

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use mallard_needs::not_installed;
 use serde_json::Value;
 
-use crate::place::{Place, outcome};
+use crate::place::{Place, outcome, typed};
 
 const COUNT: usize = 20_000;
 
@@ -282,15 +282,7 @@ fn what_cannot_be_recorded_is_refused_with_the_reason() {
 fn a_part_of_a_recording_is_one_and_begins_with_what_lives() {
     let place = Place::new();
     recorded(&place, "fork", &[]);
-    let cut = [
-        "trace",
-        "cut",
-        "r.mtrace",
-        "-o",
-        "part.mtrace",
-        "--process",
-        "2",
-    ];
+    let cut = typed("trace cut r.mtrace -o part.mtrace --process 2");
     let (code, stdout, stderr) = outcome(&mut place.mallard(&cut));
     assert_eq!(code, Some(0), "{stderr}");
     assert!(stdout.starts_with("part.mtrace: "), "{stdout}");

@@ -4,7 +4,7 @@ use std::fs;
 
 use mallard_report::tuning::Tuning;
 
-use crate::place::{Place, outcome};
+use crate::place::{Place, outcome, typed};
 
 fn run(place: &Place, words: &[&str]) -> (Option<i32>, String, String) {
     outcome(&mut place.mallard(words))
@@ -19,30 +19,12 @@ fn done(place: &Place, words: &[&str]) -> String {
 /// A folder with a result of compare, of diagnose, of tune and of baseline.
 fn place() -> Place {
     let place = Place::new();
-    let compare = [
-        "compare",
-        "-r",
-        "2",
-        "-w",
-        "0",
-        "--no-warm",
-        "-a",
-        "glibc,mallard",
-    ];
+    let compare = typed("compare -r 2 -w 0 --no-warm -a glibc,mallard");
     done(
         &place,
         &[&compare[..], &["-o", "compared", "--", "true"]].concat(),
     );
-    let diagnosed = [
-        "diagnose",
-        "--quick",
-        "-o",
-        "diagnosed",
-        "--",
-        "sh",
-        "-c",
-        ":",
-    ];
+    let diagnosed = typed("diagnose --quick -o diagnosed -- sh -c :");
     let (code, ..) = run(&place, &diagnosed);
     assert!(
         matches!(code, Some(0 | 3)),

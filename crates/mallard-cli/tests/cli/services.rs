@@ -6,7 +6,7 @@ use std::fs;
 use mallard_needs::{lacks, skipped};
 use mallard_report::model::Row;
 
-use crate::place::{Place, beside_mallard, outcome};
+use crate::place::{Place, beside_mallard, outcome, typed};
 
 /// Compares a service on another allocator and mallard in one short round, and returns its row.
 fn race(service: &str, other: &str) -> Row {
@@ -193,17 +193,7 @@ fn left(place: &Place) -> Vec<String> {
 
 /// Compares the service `web.toml` in one run, with more options.
 fn compared(place: &Place, more: &[&str]) -> (Option<i32>, String, String) {
-    let words = [
-        "compare",
-        "--service",
-        "web.toml",
-        "-r",
-        "1",
-        "-w",
-        "0",
-        "-a",
-        "glibc",
-    ];
+    let words = typed("compare --service web.toml -r 1 -w 0 -a glibc");
     outcome(&mut place.mallard(&[&words[..], more].concat()))
 }
 
@@ -342,15 +332,7 @@ fn what_prepares_a_service_runs_once_for_each_run() {
     let place = Place::new();
     let prepare = "prepare = \"echo p >> prepared\"";
     describe(&place, "echo ready; exec sleep 8013.5", prepare);
-    let words = [
-        "baseline",
-        "save",
-        "web",
-        "--service",
-        "web.toml",
-        "--budget",
-        "1ms",
-    ];
+    let words = typed("baseline save web --service web.toml --budget 1ms");
     let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
     assert_eq!(code, Some(0), "{stdout}{stderr}");
     // One block: the subject and the anchor.

@@ -2,7 +2,7 @@
 
 use mallard_report::model::{Kind, Results};
 
-use crate::place::{Place, outcome};
+use crate::place::{Place, outcome, typed};
 
 fn results(place: &Place) -> Results {
     let text = place.text("mallard-results/latest/results.json");
@@ -13,16 +13,7 @@ fn results(place: &Place) -> Results {
 #[cfg_attr(not(feature = "full"), ignore = "`cargo test-all` runs it")]
 fn rows_run_on_every_allocator_and_every_figure_is_reported() {
     let place = Place::new();
-    let words = [
-        "bench",
-        "--suite",
-        "full",
-        "--quick",
-        "-r",
-        "2",
-        "-a",
-        "glibc,mallard",
-    ];
+    let words = typed("bench --suite full --quick -r 2 -a glibc,mallard");
     let rows = ["pairs-4", "map-linked", "start", "latency", "numa"];
     let words = [&words[..], &rows].concat();
     let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
