@@ -1,14 +1,13 @@
 //! `mallard bench contention`: counts with the counting build.
 
-use crate::place::{Place, outcome};
+use crate::place::*;
 
 #[test]
 #[cfg_attr(not(feature = "full"), ignore = "`cargo test-all` runs it")]
 fn locks_and_atomics_are_counted_and_written() {
     let place = Place::new();
     let words = ["bench", "contention", "--quick", "-t", "1,4", "batch"];
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    let stdout = place.mallard(&words).exits(SUCCESS).0;
     assert!(stdout.contains("batch, per million operations"), "{stdout}");
 
     let csv = place.text("mallard-results/latest/contention.csv");
@@ -35,13 +34,13 @@ fn locks_and_atomics_are_counted_and_written() {
 fn a_workload_that_cannot_be_counted_is_rejected_before_anything_runs() {
     let place = Place::new();
     let (code, _, stderr) = outcome(&mut place.mallard(&["bench", "contention", "map"]));
-    assert_ne!(code, Some(0));
+    assert_ne!(code, Some(SUCCESS));
     assert!(
         stderr.contains("`map`") && stderr.contains("larson"),
         "{stderr}"
     );
     let words = ["bench", "contention", "-a", "glibc"];
     let (code, _, stderr) = outcome(&mut place.mallard(&words));
-    assert_ne!(code, Some(0));
+    assert_ne!(code, Some(SUCCESS));
     assert!(stderr.contains("-a, --add"), "{stderr}");
 }

@@ -2,7 +2,7 @@
 //! the command on that line answers it on a program that has the trouble.
 
 use crate::diagnose::troubles;
-use crate::place::{Place, outcome};
+use crate::place::*;
 
 /// The words of the command that the help gives for a question.
 fn command(help: &str, question: &str) -> Vec<String> {
@@ -24,8 +24,7 @@ fn answer(
     variables: &[(&str, &str)],
 ) -> String {
     let place = Place::new();
-    let (code, help, _) = outcome(&mut place.mallard(&["--help"]));
-    assert_eq!(code, Some(0));
+    let help = place.mallard(&["--help"]).exits(SUCCESS).0;
     let words = command(&help, question);
     let built = troubles(&place);
     let mut typed = place.mallard(&[&words[0]]);
@@ -37,8 +36,7 @@ fn answer(
         [trouble] => typed.arg(built).arg(trouble),
         words => typed.args(words),
     };
-    let (code, stdout, stderr) = outcome(&mut typed);
-    assert_eq!(code, Some(0), "{question} {stdout}{stderr}");
+    let stdout = typed.exits(SUCCESS).0;
     // Lines break where they are full.
     stdout.split_whitespace().collect::<Vec<_>>().join(" ")
 }

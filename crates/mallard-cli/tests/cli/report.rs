@@ -4,7 +4,7 @@ use std::fs;
 
 use mallard_report::tuning::Tuning;
 
-use crate::place::{Place, outcome};
+use crate::place::*;
 
 fn run(place: &Place, words: &[&str]) -> (Option<i32>, String, String) {
     outcome(&mut place.mallard(words))
@@ -12,7 +12,7 @@ fn run(place: &Place, words: &[&str]) -> (Option<i32>, String, String) {
 
 fn done(place: &Place, words: &[&str]) -> String {
     let (code, stdout, stderr) = run(place, words);
-    assert_eq!(code, Some(0), "{words:?}: {stdout}{stderr}");
+    assert_eq!(code, Some(SUCCESS), "{words:?}: {stdout}{stderr}");
     stdout
 }
 
@@ -45,7 +45,7 @@ fn place() -> Place {
     ];
     let (code, ..) = run(&place, &diagnosed);
     assert!(
-        matches!(code, Some(0 | 3)),
+        matches!(code, Some(SUCCESS | CANNOT_TELL)),
         "a short program may be too short"
     );
     let tuning = Tuning {
@@ -144,7 +144,7 @@ fn results_of_one_kind_stand_side_by_side_and_others_do_not() {
     );
     done(&place, &["report", "compared", "compared/compare.json"]);
     let (code, _, stderr) = run(&place, &["report", "tuned", "compared"]);
-    assert_eq!(code, Some(2));
+    assert_eq!(code, Some(USAGE));
     assert!(stderr.contains("tuned/tune.json is of tune"), "{stderr}");
 
     fs::write(place.path().join("notes.txt"), "hello").unwrap();
@@ -159,7 +159,7 @@ fn results_of_one_kind_stand_side_by_side_and_others_do_not() {
         ("future.json", "a newer mallard"),
     ] {
         let (code, stdout, stderr) = run(&place, &["report", file]);
-        assert_eq!(code, Some(1), "{file}: {stdout}");
+        assert_eq!(code, Some(FAILED), "{file}: {stdout}");
         assert!(
             stderr.contains(says) && stderr.lines().count() == 1,
             "{file}: {stderr}"
@@ -175,8 +175,7 @@ fn the_page_is_opened_by_the_user_s_browser() {
         "#!/bin/sh\necho \"$1\" > part && mv part opened\n",
     );
     let mut command = place.mallard(&["report", "--open", "tuned"]);
-    let (code, _, stderr) = outcome(command.env("BROWSER", &browser));
-    assert_eq!(code, Some(0), "{stderr}");
+    command.env("BROWSER", &browser).assert().code(SUCCESS);
     // It goes on by itself.
     let opened = place.path().join("opened");
     while !opened.exists() {
@@ -186,7 +185,7 @@ fn the_page_is_opened_by_the_user_s_browser() {
     let mut command = place.mallard(&["report", "--open", "tuned"]);
     let (code, _, stderr) = outcome(command.env("BROWSER", "/nowhere/browser"));
     assert!(
-        code == Some(1) && stderr.contains("BROWSER names another"),
+        code == Some(FAILED) && stderr.contains("BROWSER names another"),
         "{stderr}"
     );
 }
