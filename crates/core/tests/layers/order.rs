@@ -95,10 +95,7 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["set"],
         ],
     ),
-    (
-        "heap/huge",
-        &[&["borders", "pace"], &["huge_pages"], &["touch"]],
-    ),
+    ("heap/huge", &[&["borders", "pace"], &["huge_pages"]]),
     ("heap/standalone", &[&["kept"]]),
     ("heap/hooked", &[&["hooks"], &["memory"]]),
     ("heap/set", &[&["heaps"], &["nodes", "manual"]]),
@@ -302,11 +299,6 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["system"],
         ],
     ),
-];
-/// The permitted exceptions: a file, and the higher folder that it uses.
-pub const UPWARDS: &[(&str, &str)] = &[
-    // In builds that count contention, the atomics' operations do so.
-    ("sys/atomic.rs", "sync"),
 ];
 /// Layers that do not use a lower one, though the order allows it.
 pub const APART_FROM: &[(&str, &str)] = &[("heap", "class")];

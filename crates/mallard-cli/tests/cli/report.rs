@@ -45,7 +45,7 @@ fn place() -> Place {
     ];
     let (code, ..) = run(&place, &diagnosed);
     assert!(
-        matches!(code, Some(SUCCESS | CANNOT_TELL)),
+        matches!(code, Some(0 | 3)),
         "a short program may be too short"
     );
     let tuning = Tuning {
@@ -128,25 +128,8 @@ fn every_kind_of_result_is_shown_again_in_every_form() {
 }
 
 #[test]
-fn results_of_one_kind_stand_side_by_side_and_others_do_not() {
+fn what_is_no_result_is_named_in_a_line() {
     let place = place();
-    fs::copy(
-        place.path().join("tuned/tune.json"),
-        place.path().join("other.json"),
-    )
-    .unwrap();
-    let stdout = done(&place, &["report", "tuned", "other.json"]);
-    assert!(stdout.contains("tuned/tune.json  Use mallard"), "{stdout}");
-    assert!(
-        place
-            .text("mallard-results/side-by-side.html")
-            .contains("other.json")
-    );
-    done(&place, &["report", "compared", "compared/compare.json"]);
-    let (code, _, stderr) = run(&place, &["report", "tuned", "compared"]);
-    assert_eq!(code, Some(USAGE));
-    assert!(stderr.contains("tuned/tune.json is of tune"), "{stderr}");
-
     fs::write(place.path().join("notes.txt"), "hello").unwrap();
     fs::write(place.path().join("other"), "{}").unwrap();
     let future = "{\"schema\": 99, \"points\": [], \"sentence\": \"\"}";
@@ -175,7 +158,7 @@ fn the_page_is_opened_by_the_user_s_browser() {
         "#!/bin/sh\necho \"$1\" > part && mv part opened\n",
     );
     let mut command = place.mallard(&["report", "--open", "tuned"]);
-    command.env("BROWSER", &browser).assert().code(SUCCESS);
+    command.env("BROWSER", &browser).exits(SUCCESS);
     // It goes on by itself.
     let opened = place.path().join("opened");
     while !opened.exists() {
