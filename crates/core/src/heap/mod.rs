@@ -42,6 +42,7 @@ pub use hooked::hooks;
 use hooked::memory::HookedMemory;
 pub use huge::huge_pages;
 use huge::huge_pages::Growth;
+use huge::touch::{self, Touch};
 pub use purge::advice;
 use purge::decay::Decay;
 use purge::meter::Meter;
@@ -158,6 +159,7 @@ struct State {
     pub dirty: Decay,
     pub filler: Filler,
     pub muzzy: Decay,
+    pub touch: Touch,
     pub surplus: Surplus,
     pub standalone: Standalone,
     pub meter: Meter,
@@ -182,6 +184,7 @@ impl State {
             totals: Totals::ZERO,
             dirty: Decay::new(0),
             muzzy: Decay::new(0),
+            touch: Touch::new(),
             surplus: Surplus::new(),
             standalone: Standalone::new(),
             meter: Meter::new(),
@@ -439,6 +442,9 @@ impl PageHeap {
     #[inline(never)]
     fn free_run(&self, addr: usize, pages: usize, backing: Backing) {
         let mut s = self.state.lock();
+        if pages > touch::LONG_RUN_PAGES && backing == Backing::Dirty && s.touch.is_due() {
+            s.see_touched(addr, pages);
+        }
         s.span(addr, pages, |s, chunk, start, len| {
             s.give(chunk, start, len, backing)
         });

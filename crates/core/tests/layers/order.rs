@@ -95,7 +95,10 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["set"],
         ],
     ),
-    ("heap/huge", &[&["borders", "pace"], &["huge_pages"]]),
+    (
+        "heap/huge",
+        &[&["borders", "pace"], &["huge_pages"], &["touch"]],
+    ),
     ("heap/standalone", &[&["kept"]]),
     ("heap/hooked", &[&["hooks"], &["memory"]]),
     ("heap/set", &[&["heaps"], &["nodes", "manual"]]),

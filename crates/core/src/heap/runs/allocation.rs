@@ -9,6 +9,7 @@
 //! pages, or kept for the thread that has just begun it ([`crate::heap::runs::begun`]).
 
 use crate::heap::huge::huge_pages::{self, Outlook};
+use crate::heap::huge::touch;
 use crate::heap::runs::crossing;
 use crate::heap::{Backing, RESERVE, Run, State};
 use crate::space::Segment;
@@ -121,7 +122,7 @@ impl State {
             return self.alloc_beside(chunk, pages, wanted, align);
         }
         if chunk.is_vacant() {
-            let may_be = wanted < pages || align > NATURAL_MAX;
+            let may_be = pages > touch::LONG_RUN_PAGES || wanted < pages || align > NATURAL_MAX;
             let in_vain = may_be && self.is_huge_in_vain(pages, wanted, align);
             self.begin_with(chunk, pages, in_vain);
         }
@@ -261,10 +262,11 @@ impl State {
     /// Takes a run of free pages in one or several chunks.
     pub fn take_range(&mut self, addr: usize, pages: usize, wanted: usize, align: usize) -> Run {
         let (mut zeroed, mut left) = (true, wanted);
+        let in_vain = pages <= 2 * CHUNK_PAGES && self.touch.is_in_vain();
         let has_gaps = align > PAGE && self.is_huge_in_vain(pages, wanted, align.max(CHUNK));
         self.span(addr, pages, |s, chunk, start, len| {
             if chunk.is_vacant() {
-                let outlook = match has_gaps && left < CHUNK_PAGES {
+                let outlook = match in_vain || has_gaps && left < CHUNK_PAGES {
                     true => Outlook::Sparse,
                     false => Outlook::of_block(pages, left, len),
                 };
@@ -326,8 +328,8 @@ impl State {
         self.begin(chunk, outlook);
     }
 
-    /// Whether huge pages do not pay for runs like this: their alignment leaves large gaps between
-    /// them, which huge pages would fill with memory.
+    /// Whether huge pages do not pay for runs like this: their owners write to little of them, or
+    /// their alignment leaves large gaps between them, which huge pages would fill with memory.
     #[cold]
     #[inline(never)]
     fn is_huge_in_vain(&self, pages: usize, wanted: usize, align: usize) -> bool {
@@ -338,7 +340,22 @@ impl State {
         } else {
             CLASS_GAP_PART
         };
-        gap * part >= stride
+        gap * part >= stride || pages > touch::LONG_RUN_PAGES && self.touch.is_in_vain()
+    }
+
+    /// Called when a long run is freed: samples which of its pages the owner wrote to.
+    #[cold]
+    #[inline(never)]
+    pub fn see_touched(&mut self, addr: usize, pages: usize) {
+        let Some(segment) = Segment::find(addr).filter(|segment| !segment.is_hooked()) else {
+            return;
+        };
+        // Reading an absent small page costs a fault: sample those only if that could end a doubt.
+        match segment.chunk_of(addr).huge.get() || self.touch.is_in_vain() {
+            // SAFETY: a run of this heap, in memory that the system mapped.
+            true => unsafe { self.touch.see(addr, pages) },
+            false => self.touch.pass(),
+        }
     }
 
     /// Begins a vacant chunk, whose pages are about to be taken.
