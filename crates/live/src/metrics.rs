@@ -14,9 +14,10 @@ use crate::text::{Figures, Kind, Of, Scale, Section};
 impl Format {
     /// The format that an `Accept` header of HTTP asks for.
     pub fn accepted(accept: &str) -> Format {
-        match accept.contains("application/openmetrics-text") {
-            true => Format::OpenMetrics,
-            false => Format::Text,
+        if accept.contains("application/openmetrics-text") {
+            Format::OpenMetrics
+        } else {
+            Format::Text
         }
     }
 }

@@ -163,9 +163,10 @@ fn alloc_past_cache(way: Way, size: usize, flags: Flags) -> *mut u8 {
     };
     drop(inside);
     errands();
-    match prof::is_on() {
-        true => counted_filled(block, size),
-        false => block,
+    if prof::is_on() {
+        counted_filled(block, size)
+    } else {
+        block
     }
 }
 
@@ -203,9 +204,10 @@ fn alloc_through(number: u32, size: usize, flags: Flags) -> *mut u8 {
         return arenas::alloc_in(arena_for(flags, size), size, align, flags.zeroes());
     };
     counted::allocated(bytes);
-    match flags.zeroes() {
-        true => zeroed(block as *mut u8),
-        false => block as *mut u8,
+    if flags.zeroes() {
+        zeroed(block as *mut u8)
+    } else {
+        block as *mut u8
     }
 }
 

@@ -89,9 +89,10 @@ pub fn alloc_fit(pages: Pages, align: usize, arena: u16, zeroed: bool) -> Option
     let is_spread = align <= LINE && pages <= MEDIUM_MAX / PAGE && SPREAD.load(Ordering::Relaxed);
     let (heap, align) = (home.heap(), align.max(PAGE));
     let len = pages + is_spread as usize;
-    let mut run = match zeroed {
-        true => heap.alloc_for(len, wanted, align),
-        false => heap.alloc_brought(len, wanted, align),
+    let mut run = if zeroed {
+        heap.alloc_for(len, wanted, align)
+    } else {
+        heap.alloc_brought(len, wanted, align)
     }?;
     let line = if is_spread { spread(run.addr) } else { 0 };
     run.addr += line * LINE;
@@ -218,9 +219,10 @@ pub fn forget(p: usize) -> (usize, usize) {
 /// Frees the block; returns its bytes.
 pub fn free(p: usize) -> usize {
     let (run, pages) = forget(p);
-    match SINGLED_OUT.load(Ordering::Relaxed) {
-        false => PAGE_HEAPS.free(run, pages),
-        true => free_run(run, pages),
+    if SINGLED_OUT.load(Ordering::Relaxed) {
+        free_run(run, pages)
+    } else {
+        PAGE_HEAPS.free(run, pages)
     }
     (pages - (run < p) as usize) * PAGE
 }

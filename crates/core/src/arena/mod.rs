@@ -333,9 +333,10 @@ impl Arena {
     /// Makes new blocks of whole pages. Only one of the longer ones, because pages on a stack are
     /// not available for blocks of other classes.
     fn fill_runs(&self, class: Class, fit: Fit, out: &mut [usize]) -> usize {
-        let most = match class.size() > MEDIUM_MAX {
-            true => 1,
-            false => out.len(),
+        let most = if class.size() > MEDIUM_MAX {
+            1
+        } else {
+            out.len()
         };
         let mut n = 0;
         for slot in out.iter_mut().take(most) {
@@ -356,9 +357,10 @@ impl Arena {
 
     /// Like [`Arena::flush`], for blocks from traffic of this kind.
     pub fn flush_from(&self, class: Class, traffic: Traffic, blocks: &mut [usize]) {
-        let blocks = match fallback::are_strangers() {
-            true => self.part_with_strangers(class, blocks),
-            false => blocks,
+        let blocks = if fallback::are_strangers() {
+            self.part_with_strangers(class, blocks)
+        } else {
+            blocks
         };
         let home = self.home_of(class, blocks);
         let (kept, due) = match home.bins.get_or_make(class) {
@@ -506,9 +508,10 @@ pub fn give_to_owner(class: Class, block: usize) {
 
 /// Frees the blocks that belong to no arena, and returns the others.
 fn without_fallback(blocks: &mut [usize]) -> &mut [usize] {
-    match fallback::are_strangers() {
-        true => manual::part_with_fallback(blocks),
-        false => blocks,
+    if fallback::are_strangers() {
+        manual::part_with_fallback(blocks)
+    } else {
+        blocks
     }
 }
 

@@ -110,9 +110,10 @@ pub type Locks = fn(Option<&mut Patience>) -> bool;
 pub fn begin_fork(locks: Locks) {
     let me = tls::thread();
     let is_nested = place_of(me).is_some();
-    let place = match FORKING[0].take(me) {
-        true => &FORKING[0],
-        false => claim(me, is_nested),
+    let place = if FORKING[0].take(me) {
+        &FORKING[0]
+    } else {
+        claim(me, is_nested)
     };
     let number = FORKS.fetch_add(1, Ordering::Relaxed);
     place.number.store(number, Ordering::Relaxed);

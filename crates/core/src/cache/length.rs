@@ -178,9 +178,10 @@ impl ThreadCache {
         }
         if before.signum() != -one {
             streak.set(before.saturating_add(one).max(CONSUMER_STREAK + 1));
-            return match before >= ENDLESS_STREAK && class.is_slab() {
-                true => Turn::Growth,
-                false => Turn::None,
+            return if before >= ENDLESS_STREAK && class.is_slab() {
+                Turn::Growth
+            } else {
+                Turn::None
             };
         }
         streak.set(one);
@@ -244,9 +245,10 @@ impl ThreadCache {
     #[cold]
     #[inline(never)]
     fn traffic_of_long(&self, class: Class) -> Traffic {
-        match self.streaks[class.index()].get().unsigned_abs() <= WAVE_EVENTS_MIN {
-            true => Traffic::Own,
-            false => Traffic::Passing,
+        if self.streaks[class.index()].get().unsigned_abs() <= WAVE_EVENTS_MIN {
+            Traffic::Own
+        } else {
+            Traffic::Passing
         }
     }
 

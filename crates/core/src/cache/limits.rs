@@ -75,9 +75,10 @@ impl ThreadCache {
 
     /// The most blocks of a class that it can hold.
     pub fn most_blocks(&self, class: Class) -> usize {
-        match self.keeps(class) {
-            true => self.limited(class, most(class)),
-            false => 0,
+        if self.keeps(class) {
+            self.limited(class, most(class))
+        } else {
+            0
         }
     }
 

@@ -290,9 +290,10 @@ impl ThreadCache {
         let arrays: usize = arrays
             .map(|blocks| meta::size_taken(array_bytes(blocks as usize)))
             .sum();
-        let zeros = match self.zeros.load(Ordering::Relaxed).is_null() {
-            true => 0,
-            false => meta::size_taken(size_of::<Front>()),
+        let zeros = if self.zeros.load(Ordering::Relaxed).is_null() {
+            0
+        } else {
+            meta::size_taken(size_of::<Front>())
         };
         meta::size_taken(size_of::<ThreadCache>()) + zeros + arrays
     }

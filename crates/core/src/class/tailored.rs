@@ -169,9 +169,10 @@ impl Samples {
     fn read(&self) -> (usize, usize, usize) {
         let read = |count: &AtomicU16| count.load(Ordering::Relaxed) as usize;
         let (all, small, at_top) = (read(&self.all), read(&self.small), read(&self.at_top));
-        match at_top * LONGER_PART <= all {
-            true => (all, small.saturating_sub(at_top), read(&self.second)),
-            false => (all, small, read(&self.top)),
+        if at_top * LONGER_PART <= all {
+            (all, small.saturating_sub(at_top), read(&self.second))
+        } else {
+            (all, small, read(&self.top))
         }
     }
 

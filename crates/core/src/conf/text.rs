@@ -66,9 +66,10 @@ impl<const N: usize> Format for AnyText<N> {
 
     fn read(&self, text: &[u8]) -> Option<Text<N>> {
         // Not `contains`, here and below: it is long, because it searches words at once.
-        match text.iter().all(|&byte| byte != 0) {
-            true => Text::new(text),
-            false => None,
+        if text.iter().all(|&byte| byte != 0) {
+            Text::new(text)
+        } else {
+            None
         }
     }
 

@@ -142,9 +142,12 @@ fn root(see: See<'_>) {
             "background_thread",
             Leaf::Bool(Access::ReadWrite(
                 |_| Ok(api::background_thread()),
-                |_, on| match api::set_background_thread(on) {
-                    true => Ok(()),
-                    false => Err(Error::Fault),
+                |_, on| {
+                    if api::set_background_thread(on) {
+                        Ok(())
+                    } else {
+                        Err(Error::Fault)
+                    }
                 },
             )),
             "Whether memory is returned by a thread of Mallard's own; starts and ends it.",

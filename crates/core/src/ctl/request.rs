@@ -165,9 +165,10 @@ impl Request {
         }
         // SAFETY: not null, so valid by the promise of `new`, for this many bytes.
         unsafe {
-            match self.old_len.read_unaligned() == size_of::<T>() {
-                true => Ok(Some(T::load(self.old))),
-                false => Err(Error::Invalid),
+            if self.old_len.read_unaligned() == size_of::<T>() {
+                Ok(Some(T::load(self.old)))
+            } else {
+                Err(Error::Invalid)
             }
         }
     }

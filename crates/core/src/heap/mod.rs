@@ -320,9 +320,10 @@ impl PageHeap {
             return self.free_standalone(segment, true);
         }
         let stays = self.decay_times().0 < 0 || self.hooked.is_on();
-        match !stays && advice::clear(addr, pages * PAGE) {
-            true => self.free_as(addr, pages, Backing::Clean),
-            false => self.free(addr, pages),
+        if !stays && advice::clear(addr, pages * PAGE) {
+            self.free_as(addr, pages, Backing::Clean)
+        } else {
+            self.free(addr, pages)
         }
     }
 

@@ -145,9 +145,10 @@ pub fn histories(all: &[(String, History)]) -> Collation {
     let mut collation = Collation::new("baseline", files.collect());
     for (file, (_, h)) in all.iter().enumerate() {
         for [metric, median, _, ratio, interval, _] in h.lines() {
-            let ratio = match ratio.is_empty() {
-                true => String::new(),
-                false => format!(" (ratio {ratio}, {interval})"),
+            let ratio = if ratio.is_empty() {
+                String::new()
+            } else {
+                format!(" (ratio {ratio}, {interval})")
             };
             collation.put(file, metric, format!("{median}{ratio}"));
         }

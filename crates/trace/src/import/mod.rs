@@ -106,13 +106,14 @@ pub fn import(
         Format::Android => android::read(from, &mut sink)?,
         Format::Ops => webkit::read(from, &mut sink)?,
         Format::Ltrace => ltrace::read(from, &mut sink)?,
-        Format::Memray => match from.fill_buf()?.starts_with(&memray::LZ4_MAGIC) {
-            true => {
+        Format::Memray => {
+            if from.fill_buf()?.starts_with(&memray::LZ4_MAGIC) {
                 let unpacked = lz4_flex::frame::FrameDecoder::new(from);
                 memray::read(std::io::BufReader::new(unpacked), &mut sink)?;
+            } else {
+                memray::read(from, &mut sink)?
             }
-            false => memray::read(from, &mut sink)?,
-        },
+        }
         Format::Heaptrack => {
             let head = from.fill_buf()?;
             let (zstd, gzip) = (head.starts_with(&ZSTD_MAGIC), head.starts_with(&GZIP_MAGIC));

@@ -60,9 +60,10 @@ pub struct Missed(Place);
 /// was found empty.
 #[inline(always)]
 pub fn alloc_missed(size: usize, Missed(place): Missed) -> *mut u8 {
-    match place.is_none() {
-        true => alloc_medium(size),
-        false => alloc_slow(size, place),
+    if place.is_none() {
+        alloc_medium(size)
+    } else {
+        alloc_slow(size, place)
     }
 }
 
@@ -82,9 +83,10 @@ fn alloc_medium(size: usize) -> *mut u8 {
 // first call has separated the code, so `layout.txt` keeps it with the code that all programs run.
 #[inline(never)]
 fn alloc_long(size: usize) -> *mut u8 {
-    match size <= CACHED_MAX {
-        true => pop_tabled(size, Place::of(Class::of(size))),
-        false => alloc_large(size, PAGE, false),
+    if size <= CACHED_MAX {
+        pop_tabled(size, Place::of(Class::of(size)))
+    } else {
+        alloc_large(size, PAGE, false)
     }
 }
 
@@ -111,9 +113,10 @@ fn pop_tabled(size: usize, place: Place) -> *mut u8 {
 #[cold]
 #[inline(never)]
 fn alloc_slow(size: usize, place: Place) -> *mut u8 {
-    match place.is_hidden() {
-        true => pop_counted(size, hidden::place_of_small(size)),
-        false => alloc_empty(size, place),
+    if place.is_hidden() {
+        pop_counted(size, hidden::place_of_small(size))
+    } else {
+        alloc_empty(size, place)
     }
 }
 
@@ -121,9 +124,10 @@ fn alloc_slow(size: usize, place: Place) -> *mut u8 {
 #[cold]
 #[inline(never)]
 fn alloc_medium_slow(size: usize, place: Place) -> *mut u8 {
-    match place.is_hidden() {
-        true => pop_counted(size, hidden::place_of_medium(size)),
-        false => alloc_empty(size, place),
+    if place.is_hidden() {
+        pop_counted(size, hidden::place_of_medium(size))
+    } else {
+        alloc_empty(size, place)
     }
 }
 
@@ -180,18 +184,20 @@ fn refill(size: usize, place: Place) -> *mut u8 {
 #[cold]
 #[inline(never)]
 pub(in crate::api) fn counted_filled(block: *mut u8, size: usize) -> *mut u8 {
-    match block.is_null() {
-        true => block,
-        false => prof::counted(block, size),
+    if block.is_null() {
+        block
+    } else {
+        prof::counted(block, size)
     }
 }
 
 /// Counts a new block for the profiler, if that samples.
 #[inline]
 fn counted_if_on(block: usize, size: usize) -> *mut u8 {
-    match prof::is_on() {
-        true => prof::counted(block as *mut u8, size),
-        false => block as *mut u8,
+    if prof::is_on() {
+        prof::counted(block as *mut u8, size)
+    } else {
+        block as *mut u8
     }
 }
 
@@ -323,9 +329,10 @@ pub(in crate::api) fn alloc_outside(bytes: usize, align: usize, zeroed: bool) ->
     let Some(block) = fallback::alloc(bytes, align) else {
         // Wait until the fork is over.
         drop(inside::enter_or_wait());
-        return match zeroed {
-            true => alloc_aligned_zeroed(bytes, align),
-            false => alloc_aligned(bytes, align),
+        return if zeroed {
+            alloc_aligned_zeroed(bytes, align)
+        } else {
+            alloc_aligned(bytes, align)
         };
     };
     counted::allocated(bytes);
@@ -363,9 +370,10 @@ pub fn alloc_zeroed(size: usize) -> *mut u8 {
 
 #[inline(never)]
 fn alloc_zeroed_medium(size: usize) -> *mut u8 {
-    match size <= SLAB_MAX {
-        true => zeroed(alloc_medium(size)),
-        false => alloc_zeroed_run(size),
+    if size <= SLAB_MAX {
+        zeroed(alloc_medium(size))
+    } else {
+        alloc_zeroed_run(size)
     }
 }
 

@@ -154,9 +154,10 @@ unsafe fn copy(p: *mut u8, size: usize) -> *mut u8 {
     let old = size_at(p.addr());
     // A growing block will most likely grow again and is written to its end: it gets no extra page
     // for a varying start. A caller that needs page alignment (`global`) relies on that too.
-    let to = match size > SLAB_MAX {
-        true => alloc_aligned(size, PAGE),
-        false => alloc(size),
+    let to = if size > SLAB_MAX {
+        alloc_aligned(size, PAGE)
+    } else {
+        alloc(size)
     };
     if to.is_null() {
         // Also when the block should shrink: it would not be of the class that its size says.

@@ -378,9 +378,10 @@ fn apply_to_arenas(o: &Options) {
 #[inline(always)]
 fn apply_to_threads(o: &Options, without_caches: bool) {
     use conf::BackgroundThread;
-    let by_whom = match o.tcache {
-        true => cache::Use::ALWAYS,
-        false => cache::Use::WHEN_ASKED,
+    let by_whom = if o.tcache {
+        cache::Use::ALWAYS
+    } else {
+        cache::Use::WHEN_ASKED
     };
     let by_whom = if without_caches {
         by_whom.empty()

@@ -148,9 +148,12 @@ impl Arena {
         if !are_any() {
             return blocks;
         }
-        let owner = |p| match class.is_slab() {
-            true => Slab::of(p, class).arena(),
-            false => large::pages_of(p).1,
+        let owner = |p| {
+            if class.is_slab() {
+                Slab::of(p, class).arena()
+            } else {
+                large::pages_of(p).1
+            }
         };
         let (ours, others) = crate::arena::part(blocks, |p| self.may_transfer(owner(p)));
         if !others.is_empty() {

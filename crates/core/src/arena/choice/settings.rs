@@ -106,10 +106,7 @@ impl Arena {
             *bytes = word.load(Ordering::Relaxed).to_ne_bytes();
         }
         if name.bytes[0] == 0 {
-            let kind = match self.is_manual() {
-                true => "manual",
-                false => "auto",
-            };
+            let kind = if self.is_manual() { "manual" } else { "auto" };
             name.bytes = [0; NAME_BYTES];
             let _ = write!(name, "{kind}_{}", self.index);
         }

@@ -311,9 +311,10 @@ impl Slab {
             PageRecord::Watched { slab, sampled } => (slab, Some(sampled)),
             _ => return,
         };
-        let after = match is_sampled {
-            true => Some(Beginning::with(before, p % PAGE)),
-            false => before.and_then(Beginning::less),
+        let after = if is_sampled {
+            Some(Beginning::with(before, p % PAGE))
+        } else {
+            before.and_then(Beginning::less)
         };
         let (class, record) = match after {
             Some(sampled) => (Class::NONE, PageRecord::Watched { slab, sampled }),
@@ -495,9 +496,10 @@ impl Slab {
     #[cold]
     #[inline(never)]
     fn misuse(&self, p: usize) -> Misuse {
-        match self.begins_region(p) {
-            true => Misuse::Double(p, self.class),
-            false => Misuse::Inside(p, self.class),
+        if self.begins_region(p) {
+            Misuse::Double(p, self.class)
+        } else {
+            Misuse::Inside(p, self.class)
         }
     }
 

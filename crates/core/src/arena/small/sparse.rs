@@ -134,9 +134,10 @@ mod tests {
         ] {
             let mut sparse = full();
             assert_eq!(looks(&mut sparse, [20]), [Pass::Begin]);
-            match pauses {
-                true => sparse.at = 0,
-                false => assert_eq!(looks(&mut sparse, [21]), [Pass::None]),
+            if pauses {
+                sparse.at = 0
+            } else {
+                assert_eq!(looks(&mut sparse, [21]), [Pass::None])
             }
             let now = PAUSE_MS + 1;
             assert_eq!(sparse.look(now, HELD, HELD / 100 * 19).0, next[0]);

@@ -58,9 +58,10 @@ static RUNS: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
 /// The sum that includes blocks of this class of whole pages, and its limit in a small heap.
 fn runs(class: Class) -> (&'static AtomicUsize, usize) {
-    match class.size() > MEDIUM_MAX {
-        true => (&RUNS[1], LONG_BYTES),
-        false => (&RUNS[0], RUN_BYTES),
+    if class.size() > MEDIUM_MAX {
+        (&RUNS[1], LONG_BYTES)
+    } else {
+        (&RUNS[0], RUN_BYTES)
     }
 }
 

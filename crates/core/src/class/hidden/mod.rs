@@ -44,9 +44,10 @@ pub fn is_on() -> bool {
 
 /// The place of a request of up to [`MEDIUM_MAX`] bytes whose entry was found hidden.
 pub fn place_of(n: usize) -> Place {
-    match n <= TABLE_MAX {
-        true => place_of_small(n),
-        false => place_of_medium(n),
+    if n <= TABLE_MAX {
+        place_of_small(n)
+    } else {
+        place_of_medium(n)
     }
 }
 
@@ -139,9 +140,12 @@ mod tests {
     fn hidden_places_are_found_and_shown_again() {
         crate::testing::own_process!();
         let sizes = (0..=MEDIUM_MAX).step_by(7);
-        let place = |n| match n <= TABLE_MAX {
-            true => shown_small(n),
-            false => shown_medium(n),
+        let place = |n| {
+            if n <= TABLE_MAX {
+                shown_small(n)
+            } else {
+                shown_medium(n)
+            }
         };
         let before: Vec<(usize, Place)> = sizes.map(|n| (n, place(n))).collect();
         for _ in 0..2 {

@@ -201,9 +201,10 @@ fn given_text<'a>(request: &Request) -> Answer<Option<&'a CStr>> {
 
 fn log_start(_: &At<'_>, request: &mut Request) -> Answer<()> {
     request.allow(Mode::WriteOnly)?;
-    match profile::start_log(given_text(request)?) {
-        true => Ok(()),
-        false => Err(Error::Fault),
+    if profile::start_log(given_text(request)?) {
+        Ok(())
+    } else {
+        Err(Error::Fault)
     }
 }
 
@@ -226,8 +227,9 @@ fn reset(_: &At<'_>, request: &mut Request) -> Answer<()> {
         Some(lg) => u32::try_from(lg).or(Err(Error::Invalid))?,
         None => profile::lg_sample(),
     };
-    match profile::reset(lg) {
-        true => Ok(()),
-        false => Err(Error::Invalid),
+    if profile::reset(lg) {
+        Ok(())
+    } else {
+        Err(Error::Invalid)
     }
 }

@@ -19,9 +19,10 @@ impl PageHeap {
     /// thread is inside a hook itself.
     pub(in crate::heap) fn hold(&self, wait: bool) -> Option<Hold<'_>> {
         if !self.hooked.is_on() {
-            let guard = match wait {
-                true => Some(self.purging.lock()),
-                false => self.purging.try_lock(),
+            let guard = if wait {
+                Some(self.purging.lock())
+            } else {
+                self.purging.try_lock()
             };
             // Hooks may have been set meanwhile.
             if !self.hooked.is_on() {

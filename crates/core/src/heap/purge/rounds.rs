@@ -142,17 +142,19 @@ impl PageHeap {
 
     #[inline(never)]
     fn purge(&self, due: &AllDue) {
-        let first = match due.lazily {
-            true => Step::DirtyToMuzzy,
-            false => Step::DirtyToClean,
+        let first = if due.lazily {
+            Step::DirtyToMuzzy
+        } else {
+            Step::DirtyToClean
         };
         for (pages, step) in [(&due.dirty, first), (&due.muzzy, Step::MuzzyToClean)] {
             let &Some(Due { limit, pages, idle }) = pages else {
                 continue;
             };
-            let spare = match idle {
-                true => Spare::IDLE,
-                false => Spare::NEARLY_FULL,
+            let spare = if idle {
+                Spare::IDLE
+            } else {
+                Spare::NEARLY_FULL
             };
             self.purge_unless_busy(Goal::guess(due.now, limit, pages), step, spare);
         }
@@ -223,9 +225,10 @@ impl PageHeap {
             s.purged(step).sweeps += first as u64;
             drop(s);
             first = false;
-            any |= match batch.hooked {
-                true => self.purge_hooked(batch, step, round),
-                false => self.advise(batch, step, round),
+            any |= if batch.hooked {
+                self.purge_hooked(batch, step, round)
+            } else {
+                self.advise(batch, step, round)
             };
             if mappings::are_any() {
                 self.rejoin_batch(batch);
@@ -372,9 +375,10 @@ impl State {
     #[cold]
     #[inline(never)]
     fn allowed(&mut self, goal: Goal) -> Option<Goal> {
-        let most = match self.dirty.time_ms() > 0 {
-            true => self.meter.allowance(goal.guessed).min(goal.most),
-            false => 0,
+        let most = if self.dirty.time_ms() > 0 {
+            self.meter.allowance(goal.guessed).min(goal.most)
+        } else {
+            0
         };
         (most >= WORTH_PAGES).then_some(Goal { most, ..goal })
     }

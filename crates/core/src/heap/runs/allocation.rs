@@ -179,9 +179,10 @@ impl State {
             return Some(self.take_range(first.addr(), pages, wanted, align));
         }
         // If another mapping holds the addresses, their pages now count as used: try other chunks.
-        match self.totals.used == used {
-            true => None,
-            false => self.alloc_for(pages, wanted, align),
+        if self.totals.used == used {
+            None
+        } else {
+            self.alloc_for(pages, wanted, align)
         }
     }
 
@@ -266,9 +267,10 @@ impl State {
         let has_gaps = align > PAGE && self.is_huge_in_vain(pages, wanted, align.max(CHUNK));
         self.span(addr, pages, |s, chunk, start, len| {
             if chunk.is_vacant() {
-                let outlook = match in_vain || has_gaps && left < CHUNK_PAGES {
-                    true => Outlook::Sparse,
-                    false => Outlook::of_block(pages, left, len),
+                let outlook = if in_vain || has_gaps && left < CHUNK_PAGES {
+                    Outlook::Sparse
+                } else {
+                    Outlook::of_block(pages, left, len)
                 };
                 s.begin(chunk, outlook);
             }
@@ -321,9 +323,10 @@ impl State {
         // lie between used ones.
         let scattered =
             pages <= huge_pages::SHORT_RUN_PAGES && self.totals.dirty * 4 > self.totals.used;
-        let outlook = match scattered || in_vain {
-            true => Outlook::Sparse,
-            false => Outlook::Usual,
+        let outlook = if scattered || in_vain {
+            Outlook::Sparse
+        } else {
+            Outlook::Usual
         };
         self.begin(chunk, outlook);
     }
@@ -351,10 +354,11 @@ impl State {
             return;
         };
         // Reading an absent small page costs a fault: sample those only if that could end a doubt.
-        match segment.chunk_of(addr).huge.get() || self.touch.is_in_vain() {
+        if segment.chunk_of(addr).huge.get() || self.touch.is_in_vain() {
             // SAFETY: a run of this heap, in memory that the system mapped.
-            true => unsafe { self.touch.see(addr, pages) },
-            false => self.touch.pass(),
+            unsafe { self.touch.see(addr, pages) }
+        } else {
+            self.touch.pass()
         }
     }
 

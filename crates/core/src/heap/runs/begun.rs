@@ -71,9 +71,10 @@ impl BegunChunks {
     /// Counts a request of `thread` for every chunk kept here.
     pub fn count(&mut self, thread: usize) {
         for entry in self.entries.iter_mut().flatten() {
-            entry.left = match entry.thread == thread {
-                true => 0,
-                false => entry.left - 1,
+            entry.left = if entry.thread == thread {
+                0
+            } else {
+                entry.left - 1
             };
         }
     }

@@ -287,12 +287,11 @@ impl PageHeap {
         let is_kept =
             s.watch.over(dirty, in_use).is_none() && s.standalone.kept.keep(segment, used, now);
         drop(s);
-        match is_kept {
-            true => {
-                self.ever_freed.store(true, Ordering::Relaxed);
-                BELL.ring();
-            }
-            false => self.unmake_kept(segment),
+        if is_kept {
+            self.ever_freed.store(true, Ordering::Relaxed);
+            BELL.ring();
+        } else {
+            self.unmake_kept(segment)
         }
     }
 

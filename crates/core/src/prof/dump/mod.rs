@@ -179,9 +179,10 @@ pub fn pass(pprof: bool, out: &mut dyn Sink) -> Result<(), i32> {
 
 fn pass_inside(pprof: bool, out: &mut dyn Sink) -> Result<(), i32> {
     capture::refresh();
-    match pprof {
-        true => pprof::write(out, lg_sample(), Shown::Live, None)?,
-        false => heap_v2::write(out, lg_sample(), ACCUM.load(Ordering::Relaxed)),
+    if pprof {
+        pprof::write(out, lg_sample(), Shown::Live, None)?
+    } else {
+        heap_v2::write(out, lg_sample(), ACCUM.load(Ordering::Relaxed))
     }
     Ok(())
 }

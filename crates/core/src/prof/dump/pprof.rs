@@ -364,9 +364,10 @@ fn period(groups: &SampleGroups, lg_sample: u32) -> u64 {
 /// The figures of a site, as far as they are not given by sample.
 fn values_of(figures: &Figures, by_sample: bool) -> Values {
     let waste = figures.live.bytes().saturating_sub(figures.requested);
-    let (live, waste) = match by_sample {
-        true => (Amount::NONE, 0),
-        false => (figures.live, waste),
+    let (live, waste) = if by_sample {
+        (Amount::NONE, 0)
+    } else {
+        (figures.live, waste)
     };
     [
         figures.ever.blocks(),

@@ -35,9 +35,10 @@ pub enum Filed {
 /// What the block at `p` is, whose page was found filed under no class.
 #[inline]
 pub fn filed(p: usize) -> Filed {
-    match samples::were_any() {
-        true => filed_by_record(p),
-        false => Filed::Otherwise,
+    if samples::were_any() {
+        filed_by_record(p)
+    } else {
+        Filed::Otherwise
     }
 }
 
@@ -68,9 +69,10 @@ pub fn is_sampled(p: usize) -> bool {
 /// blocks.
 #[inline]
 pub fn small_class(p: usize) -> Option<Class> {
-    match samples::were_any() {
-        true => small_class_by_record(p),
-        false => None,
+    if samples::were_any() {
+        small_class_by_record(p)
+    } else {
+        None
     }
 }
 

@@ -95,10 +95,12 @@ fn next(old: Pace, samples: u16, now: u32, least: u32) -> Pace {
         return Pace { taken, ..old };
     }
     Pace {
-        thinned: match is_far_below {
-            true => old.thinned.saturating_sub(1),
-            false if ms < least => (old.thinned + 1).min(DOUBLINGS_MAX),
-            false => old.thinned,
+        thinned: if is_far_below {
+            old.thinned.saturating_sub(1)
+        } else if ms < least {
+            (old.thinned + 1).min(DOUBLINGS_MAX)
+        } else {
+            old.thinned
         },
         taken: 0,
         since_ms: now,

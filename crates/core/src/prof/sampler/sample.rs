@@ -212,17 +212,19 @@ pub fn table_with(sample: &Sample) -> Option<Guard<'static, sites::Table>> {
 
 /// What a sample of a request stands for: itself alone without the option `prof_unbias`.
 pub fn weight_of(size: usize, lg: u32) -> Weight {
-    match gap::is_biased() {
-        true => Weight::ONE,
-        false => Weight::of(size, lg),
+    if gap::is_biased() {
+        Weight::ONE
+    } else {
+        Weight::of(size, lg)
     }
 }
 
 /// Nanoseconds of the monotonic clock, as precisely as the option asks.
 pub fn now_ns() -> u64 {
-    match gap::is_precise() {
-        true => time::now_ns(),
-        false => time::now_coarse_ns(),
+    if gap::is_precise() {
+        time::now_ns()
+    } else {
+        time::now_coarse_ns()
     }
 }
 

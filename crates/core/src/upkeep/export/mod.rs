@@ -141,9 +141,10 @@ pub fn next() -> u64 {
 /// A publication begins: the next one is due later. For one thread at a time.
 pub fn put_off() {
     let now = time::now_ms();
-    let early = match now >= next() {
-        true => EARLY_MAX,
-        false => EARLY_LEFT.load(Ordering::Relaxed).saturating_sub(1),
+    let early = if now >= next() {
+        EARLY_MAX
+    } else {
+        EARLY_LEFT.load(Ordering::Relaxed).saturating_sub(1)
     };
     EARLY_LEFT.store(early, Ordering::Relaxed);
     PUBLISHED_BYTES.store(arena::footprint(), Ordering::Relaxed);

@@ -90,11 +90,14 @@ fn expect_unbiased_with(seeds: u64, way: Way, size: usize) {
         truth = held.iter().map(|&p| unsafe { usable_size(p) } as f64).sum();
         // Frees with a size take samples off as well.
         let is_sized = seed % 2 == 1 && !matches!(way, Way::Aligned(_));
-        held.drain(..).for_each(|p| match is_sized {
-            // SAFETY: as above, and they are not used any more.
-            true => unsafe { dealloc_sized(p, size) },
-            // SAFETY: as above.
-            false => unsafe { dealloc(p) },
+        held.drain(..).for_each(|p| {
+            if is_sized {
+                // SAFETY: as above, and they are not used any more.
+                unsafe { dealloc_sized(p, size) }
+            } else {
+                // SAFETY: as above.
+                unsafe { dealloc(p) }
+            }
         });
         assert_eq!(live(), (0, 0), "{way:?} {size}");
         assert_eq!(samples::count(), 0);

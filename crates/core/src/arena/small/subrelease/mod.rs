@@ -186,9 +186,10 @@ impl Pass {
     }
 
     fn next(&self) -> Next {
-        match self.is_quiet {
-            false => Next::Later,
-            true => Next::Nothing,
+        if self.is_quiet {
+            Next::Nothing
+        } else {
+            Next::Later
         }
     }
 }

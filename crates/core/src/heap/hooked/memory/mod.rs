@@ -176,9 +176,10 @@ impl PageHeap {
             given.zeroed = true;
             given.committed = hooks.commit((given.addr, bytes), given.addr, bytes);
         }
-        let run = match given.committed {
-            true => self.adopt_standalone(given.addr, given.zeroed, chunks * CHUNK_PAGES),
-            false => None,
+        let run = if given.committed {
+            self.adopt_standalone(given.addr, given.zeroed, chunks * CHUNK_PAGES)
+        } else {
+            None
         };
         if run.is_none() {
             refuse(hooks, &given, chunks);

@@ -69,9 +69,10 @@ pub struct Options {
 impl Options {
     /// An option on the command line that applies only to the basic experiments.
     pub fn given(&self) -> Option<&'static str> {
-        match self.threads.is_empty() {
-            true => self.given_beside_threads(),
-            false => Some("--threads"),
+        if self.threads.is_empty() {
+            self.given_beside_threads()
+        } else {
+            Some("--threads")
         }
     }
 
