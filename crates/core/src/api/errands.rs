@@ -15,7 +15,7 @@ use crate::sys::atomic::{AtomicPtr, AtomicU32, Ordering};
 use crate::sys::errands::{self, Errand};
 use crate::sys::errno::KeepErrno;
 use crate::upkeep::export;
-use crate::upkeep::export::page::{Answer, Page, Verb};
+use crate::upkeep::export::page::{RequestStatus, StatsPage, Verb};
 use crate::upkeep::probes;
 
 /// The reporter, a `fn()`; null for none.
@@ -116,7 +116,7 @@ fn follow_tracers() {
 
 /// Carries out what a reader of the page asks for, or returns a request for a profile.
 #[inline(always)]
-fn obey() -> Option<(&'static Page, u64)> {
+fn obey() -> Option<(&'static StatsPage, u64)> {
     let page = export::page()?;
     // Another thread may have come first.
     let request = page.take_request()?;
@@ -130,9 +130,9 @@ fn obey() -> Option<(&'static Page, u64)> {
 }
 
 /// How the request ended; `None` for one for a profile, which is not carried out.
-fn carry_out(request: u64) -> Option<Answer> {
+fn carry_out(request: u64) -> Option<RequestStatus> {
     match Verb::of(request) {
-        None => return Some(Answer::Unknown),
+        None => return Some(RequestStatus::Unknown),
         Some(Verb::Dump) => return None,
         Some(Verb::Purge) => {
             trim();
@@ -150,16 +150,16 @@ fn carry_out(request: u64) -> Option<Answer> {
             prof::switch(false);
         }
     }
-    Some(Answer::Done)
+    Some(RequestStatus::Done)
 }
 
 /// Writes a profile for a reader.
 #[inline(always)]
-fn written() -> Answer {
+fn written() -> RequestStatus {
     expect_profiler();
     match dump::write_for_reader() {
-        Ok(()) => Answer::Done,
-        Err(_) => Answer::Failed,
+        Ok(()) => RequestStatus::Done,
+        Err(_) => RequestStatus::Failed,
     }
 }
 
@@ -373,7 +373,7 @@ mod tests {
 
     /// Asks as a reader does, for `mallard profile --start` with a distance.
     fn ask_to_start(lg: u64) {
-        assert_eq!(carry_out((lg + 1) << 8 | 1), Some(Answer::Done));
+        assert_eq!(carry_out((lg + 1) << 8 | 1), Some(RequestStatus::Done));
     }
 
     #[test]
@@ -392,9 +392,9 @@ mod tests {
         assert_eq!((prof::is_on(), prof::lg_sample()), (true, 16));
         assert_eq!(prof::totals().live_bytes, 0);
         // Without a distance, and after a stop, the last one stays.
-        assert_eq!(carry_out(2), Some(Answer::Done));
+        assert_eq!(carry_out(2), Some(RequestStatus::Done));
         assert!(!prof::is_on());
-        assert_eq!(carry_out(1), Some(Answer::Done));
+        assert_eq!(carry_out(1), Some(RequestStatus::Done));
         assert_eq!((prof::is_on(), prof::lg_sample()), (true, 16));
     }
 
@@ -413,7 +413,7 @@ mod tests {
             (page.request(), Verb::of(request)),
             (Some(request), Some(Verb::Purge))
         );
-        page.answer(request, Answer::Done);
+        page.answer(request, RequestStatus::Done);
         assert_eq!(page.request(), None);
     }
 }

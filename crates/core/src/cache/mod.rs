@@ -38,7 +38,7 @@ mod stack;
 mod tests;
 
 use crate::arena::{self, Arena, Fit, Traffic, percpu};
-use crate::class::{CACHED_CLASSES, Class, Place};
+use crate::class::{CACHED_CLASSES, Class, StackOffset};
 use crate::space::meta;
 use crate::sys::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicUsize, Ordering};
 use crate::sys::gate::{BusyMark, Glance};
@@ -109,13 +109,13 @@ impl Use {
 #[repr(C, align(64))]
 struct Front {
     stacks: [Stack; CACHED_CLASSES + 1],
-    /// The stack of hidden places, which stays empty ([`Place::HIDDEN`]).
+    /// The stack of hidden offsets, which stays empty ([`StackOffset::HIDDEN`]).
     hidden: Stack,
     cache: Cell<Option<&'static ThreadCache>>,
     countdown: Countdown,
 }
 
-const _: () = assert!(core::mem::offset_of!(Front, hidden) == Place::HIDDEN.offset());
+const _: () = assert!(core::mem::offset_of!(Front, hidden) == StackOffset::HIDDEN.bytes());
 
 impl Front {
     /// A front without blocks and without memory for any.
@@ -192,13 +192,13 @@ impl ThreadCache {
         &self.front.stacks[class.index()]
     }
 
-    /// The stack at a place that is not hidden.
+    /// The stack at an offset that is not hidden.
     #[inline(always)]
-    fn stack_at(&self, place: Place) -> &Stack {
-        debug_assert!(place.class().index() <= CACHED_CLASSES);
+    fn stack_at(&self, offset: StackOffset) -> &Stack {
+        debug_assert!(offset.class().index() <= CACHED_CLASSES);
         let stacks = core::ptr::from_ref(&self.front);
-        // SAFETY: the front begins with its stacks, and all places but the hidden one lead to one.
-        unsafe { &*stacks.cast::<Stack>().byte_add(place.offset()) }
+        // SAFETY: the front begins with its stacks, and all offsets but the hidden one lead to one.
+        unsafe { &*stacks.cast::<Stack>().byte_add(offset.bytes()) }
     }
 
     /// The arena that it fills from and flushes to.

@@ -21,7 +21,9 @@
 //!
 //! Samples are counted without atomic read-modify-writes: lost updates do not matter.
 
-use super::{Class, MEDIUM_GRAIN, Place, SlabShape, TABLE_MAX, TABLED, TABLES, TAILORED, hidden};
+use super::{
+    Class, MEDIUM_GRAIN, SlabShape, StackOffset, TABLE_MAX, TABLED, TABLES, TAILORED, hidden,
+};
 use crate::sys::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, Ordering};
 use core::cmp::Ordering::{Equal, Greater, Less};
 
@@ -259,5 +261,5 @@ fn make(from: Class, cut: usize) {
 /// Threads read the tables with relaxed loads; a thread that finds the class there runs a fence
 /// before it reads the shape (`late_values`).
 fn publish(from: Class, class: Class, cut: usize) {
-    hidden::assign(Place::of(from), Place::of(class), cut);
+    hidden::assign(StackOffset::of(from), StackOffset::of(class), cut);
 }

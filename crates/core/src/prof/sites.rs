@@ -141,7 +141,7 @@ impl Site {
 
 /// What a site holds.
 #[derive(Clone, Copy)]
-pub struct Figures {
+pub struct SiteTotals {
     pub live: Amount,
     pub ever: Amount,
     pub peak: Amount,
@@ -440,10 +440,10 @@ impl Table {
     }
 
     /// What the site holds.
-    pub fn figures(&self, site: &Site) -> Figures {
+    pub fn figures(&self, site: &Site) -> SiteTotals {
         let live = site.live.get();
         let is_of_peak = site.epoch.get() == self.epoch;
-        Figures {
+        SiteTotals {
             live,
             ever: site.ever.get(),
             peak: if is_of_peak { site.peak.get() } else { live },
@@ -457,7 +457,7 @@ impl Table {
 /// Calls `f` with each site and its figures, without the lock: new sites may be missed, and no
 /// site's figures are torn.
 #[inline(never)]
-pub fn each(f: &mut dyn FnMut(&'static Site, &Figures)) {
+pub fn each(f: &mut dyn FnMut(&'static Site, &SiteTotals)) {
     let mut at = None;
     loop {
         let table = table();

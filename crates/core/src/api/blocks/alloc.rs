@@ -1,6 +1,6 @@
 //! Allocation.
 //!
-//! Up to [`TABLE_MAX`] bytes: one table lookup for the stack's place, one load of the thread's
+//! Up to [`TABLE_MAX`] bytes: one table lookup for the stack's offset, one load of the thread's
 //! pointer, one comparison, one load of the block. Above, a second table, and from 32 KiB up to
 //! what caches hold, the position of the leading bit. `docs/design/fast-path.md` shows the
 //! instructions.
@@ -13,7 +13,7 @@ use crate::arena::pages::Pages;
 use crate::arena::{self, large, oversize};
 use crate::cache::{self, ThreadCache, company, counted, current, inside, life};
 use crate::class::{
-    self, CACHED_MAX, Class, MAX, MEDIUM_MAX, Place, SLAB_MAX, TABLE_MAX, hidden, tailored,
+    self, CACHED_MAX, Class, MAX, MEDIUM_MAX, SLAB_MAX, StackOffset, TABLE_MAX, hidden, tailored,
 };
 use crate::die;
 use crate::heap::{NATURAL_MAX, PAGE_HEAPS};
@@ -30,7 +30,7 @@ use core::ptr::null_mut;
 #[inline(always)]
 pub fn alloc(size: usize) -> *mut u8 {
     if size <= TABLE_MAX {
-        pop(size, class::place_of_small(size))
+        pop(size, class::offset_of_small(size))
     } else {
         alloc_medium(size)
     }
@@ -41,29 +41,29 @@ pub fn alloc(size: usize) -> *mut u8 {
 #[inline(always)]
 pub fn alloc_cached(size: usize) -> Result<*mut u8, Missed> {
     if size > TABLE_MAX {
-        return Err(Missed(Place::of(Class::NONE)));
+        return Err(Missed(StackOffset::of(Class::NONE)));
     }
-    let place = class::place_of_small(size);
-    match cache::stack_at(place).pop_to_write() {
+    let offset = class::offset_of_small(size);
+    match cache::stack_at(offset).pop_to_write() {
         Some(block) => Ok(block as *mut u8),
-        None => Err(Missed(place)),
+        None => Err(Missed(offset)),
     }
 }
 
-/// Where [`alloc_cached`] found no block: the place of the stack, that of no class for requests
+/// Where [`alloc_cached`] found no block: the offset of the stack, that of no class for requests
 /// that it does not serve.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub struct Missed(Place);
+pub struct Missed(StackOffset);
 
 /// Allocates what [`alloc_cached`] did not. The same as [`alloc`], without a second look at what
 /// was found empty.
 #[inline(always)]
-pub fn alloc_missed(size: usize, Missed(place): Missed) -> *mut u8 {
-    if place.is_none() {
+pub fn alloc_missed(size: usize, Missed(offset): Missed) -> *mut u8 {
+    if offset.is_none() {
         alloc_medium(size)
     } else {
-        alloc_slow(size, place)
+        alloc_slow(size, offset)
     }
 }
 
@@ -72,10 +72,10 @@ fn alloc_medium(size: usize) -> *mut u8 {
     if size > MEDIUM_MAX {
         return alloc_long(size);
     }
-    let place = class::place_of_medium(size);
-    match cache::stack_at(place).pop_to_write() {
+    let offset = class::offset_of_medium(size);
+    match cache::stack_at(offset).pop_to_write() {
         Some(block) => block as *mut u8,
-        None => alloc_medium_slow(size, place),
+        None => alloc_medium_slow(size, offset),
     }
 }
 
@@ -84,89 +84,89 @@ fn alloc_medium(size: usize) -> *mut u8 {
 #[inline(never)]
 fn alloc_long(size: usize) -> *mut u8 {
     if size <= CACHED_MAX {
-        pop_tabled(size, Place::of(Class::of(size)))
+        pop_tabled(size, StackOffset::of(Class::of(size)))
     } else {
         alloc_large(size, PAGE, false)
     }
 }
 
-/// Returns a block of at least `size` bytes from the thread's stack at `place`.
+/// Returns a block of at least `size` bytes from the thread's stack at `offset`.
 #[inline(always)]
-fn pop(size: usize, place: Place) -> *mut u8 {
-    match cache::stack_at(place).pop_to_write() {
+fn pop(size: usize, offset: StackOffset) -> *mut u8 {
+    match cache::stack_at(offset).pop_to_write() {
         Some(block) => block as *mut u8,
-        None => alloc_slow(size, place),
+        None => alloc_slow(size, offset),
     }
 }
 
-/// Like [`pop`], with a place that is not looked up in the tables that the profiler clears.
+/// Like [`pop`], with an offset that is not looked up in the tables that the profiler clears.
 #[inline(always)]
-fn pop_tabled(size: usize, place: Place) -> *mut u8 {
-    match cache::stack_at(place).pop_to_write() {
+fn pop_tabled(size: usize, offset: StackOffset) -> *mut u8 {
+    match cache::stack_at(offset).pop_to_write() {
         Some(block) => counted_if_on(block, size),
-        None => alloc_slow(size, place),
+        None => alloc_slow(size, offset),
     }
 }
 
-/// The slow path: the stack at `place` is empty, or the profiler samples and `place` is hidden, or
-/// the thread counts its bytes.
+/// The slow path: the stack at `offset` is empty, or the profiler samples and `offset` is hidden,
+/// or the thread counts its bytes.
 #[cold]
 #[inline(never)]
-fn alloc_slow(size: usize, place: Place) -> *mut u8 {
-    if place.is_hidden() {
-        pop_counted(size, hidden::place_of_small(size))
+fn alloc_slow(size: usize, offset: StackOffset) -> *mut u8 {
+    if offset.is_hidden() {
+        pop_counted(size, hidden::offset_of_small(size))
     } else {
-        alloc_empty(size, place)
+        alloc_empty(size, offset)
     }
 }
 
 /// Like [`alloc_slow`], for a request above [`TABLE_MAX`] bytes.
 #[cold]
 #[inline(never)]
-fn alloc_medium_slow(size: usize, place: Place) -> *mut u8 {
-    if place.is_hidden() {
-        pop_counted(size, hidden::place_of_medium(size))
+fn alloc_medium_slow(size: usize, offset: StackOffset) -> *mut u8 {
+    if offset.is_hidden() {
+        pop_counted(size, hidden::offset_of_medium(size))
     } else {
-        alloc_empty(size, place)
+        alloc_empty(size, offset)
     }
 }
 
 /// The thread's pointer leads to an empty stack.
 #[inline(always)]
-fn alloc_empty(size: usize, place: Place) -> *mut u8 {
+fn alloc_empty(size: usize, offset: StackOffset) -> *mut u8 {
     match counted::cache() {
-        Some(cache) => pop_and_count(size, place, cache),
-        None => refill(size, place),
+        Some(cache) => pop_and_count(size, offset, cache),
+        None => refill(size, offset),
     }
 }
 
 /// Like [`pop`], for a thread that counts its bytes and owns this cache.
 #[cold]
 #[inline(never)]
-fn pop_and_count(size: usize, place: Place, cache: &ThreadCache) -> *mut u8 {
-    match counted::pop(cache, place) {
+fn pop_and_count(size: usize, offset: StackOffset, cache: &ThreadCache) -> *mut u8 {
+    match counted::pop(cache, offset) {
         Some(block) => block as *mut u8,
-        None => refill(size, place),
+        None => refill(size, offset),
     }
 }
 
 /// Like [`pop`], and counts the request for the profiler.
 #[inline(always)]
-fn pop_counted(size: usize, place: Place) -> *mut u8 {
-    let (stack, countdown) = cache::stack_and_countdown(place);
+fn pop_counted(size: usize, offset: StackOffset) -> *mut u8 {
+    let (stack, countdown) = cache::stack_and_countdown(offset);
     match stack.pop_to_write() {
         Some(block) if countdown.spend(size) => block as *mut u8,
         Some(block) => prof::due(size, block as *mut u8),
-        None => refill(size, place),
+        None => refill(size, offset),
     }
 }
 
-/// The stack at `place` is empty.
+/// The stack at `offset` is empty.
 #[cold]
 #[inline(never)]
-fn refill(size: usize, place: Place) -> *mut u8 {
+fn refill(size: usize, offset: StackOffset) -> *mut u8 {
     start();
-    let class = place.class();
+    let class = offset.class();
     if tailored::is_watching() {
         tailored::note(class, size);
     }
@@ -352,19 +352,19 @@ pub fn alloc_zeroed(size: usize) -> *mut u8 {
     if size > TABLE_MAX {
         return alloc_zeroed_medium(size);
     }
-    let place = class::place_of_small(size);
+    let offset = class::offset_of_small(size);
     // Blocks on a tailored class's stack may be longer than the class.
-    if !place.is_tabled() {
+    if !offset.is_tabled() {
         return alloc_zeroed_tailored(size);
     }
-    match cache::stack_at(place).pop_to_write() {
+    match cache::stack_at(offset).pop_to_write() {
         Some(block) => {
             let block = block as *mut u8;
             // SAFETY: the block is new, and as long as its class.
-            unsafe { core::ptr::write_bytes(block, 0, place.size()) };
+            unsafe { core::ptr::write_bytes(block, 0, offset.size()) };
             block
         }
-        None => zeroed(alloc_slow(size, place)),
+        None => zeroed(alloc_slow(size, offset)),
     }
 }
 
@@ -386,14 +386,14 @@ fn alloc_zeroed_tailored(size: usize) -> *mut u8 {
 /// Clears a new block that caches hold to its end; null is allowed.
 #[inline(never)]
 pub(in crate::api) fn zeroed(block: *mut u8) -> *mut u8 {
-    let Some(place) = fast_lookup(block.addr()) else {
+    let Some(offset) = fast_lookup(block.addr()) else {
         return zeroed_outside(block);
     };
-    if place.is_none() {
+    if offset.is_none() {
         return zeroed_outside(block);
     }
     // SAFETY: the block is new, and this long.
-    unsafe { core::ptr::write_bytes(block, 0, place.size()) };
+    unsafe { core::ptr::write_bytes(block, 0, offset.size()) };
     block
 }
 
@@ -441,7 +441,7 @@ pub fn alloc_aligned(size: usize, align: usize) -> *mut u8 {
     if align > PAGE {
         alloc_on_boundary(size, align, wanted)
     } else if size <= TABLE_MAX {
-        pop_tabled(size, class::tabled_place_of_small(size))
+        pop_tabled(size, class::tabled_offset_of_small(size))
     } else {
         alloc_aligned_medium(size, align, wanted)
     }
@@ -500,7 +500,7 @@ pub(in crate::api) const ALIGN_MAX: usize = 1 << 46;
 #[inline(never)]
 fn alloc_aligned_medium(size: usize, align: usize, wanted: usize) -> *mut u8 {
     if size <= SLAB_MAX {
-        pop_tabled(size, Place::of(Class::of(size)))
+        pop_tabled(size, StackOffset::of(Class::of(size)))
     } else if align <= LINE {
         alloc_medium(size)
     } else {
@@ -514,12 +514,12 @@ fn alloc_aligned_medium(size: usize, align: usize, wanted: usize) -> *mut u8 {
 #[inline(never)]
 fn alloc_on_boundary(size: usize, align: usize, wanted: usize) -> *mut u8 {
     let class = Class::of(size);
-    let place = Place::of(class);
+    let offset = StackOffset::of(class);
     if class.is_slab() {
         debug_assert!((class.shape().align as usize).is_multiple_of(align));
-        return pop_tabled(size, place);
+        return pop_tabled(size, offset);
     }
-    let stack = cache::stack_at(place);
+    let stack = cache::stack_at(offset);
     if let Some(block) = stack.pop() {
         if block.is_multiple_of(align) {
             return counted_if_on(block, wanted);

@@ -27,7 +27,7 @@ pub unsafe fn realloc(p: *mut u8, size: usize) -> *mut u8 {
     if p.is_null() {
         return alloc(size);
     }
-    if size <= TABLE_MAX && fast_lookup(p.addr()) == Some(class::place_of_small(size)) {
+    if size <= TABLE_MAX && fast_lookup(p.addr()) == Some(class::offset_of_small(size)) {
         return p;
     }
     // SAFETY: the caller's promise.

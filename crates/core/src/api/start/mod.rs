@@ -237,14 +237,14 @@ fn begin_to_profile(active: bool) {
 /// Like [`apply`]; returns the option `abort`.
 #[cold]
 #[inline(never)]
-fn apply_what_was_told(told: conf::Outcome) -> bool {
+fn apply_what_was_told(told: conf::ReadOptions) -> bool {
     let options = set(told);
     apply(options);
     options.abort
 }
 
 /// Stores the options that the process was given. The caller holds `STARTING`.
-fn set(outcome: conf::Outcome) -> &'static Options {
+fn set(outcome: conf::ReadOptions) -> &'static Options {
     if outcome.must_abort {
         // SAFETY: abort has no preconditions; the reader has printed the reason.
         unsafe { libc::abort() };

@@ -5,7 +5,7 @@
 use super::length::{BLOCKS_MAX, FIRST_BLOCKS, ROOM, THREAD_BYTES};
 use super::*;
 use crate::arena;
-use crate::class::{CACHED_MAX, Place};
+use crate::class::{CACHED_MAX, StackOffset};
 use crate::testing::alone;
 use crate::upkeep::threads;
 use std::collections::BTreeSet;
@@ -193,7 +193,7 @@ fn a_thread_that_counts_misses_no_byte_and_still_uses_its_cache() {
     let class = Class::of(64);
     in_a_thread(|cache| {
         assert_eq!(counted_now(), (0, 0, 0));
-        let fast = stack_at(Place::of(class));
+        let fast = stack_at(StackOffset::of(class));
         assert_eq!(
             (fast.pop(), fast.push(64)),
             (None, false),

@@ -7,7 +7,7 @@ use crate::api::profile;
 use crate::class::{Class, LARGE_CLASSES, SLAB_CLASSES, slab_classes};
 use crate::ctl::access::{Access, Mode};
 use crate::ctl::node::{Leaf, See, Special, branch, in_reference, indexed, name};
-use crate::ctl::{Answer, At, Error, Request};
+use crate::ctl::{At, CtlResult, Error, Request};
 use core::ffi::{CStr, c_char};
 
 pub(in crate::ctl) fn names(see: See<'_>) {
@@ -170,7 +170,7 @@ fn sums_names(see: See<'_>) {
     ]);
 }
 
-const fn sums(serve: fn(&At<'_>, &mut Request) -> Answer<()>) -> Leaf {
+const fn sums(serve: fn(&At<'_>, &mut Request) -> CtlResult<()>) -> Leaf {
     Leaf::Special(Special {
         c_type: in_reference("struct { uint64_t; uint64_t; }"),
         mode: Mode::ReadOnly,
@@ -178,7 +178,7 @@ const fn sums(serve: fn(&At<'_>, &mut Request) -> Answer<()>) -> Leaf {
     })
 }
 
-fn serve_sums(at: &At<'_>, request: &mut Request, ever: bool) -> Answer<()> {
+fn serve_sums(at: &At<'_>, request: &mut Request, ever: bool) -> CtlResult<()> {
     request.allow(Mode::ReadOnly)?;
     // `prof.stats.bins` is the first of both branches.
     let first = match at.mib().get(2) {
@@ -191,7 +191,7 @@ fn serve_sums(at: &At<'_>, request: &mut Request, ever: bool) -> Answer<()> {
 }
 
 /// A string that the caller gives, if it is one.
-fn given_text<'a>(request: &Request) -> Answer<Option<&'a CStr>> {
+fn given_text<'a>(request: &Request) -> CtlResult<Option<&'a CStr>> {
     let text = request
         .given::<*const c_char>()?
         .filter(|text| !text.is_null());
@@ -199,7 +199,7 @@ fn given_text<'a>(request: &Request) -> Answer<Option<&'a CStr>> {
     Ok(text.map(|text| unsafe { CStr::from_ptr(text) }))
 }
 
-fn log_start(_: &At<'_>, request: &mut Request) -> Answer<()> {
+fn log_start(_: &At<'_>, request: &mut Request) -> CtlResult<()> {
     request.allow(Mode::WriteOnly)?;
     if profile::start_log(given_text(request)?) {
         Ok(())
@@ -208,12 +208,12 @@ fn log_start(_: &At<'_>, request: &mut Request) -> Answer<()> {
     }
 }
 
-fn dump(_: &At<'_>, request: &mut Request) -> Answer<()> {
+fn dump(_: &At<'_>, request: &mut Request) -> CtlResult<()> {
     request.allow(Mode::WriteOnly)?;
     profile::dump(given_text(request)?).or(Err(Error::Fault))
 }
 
-fn set_prefix(_: &At<'_>, request: &mut Request) -> Answer<()> {
+fn set_prefix(_: &At<'_>, request: &mut Request) -> CtlResult<()> {
     request.allow(Mode::WriteOnly)?;
     match given_text(request)? {
         Some(prefix) if !profile::set_prefix(prefix) => Err(Error::Fault),
@@ -221,7 +221,7 @@ fn set_prefix(_: &At<'_>, request: &mut Request) -> Answer<()> {
     }
 }
 
-fn reset(_: &At<'_>, request: &mut Request) -> Answer<()> {
+fn reset(_: &At<'_>, request: &mut Request) -> CtlResult<()> {
     request.allow(Mode::WriteOnly)?;
     let lg = match request.given::<usize>()? {
         Some(lg) => u32::try_from(lg).or(Err(Error::Invalid))?,

@@ -25,7 +25,7 @@ use crate::class::hidden;
 use crate::sys::atomic::{AtomicU8, Ordering};
 use crate::sys::lock::RawLock;
 use crate::sys::time;
-use crate::upkeep::export::page::Page;
+use crate::upkeep::export::page::StatsPage;
 use crate::upkeep::probes;
 use core::ffi::CStr;
 
@@ -162,7 +162,7 @@ fn follow(wish: Wish) {
 }
 
 /// Leads readers outside the process to the page of statistics.
-pub fn set_page(page: &'static Page) {
+pub fn set_page(page: &'static StatsPage) {
     describe();
     root::set_page(page);
 }

@@ -48,7 +48,7 @@ mod tests {
     /// What another use of the record's memory leaves there.
     const OTHER: u8 = 99;
 
-    struct Page {
+    struct PageWords {
         class: [AtomicU8; 1],
         record: [AtomicU64; 1],
         slab: UnsafeCell<u8>,
@@ -57,9 +57,9 @@ mod tests {
         passed: AtomicUsize,
     }
 
-    impl Page {
+    impl PageWords {
         fn new() -> Arc<Self> {
-            Arc::new(Page {
+            Arc::new(PageWords {
                 class: [AtomicU8::new(0)],
                 record: [AtomicU64::new(NONE)],
                 slab: UnsafeCell::new(0),
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn a_thread_that_got_a_block_finds_its_record() {
         loom::model(|| {
-            let page = Page::new();
+            let page = PageWords::new();
             let maker = page.clone();
             let thread = thread::spawn(move || {
                 maker.make();
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn who_looks_sees_a_whole_record_or_none_while_it_is_made_unmade_and_reused() {
         loom::model(|| {
-            let page = Page::new();
+            let page = PageWords::new();
             let other = page.clone();
             let thread = thread::spawn(move || {
                 other.make();

@@ -125,28 +125,28 @@ mod check {
     const TRIES: usize = 16;
 
     /// The ranks of the locks that a thread holds, as bits.
-    struct Place {
+    struct HeldLocks {
         thread: AtomicUsize,
         held: AtomicUsize,
     }
 
-    static PLACES: [Place; THREADS] = [const {
-        Place {
+    static PLACES: [HeldLocks; THREADS] = [const {
+        HeldLocks {
             thread: AtomicUsize::new(0),
             held: AtomicUsize::new(0),
         }
     }; THREADS];
 
-    fn places() -> impl Iterator<Item = &'static Place> {
+    fn places() -> impl Iterator<Item = &'static HeldLocks> {
         let first = (tls::thread() >> 6).wrapping_mul(SPREAD_FACTOR as usize) >> 54;
         (0..TRIES).map(move |i| &PLACES[(first + i) % THREADS])
     }
 
     /// The calling thread's place; a new one only if `wanted`.
-    fn place(wanted: bool) -> Option<&'static Place> {
+    fn place(wanted: bool) -> Option<&'static HeldLocks> {
         let me = tls::thread();
         let mine = places().find(|place| place.thread.load(Ordering::Relaxed) == me);
-        let claim = |place: &&Place| {
+        let claim = |place: &&HeldLocks| {
             (place.thread)
                 .compare_exchange(0, me, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
@@ -154,7 +154,7 @@ mod check {
         mine.or_else(|| wanted.then(|| places().find(claim))?)
     }
 
-    impl Place {
+    impl HeldLocks {
         /// Ends the process if the thread holds a lock whose rank is `least` or later.
         fn check(&self, rank: Rank, least: usize) {
             let later = self.held.load(Ordering::Relaxed) >> least;

@@ -20,7 +20,7 @@ use crate::sys::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering,
 use crate::sys::errands::{self, Errand};
 use crate::sys::published::Published;
 use crate::sys::time;
-use page::Page;
+use page::StatsPage;
 
 /// Milliseconds between two publications.
 pub const EVERY_MS: u64 = 250;
@@ -44,7 +44,7 @@ static PAGE_FROM_BYTES: AtomicUsize = AtomicUsize::new(AUTO_FROM_BYTES);
 /// Whether others can open the page's memory.
 static IS_SHARED: AtomicBool = AtomicBool::new(false);
 /// The page; none before it exists.
-static PAGE: Published<Page> = Published::none();
+static PAGE: Published<StatsPage> = Published::none();
 /// No publication before this time, unless memory in use has doubled or halved since the last one.
 static NEXT_MS: AtomicU64 = AtomicU64::new(0);
 /// Bytes of pages that held blocks at the last publication.
@@ -75,12 +75,12 @@ pub fn is_shared() -> bool {
 }
 
 /// The page, if it exists.
-pub fn page() -> Option<&'static Page> {
+pub fn page() -> Option<&'static StatsPage> {
     PAGE.get()
 }
 
 /// Replaces the page, or forgets it. The calling thread is alone, or there is none yet.
-pub fn set_page(page: Option<&'static Page>) {
+pub fn set_page(page: Option<&'static StatsPage>) {
     // However little the process holds from now on, its figures should be true.
     PAGE_FROM_BYTES.store(0, Ordering::Relaxed);
     match page {
