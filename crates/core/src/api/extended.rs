@@ -14,8 +14,8 @@ use super::blocks::alloc::{
 };
 use super::blocks::free::{class_at, dealloc, dealloc_direct, dealloc_sized, size_at};
 use super::blocks::resize::{enter_with, grown};
-use super::errands::errands;
 use super::extras::{self, XMALLOC, extras};
+use super::pending::do_pending;
 use super::start::start;
 use crate::arena;
 use crate::arena::large::{self, Reach};
@@ -162,7 +162,7 @@ fn alloc_past_cache(way: Way, size: usize, flags: Flags) -> *mut u8 {
         }
     };
     drop(inside);
-    errands();
+    do_pending();
     if prof::is_on() {
         counted_filled(block, size)
     } else {
@@ -372,16 +372,16 @@ unsafe fn copy(p: *mut u8, old: usize, size: usize, flags: Flags) -> *mut u8 {
 pub unsafe fn resize_in_place(p: *mut u8, size: usize, extra: usize, flags: Flags) -> usize {
     let at = p.addr();
     let old = size_at(at);
-    let most = size.saturating_add(extra).min(MAX);
+    let max = size.saturating_add(extra).min(MAX);
     // A slab's regions all have one size, and a run of pages cannot become one of them.
-    let fixed = old <= SLAB_MAX || most <= SLAB_MAX;
+    let fixed = old <= SLAB_MAX || max <= SLAB_MAX;
     if fixed || size > MAX || !at.is_multiple_of(flags.alignment()) {
         return old;
     }
     let Some(_inside) = enter_with(at) else {
         return old;
     };
-    let (least, most) = (Pages::of(size), Pages::of(most));
+    let (min, max) = (Pages::of(size), Pages::of(max));
     let resized = |pages: Pages| {
         let lifted = prof::lifted(at);
         if large::resize_in_place(at, pages, flags.zeroes(), Reach::Any) {
@@ -393,10 +393,10 @@ pub unsafe fn resize_in_place(p: *mut u8, size: usize, extra: usize, flags: Flag
         }
         None
     };
-    let change = if old < most.bytes() {
-        resized(most).or_else(|| (old < least.bytes() && least != most).then(|| resized(least))?)
-    } else if old > most.bytes() {
-        resized(most)
+    let change = if old < max.bytes() {
+        resized(max).or_else(|| (old < min.bytes() && min != max).then(|| resized(min))?)
+    } else if old > max.bytes() {
+        resized(max)
     } else {
         None
     };

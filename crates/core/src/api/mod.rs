@@ -12,12 +12,12 @@
 pub mod arenas;
 mod blocks;
 mod controls;
-mod errands;
 pub mod extended;
 mod extras;
 pub mod global;
 pub mod inspect;
 pub mod metrics;
+mod pending;
 pub mod profile;
 mod start;
 pub mod threads;
@@ -29,7 +29,7 @@ pub use blocks::resize::realloc;
 pub use controls::{
     background_thread, default_decay, is_decay_time, set_background_thread, set_default_decay,
 };
-pub use errands::{on_child, on_interval};
+pub use pending::{on_child, on_interval};
 pub use start::{conf_symbols, options, options_if_started, start};
 
 use crate::arena::{self, subrelease};

@@ -130,8 +130,8 @@ const SERIES_PAGES_MAX: usize = 64;
 
 /// Pages that were new to the process when an arena got them.
 static NEW_PAGES: AtomicUsize = AtomicUsize::new(0);
-/// How many new pages cause a look at the transfer caches.
-const NEW_PAGES_PER_LOOK: usize = 128;
+/// How many new pages cause a check of the transfer caches.
+const NEW_PAGES_PER_CHECK: usize = 128;
 
 /// How often slabs were made because nothing else had room.
 static SLABS_MADE: AtomicUsize = AtomicUsize::new(0);
@@ -256,9 +256,9 @@ impl Arena {
         if self.is_manual() {
             return 1;
         }
-        let most = SERIES_PAGES_MAX.checked_div(class.shape().pages as usize);
+        let max = SERIES_PAGES_MAX.checked_div(class.shape().pages as usize);
         ((slabs / SLABS_FOR_ONE) as usize)
-            .min(most.unwrap_or(1))
+            .min(max.unwrap_or(1))
             .max(1)
     }
 
@@ -309,7 +309,7 @@ impl Arena {
     /// because a growing program needs their pages elsewhere.
     fn grew(&self, pages: usize) {
         let before = NEW_PAGES.fetch_add(pages, Ordering::Relaxed);
-        if before / NEW_PAGES_PER_LOOK != (before + pages) / NEW_PAGES_PER_LOOK
+        if before / NEW_PAGES_PER_CHECK != (before + pages) / NEW_PAGES_PER_CHECK
             && transfer_cache::holds_runs()
         {
             self.drain_idle_runs();
@@ -333,13 +333,13 @@ impl Arena {
     /// Makes new blocks of whole pages. Only one of the longer ones, because pages on a stack are
     /// not available for blocks of other classes.
     fn fill_runs(&self, class: Class, fit: Fit, out: &mut [usize]) -> usize {
-        let most = if class.size() > MEDIUM_MAX {
+        let max = if class.size() > MEDIUM_MAX {
             1
         } else {
             out.len()
         };
         let mut n = 0;
-        for slot in out.iter_mut().take(most) {
+        for slot in out.iter_mut().take(max) {
             let pages = Pages::from(class).wanting(fit.wanted as usize * PAGE);
             let Some(run) = large::alloc(pages, fit.align as usize, self.index) else {
                 break;

@@ -4,7 +4,7 @@
 //! (`thread.tcache.*`). Every change flushes what the cache may no longer hold.
 
 use super::inside::Busy;
-use super::length::{self, most};
+use super::length::{self, max_blocks};
 use super::{DEFAULT_CLASS_MAX, ThreadCache, USE, Use};
 use crate::class::{Class, SLAB_CLASSES, tailored};
 use crate::sys::atomic::Ordering;
@@ -33,7 +33,8 @@ impl ThreadCache {
 
     pub(super) fn set_largest(&self) {
         let holds = self.enabled.get() && Use::of_now() & Use::HOLDS != 0;
-        self.largest.set(if holds { self.most.get() } else { 0 });
+        self.largest
+            .set(if holds { self.class_max.get() } else { 0 });
     }
 
     /// Whether its thread has enabled it. An enabled cache still holds nothing where the options
@@ -50,13 +51,13 @@ impl ThreadCache {
     }
 
     /// The size of the largest blocks that it holds when enabled.
-    pub fn most(&self) -> usize {
-        Class(self.most.get()).size()
+    pub fn max_size(&self) -> usize {
+        Class(self.class_max.get()).size()
     }
 
     /// Sets the size of the largest blocks that it holds, rounded up to a size class and capped at
     /// what a cache can hold.
-    pub fn set_most(&self, size: usize) {
+    pub fn set_max_size(&self, size: usize) {
         self.flush_all();
         let size = size.min(crate::class::CACHED_MAX);
         let class = if size == 0 {
@@ -69,14 +70,14 @@ impl ThreadCache {
         if class.index() < SLAB_CLASSES {
             tailored::keep_as_they_are();
         }
-        self.most.set(class.0);
+        self.class_max.set(class.0);
         self.set_largest();
     }
 
     /// The most blocks of a class that it can hold.
-    pub fn most_blocks(&self, class: Class) -> usize {
+    pub fn blocks_max(&self, class: Class) -> usize {
         if self.keeps(class) {
-            self.limited(class, most(class))
+            self.limited(class, max_blocks(class))
         } else {
             0
         }

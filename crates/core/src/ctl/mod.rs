@@ -307,10 +307,10 @@ fn max_background_threads(_: &At<'_>) -> CtlResult<usize> {
     })
 }
 
-fn set_max_background_threads(_: &At<'_>, most: usize) -> CtlResult<()> {
-    if !(1..=api::options().max_background_threads as usize).contains(&most) {
+fn set_max_background_threads(_: &At<'_>, max: usize) -> CtlResult<()> {
+    if !(1..=api::options().max_background_threads as usize).contains(&max) {
         return Err(Error::Invalid);
     }
-    MAX_BACKGROUND_THREADS.store(most as u64, Ordering::Relaxed);
+    MAX_BACKGROUND_THREADS.store(max as u64, Ordering::Relaxed);
     Ok(())
 }

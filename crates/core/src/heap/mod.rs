@@ -385,15 +385,15 @@ impl PageHeap {
         let mut s = self.state.lock();
         let held = s.totals.used + s.totals.dirty;
         let mut run = s.alloc_for(pages, wanted, align);
-        let most = core::mem::replace(count, 1);
+        let max = core::mem::replace(count, 1);
         let more = s.totals.used + s.totals.dirty > held;
         // Growth is checked only when a chunk is begun: slabs fill a chunk bit by bit.
         let begun = run.filter(|run| more && s.begins_chunk(run.addr, pages));
         if let Some(run) = &run
-            && most > 1
+            && max > 1
             && (begun.is_none() || !nodes::are_known())
         {
-            *count = s.repeat(run, pages, most);
+            *count = s.repeat(run, pages, max);
         }
         if bring && begun.is_some() && s.totals.dirty >= moves::WORTH_PAGES {
             drop(s);
@@ -469,7 +469,7 @@ impl PageHeap {
     /// Called when pages became free: answers the alarm, if any, and purges if decay is immediate.
     fn freed(&self, mut s: Guard<'_, State>) {
         let totals = s.totals;
-        let alarm = s.watch.look(totals.dirty, totals.used);
+        let alarm = s.watch.check(totals.dirty, totals.used);
         drop(s);
         if !self.ever_freed.load(Ordering::Relaxed) {
             self.ever_freed.store(true, Ordering::Relaxed);

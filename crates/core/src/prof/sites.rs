@@ -530,7 +530,7 @@ mod tests {
             let mut table = fresh();
             let sites: Vec<_> = (0..5).map(|i| table.site(&[i], ROOM).unwrap()).collect();
             let mut live: HashMap<usize, Vec<u64>> = HashMap::new();
-            let (mut most, mut at_peak) = (0, [0u64; 5]);
+            let (mut max, mut at_peak) = (0, [0u64; 5]);
             for (i, bytes, is_add) in steps {
                 if is_add {
                     live.entry(i).or_default().push(bytes);
@@ -540,8 +540,8 @@ mod tests {
                 }
                 let of = |i: usize| live.get(&i).map_or(0, |l| l.iter().sum::<u64>());
                 let sum: u64 = (0..5).map(of).sum();
-                if sum > most {
-                    most = sum;
+                if sum > max {
+                    max = sum;
                     at_peak = core::array::from_fn(of);
                 }
                 for (i, site) in sites.iter().enumerate() {
@@ -550,7 +550,7 @@ mod tests {
                     prop_assert_eq!(figures.requested, of(i));
                     prop_assert_eq!(figures.peak.bytes(), at_peak[i]);
                 }
-                prop_assert_eq!(table.peak_bytes(), most);
+                prop_assert_eq!(table.peak_bytes(), max);
             }
         }
     }

@@ -285,7 +285,7 @@ fn a_page_heap_grows_by_no_more_than_its_limit() {
     let arena = create().unwrap();
     let committed = || arena::existing(arena as usize).unwrap().held().1 * PAGE;
     // The page heap may be reused, with existing chunks: count only new ones.
-    let most_at = |limit| {
+    let max_at = |limit| {
         set_retain_grow_limit(arena, limit).unwrap();
         let grown = |_| {
             let before = committed();
@@ -294,9 +294,9 @@ fn a_page_heap_grows_by_no_more_than_its_limit() {
         };
         (0..1024).map(grown).max().unwrap()
     };
-    assert_eq!(most_at(PAGE), 2 << 20);
-    assert_eq!(most_at(16 << 20), 16 << 20);
-    assert!(most_at(usize::MAX) > 16 << 20);
+    assert_eq!(max_at(PAGE), 2 << 20);
+    assert_eq!(max_at(16 << 20), 16 << 20);
+    assert!(max_at(usize::MAX) > 16 << 20);
     // SAFETY: no block is used from here on.
     unsafe { destroy(arena) }.unwrap();
 }

@@ -6,8 +6,8 @@
 //! instructions.
 
 use super::free::size_at;
-use crate::api::errands::errands;
 use crate::api::extras::{XMALLOC, clear_by_kernel, extras, prepared, zeroes};
+use crate::api::pending::do_pending;
 use crate::api::start::{self, start};
 use crate::arena::pages::Pages;
 use crate::arena::{self, large, oversize};
@@ -174,7 +174,7 @@ fn refill(size: usize, offset: StackOffset) -> *mut u8 {
         return alloc_uncached(class, size);
     }
     if let Some(block) = take(class) {
-        errands();
+        do_pending();
         return counted_if_on(block, size);
     }
     alloc_again(class)
@@ -305,7 +305,7 @@ fn alloc_pages(pages: Pages, align: usize, zeroed: bool, size: usize) -> *mut u8
     upkeep::tick_for(pages.bytes());
     arena::interval::count(pages.bytes());
     drop(inside);
-    errands();
+    do_pending();
     let Some(run) = run else {
         return out_of_memory(pages.bytes());
     };

@@ -3,8 +3,8 @@
 //! One byte of the page map says which stack a block belongs on. Pages whose blocks no cache may
 //! hold have 0; stack 0 is always full, so the slow path handles them.
 
-use crate::api::errands::errands_of_free;
 use crate::api::extras::{JUNK_FREE, XMALLOC, extras, spoil};
+use crate::api::pending::do_pending_after_free;
 use crate::api::start::start;
 use crate::arena::{self, large};
 use crate::cache::{self, ThreadCache, counted, current, deferred, inside, life};
@@ -101,7 +101,7 @@ fn dealloc_non_null(at: usize) {
         Some(cache) => counted::put(cache, class, at),
         None => give_to_arena(class, at),
     }
-    errands_of_free();
+    do_pending_after_free();
 }
 
 /// Frees a block that lies in no segment: it was allocated while a fork was under way.
@@ -158,7 +158,7 @@ pub(in crate::api) fn free_run(at: usize) {
     counted::freed(size);
     upkeep::tick_for(size);
     drop(inside);
-    errands_of_free();
+    do_pending_after_free();
 }
 
 /// Frees a block past all thread caches and transfer caches: its arena can reuse it at once, and

@@ -206,15 +206,15 @@ pub fn stop_log() -> Result<(), i32> {
 }
 
 /// How many recent samples are kept; negative for all.
-pub fn most_recent() -> i64 {
+pub fn recent_max() -> i64 {
     expect_profiler();
-    history::most_recent()
+    history::recent_max()
 }
 
 /// Sets how many recent samples are kept; returns the number before.
-pub fn set_most_recent(most: i64) -> i64 {
+pub fn set_recent_max(max: i64) -> i64 {
     expect_profiler();
-    prof::set_most_recent(most)
+    prof::set_recent_max(max)
 }
 
 /// Passes the recent samples to `out` as JSON, in pieces.

@@ -203,17 +203,17 @@ pub(super) fn expect_profiler() {
 fn configure_profiler(o: &'static Options) {
     prof::configure(&prof::Settings {
         lg_sample: o.lg_prof_sample,
-        most_frames: o.prof_bt_max as usize,
-        most_site_bytes: o.prof_max_memory,
+        max_frames: o.prof_bt_max as usize,
+        max_site_bytes: o.prof_max_memory,
         threads_on: o.prof_thread_active_init,
         lg_interval: o.lg_prof_interval,
         grows: o.prof_gdump,
-        most_a_second: o.prof_rate_max,
+        max_a_second: o.prof_rate_max,
         seed: o.prof_seed,
         biased: !o.prof_unbias,
         precise: o.prof_time_resolution == conf::ProfTime::High,
         system_names: o.prof_sys_thread_name,
-        most_recent: o.prof_recent_alloc_max,
+        recent_max: o.prof_recent_alloc_max,
         counts_classes: o.prof_stats,
         logs: o.prof_log,
     });
@@ -289,7 +289,7 @@ fn apply(o: &Options) {
     extras |= if o.zero { ZERO } else { 0 };
     extras |= if o.xmalloc { XMALLOC } else { 0 };
     extras::set(extras);
-    lock::set_looks(o.mutex_max_spin);
+    lock::set_spins(o.mutex_max_spin);
     apply_to_memory(o);
     apply_to_arenas(o);
     apply_to_threads(o, extras & !XMALLOC != 0);
@@ -331,8 +331,8 @@ fn apply_to_memory(o: &Options) {
 
 #[cold]
 #[inline(never)]
-fn set_cap(most: conf::DirtyMax) {
-    PAGE_HEAPS.set_cap(match most {
+fn set_cap(max: conf::DirtyMax) {
+    PAGE_HEAPS.set_cap(match max {
         conf::DirtyMax::None => Cap::NONE,
         conf::DirtyMax::Bytes(bytes) => Cap {
             pages: bytes / PAGE,

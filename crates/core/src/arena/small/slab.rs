@@ -45,7 +45,7 @@ pub struct Slab {
     arena: u16,
     free: Cell<u16>,
     /// The slab is in the right list while no more regions than this are free.
-    most_free: Cell<u16>,
+    max_free: Cell<u16>,
     /// No word of the bitmap below this one has a bit set.
     hint: Cell<u16>,
     /// The thread that last took regions for its own use, if the last taker did.
@@ -112,14 +112,14 @@ impl Slab {
         Self::make_series(class, arena, 1)
     }
 
-    /// Makes up to `most` adjacent slabs with all regions free, entered in the page map: as many as
+    /// Makes up to `max` adjacent slabs with all regions free, entered in the page map: as many as
     /// fit where one would have been placed. Returns the lowest, linked to the others in address
     /// order by `next`. `None` when memory is out.
     #[inline(never)]
-    pub fn make_series(class: Class, arena: u16, most: usize) -> Option<&'static Slab> {
+    pub fn make_series(class: Class, arena: u16, max: usize) -> Option<&'static Slab> {
         let shape = class.shape();
         let pages = shape.pages as usize;
-        let mut count = most;
+        let mut count = max;
         let run =
             crate::arena::heap_of(arena).alloc_series(pages, shape.align as usize, &mut count)?;
         let (mut first, mut last) = (None, None::<&Slab>);
@@ -169,7 +169,7 @@ impl Slab {
                 fresh: run.zeroed,
                 arena,
                 free: Cell::new(regions as u16),
-                most_free: Cell::new(0),
+                max_free: Cell::new(0),
                 hint: Cell::new(0),
                 taker: Cell::new(None),
             });
@@ -295,7 +295,7 @@ impl Slab {
     /// kept as they are, and its class and arena never change. All else of it is guarded by the
     /// lock of its bin.
     pub fn seen<'a>(kept: &'a Kept, segment: &Segment, p: usize) -> Option<&'a Slab> {
-        segment.look_at(kept, p).slab().map(Slab::at)
+        segment.read_record(kept, p).slab().map(Slab::at)
     }
 
     /// Enters in the page map that the block at `p`, which lies in a slab, is sampled, or is not
@@ -370,7 +370,7 @@ impl Slab {
     /// Sets the list that it is in.
     pub fn set_level(&self, level: u8) {
         self.level.set(level);
-        self.most_free.set(if level == NO_LEVEL {
+        self.max_free.set(if level == NO_LEVEL {
             0
         } else {
             let least_used = self.shape.least_at(level as usize).max(1);
@@ -381,7 +381,7 @@ impl Slab {
     /// Whether it has so many free regions that it belongs in another list.
     #[inline]
     pub fn is_sparser_than_filed(&self) -> bool {
-        self.free.get() > self.most_free.get()
+        self.free.get() > self.max_free.get()
     }
 
     /// The number of passes that found it untouched.

@@ -20,11 +20,11 @@ fn a_new_thread_joins_the_arena_with_the_fewest() {
     let joined: Vec<_> = (0..7).map(|_| join().unwrap()).collect();
     let threads = |i: usize| existing(i).map_or(0, |a| a.threads.load(Ordering::Relaxed));
     let spread: Vec<u32> = (0..3).map(threads).collect();
-    let (least, most) = (spread.iter().min().unwrap(), spread.iter().max().unwrap());
-    assert!(most - least <= 1, "{spread:?}");
+    let (min, max) = (spread.iter().min().unwrap(), spread.iter().max().unwrap());
+    assert!(max - min <= 1, "{spread:?}");
     joined[0].leave();
     let next = join().unwrap();
-    assert!(threads(next.index as usize) <= *most);
+    assert!(threads(next.index as usize) <= *max);
     joined[1..].iter().for_each(|a| a.leave());
     next.leave();
 }

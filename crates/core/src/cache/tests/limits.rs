@@ -32,9 +32,9 @@ fn a_cache_that_is_switched_off_or_bounded_holds_nothing_beyond() {
         let block = take(cache, class);
         give(cache, class, block);
         assert_eq!((cache.len(class), cache.is_enabled()), (0, false));
-        cache.set_most(1000);
+        cache.set_max_size(1000);
         cache.enable(true);
-        assert_eq!(cache.most(), 1024, "rounded up");
+        assert_eq!(cache.max_size(), 1024, "rounded up");
         for (size, kept) in [(1024, true), (1025, false)] {
             let class = Class::of(size);
             let block = take(cache, class);

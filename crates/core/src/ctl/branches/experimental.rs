@@ -135,11 +135,11 @@ fn prof_recent_names(see: See<'_>) {
         name(
             "alloc_max",
             Leaf::Ssize(Access::ReadWrite(
-                |_| Ok(profile::most_recent() as isize),
-                |_, most| match most {
+                |_| Ok(profile::recent_max() as isize),
+                |_, max| match max {
                     ..-1 => Err(Error::Invalid),
-                    most => {
-                        profile::set_most_recent(most as i64);
+                    max => {
+                        profile::set_recent_max(max as i64);
                         Ok(())
                     }
                 },

@@ -115,8 +115,8 @@ fn ncached_max_names(see: See<'_>) {
                 c_type: "size_t",
                 mode: Mode::ReadWrite,
                 serve: |_, request| {
-                    let most = threads::most_cached(request.must_give()?)?;
-                    request.answer(most)
+                    let max = threads::max_cached(request.must_give()?)?;
+                    request.answer(max)
                 },
             }),
             "The maximum number of blocks that the thread's cache can hold in the class of the \
@@ -157,7 +157,7 @@ fn write_ncached_max(_: &At<'_>, request: &mut Request) -> CtlResult<()> {
         return Err(Error::Invalid);
     }
     for [first, last, blocks] in items().filter_map(opt::range) {
-        threads::set_most_cached(first, last, blocks)?;
+        threads::set_max_cached(first, last, blocks)?;
     }
     Ok(())
 }

@@ -49,7 +49,7 @@ impl PageHeap {
         }
     }
 
-    /// Returns what is due, on behalf of the other threads. Returns the time of the next look, or
+    /// Returns what is due, on behalf of the other threads. Returns the time of the next check, or
     /// `None` when there is nothing to wait for. The bell rings when that changes, so the caller
     /// must have readied the bell.
     pub fn attend(&self) -> Option<u64> {
@@ -61,14 +61,14 @@ impl PageHeap {
         }
         let mut s = self.state.lock_seldom();
         let totals = s.totals;
-        let looks = [
-            s.dirty.next_look(totals.dirty),
-            s.muzzy.next_look(totals.muzzy),
+        let dues = [
+            s.dirty.next_due(totals.dirty),
+            s.muzzy.next_due(totals.muzzy),
         ];
-        let looks = looks.into_iter().chain([s.kept_next_due()]);
-        let next = looks.flatten().min();
+        let dues = dues.into_iter().chain([s.kept_next_due()]);
+        let next = dues.flatten().min();
         let plan = match next {
-            Some(_) => Plan::Look,
+            Some(_) => Plan::Timed,
             None if s.dirty.time_ms() > 0 => Plan::Nothing,
             None => Plan::Never,
         };
@@ -218,7 +218,7 @@ impl PageHeap {
         loop {
             let mut s = self.state.lock_seldom();
             s.take_batch(&goal, step, spare, round, batch);
-            goal.most -= batch.pages.min(goal.most);
+            goal.max -= batch.pages.min(goal.max);
             if batch.len == 0 {
                 break;
             }
@@ -375,12 +375,12 @@ impl State {
     #[cold]
     #[inline(never)]
     fn allowed(&mut self, goal: Goal) -> Option<Goal> {
-        let most = if self.dirty.time_ms() > 0 {
-            self.meter.allowance(goal.guessed).min(goal.most)
+        let max = if self.dirty.time_ms() > 0 {
+            self.meter.allowance(goal.guessed).min(goal.max)
         } else {
             0
         };
-        (most >= WORTH_PAGES).then_some(Goal { most, ..goal })
+        (max >= WORTH_PAGES).then_some(Goal { max, ..goal })
     }
 
     fn due(&mut self, now: u64) -> AllDue {

@@ -128,7 +128,7 @@ mod tests {
                 self.used = now_used;
                 self.dirty = held.saturating_sub(now_used);
                 if let Some(goal) = self.surplus.look(self.now, self.used, self.dirty) {
-                    let pages = (self.dirty - goal.limit).min(goal.most);
+                    let pages = (self.dirty - goal.limit).min(goal.max);
                     self.dirty -= pages;
                     gone += pages;
                 }

@@ -34,8 +34,8 @@ const CLASS_GAP_PART: usize = 4;
 /// therefore satisfy most aligned requests. No chunk is begun just for this: that took a fifth more
 /// memory where vectors grow.
 const fn natural_align(pages: usize) -> usize {
-    let (natural, most) = (1 << pages.trailing_zeros(), NATURAL_MAX / PAGE);
-    if natural < most { natural } else { most }
+    let (natural, max) = (1 << pages.trailing_zeros(), NATURAL_MAX / PAGE);
+    if natural < max { natural } else { max }
 }
 
 impl State {
@@ -236,11 +236,11 @@ impl State {
     }
 
     /// Takes runs equal to `run`, which was just taken, right behind it in its chunk, while they
-    /// are free and have the same kind of memory, up to `most` runs in all. Returns how many there
+    /// are free and have the same kind of memory, up to `max` runs in all. Returns how many there
     /// are.
     #[cold]
     #[inline(never)]
-    pub fn repeat(&mut self, run: &Run, pages: usize, most: usize) -> usize {
+    pub fn repeat(&mut self, run: &Run, pages: usize, max: usize) -> usize {
         let Some(segment) = Segment::find(run.addr) else {
             return 1;
         };
@@ -253,7 +253,7 @@ impl State {
             let held = |of: &Bits512| of.count_in(at, pages) > 0;
             is_free && (held(&chunk.dirty) || held(&chunk.muzzy)) != run.zeroed
         };
-        let more = (1..most).take_while(alike).count();
+        let more = (1..max).take_while(alike).count();
         if more > 0 {
             self.take_begun(chunk, start + pages, more * pages);
         }

@@ -24,7 +24,7 @@
 //!
 //! [`Heaps::move_block`]: crate::heap::set::heaps::Heaps::move_block
 
-use crate::heap::huge::borders::{self, ChunkRange, look};
+use crate::heap::huge::borders::{self, ChunkRange, mapping_traits};
 use crate::heap::huge::huge_pages::{self, Outlook};
 use crate::heap::{Backing, PageHeap, Run, State};
 use crate::space::Segment;
@@ -36,7 +36,7 @@ use crate::sys::page::PAGE;
 /// The most chunks moved for one run; for a longer run the gain would be a small part.
 const MOVED_CHUNKS_MAX: usize = 16;
 /// Vacant chunks that are examined for one run.
-const LOOK_CHUNKS: usize = 256;
+const SCAN_CHUNKS: usize = 256;
 /// A chunk's memory is moved if it has at least this many pages.
 pub(in crate::heap) const WORTH_PAGES: usize = CHUNK_PAGES * 3 / 4;
 
@@ -61,7 +61,7 @@ impl Plan {
             let goes_on = last.is_none_or(|(f, t): (&Chunk, &Chunk)| {
                 f.addr() == from.addr() + CHUNK
                     && t.addr() == to.addr() + CHUNK
-                    && look(f) == look(from)
+                    && mapping_traits(f) == mapping_traits(from)
             });
             if !goes_on {
                 break;
@@ -140,13 +140,13 @@ impl State {
             }
         });
         let mut destinations = destinations.into_iter().rev().flatten();
-        let (mut found, mut looks) = (0, 0);
+        let (mut found, mut scanned) = (0, 0);
         'search: for segment in Segment::all().rev() {
             for i in segment.resident(self.pool.heap()).descending() {
-                if found == count || looks == LOOK_CHUNKS {
+                if found == count || scanned == SCAN_CHUNKS {
                     break 'search;
                 }
-                looks += 1;
+                scanned += 1;
                 let chunk = segment.chunk(i);
                 if may_move(chunk)
                     && let Some(to) = destinations.next()

@@ -24,7 +24,7 @@ enum Op {
     },
     AllocSeries {
         pages: usize,
-        most: usize,
+        max: usize,
     },
     Free(usize),
     FreeMany(usize),
@@ -49,7 +49,7 @@ fn op() -> impl Strategy<Value = Op> {
         30 => (pages, align).prop_map(|(pages, shift)| Op::Alloc { pages, align: PAGE << shift }),
         4 => (1usize..5, 0usize..CHUNK_PAGES).prop_map(|(chunks, rest)| Op::AllocBrought { chunks, rest }),
         2 => (1usize..5).prop_map(|chunks| Op::AllocBrought { chunks, rest: 0 }),
-        5 => (1usize..40, 1usize..9).prop_map(|(pages, most)| Op::AllocSeries { pages, most }),
+        5 => (1usize..40, 1usize..9).prop_map(|(pages, max)| Op::AllocSeries { pages, max }),
         20 => any::<usize>().prop_map(Op::Free),
         3 => (1usize..20).prop_map(Op::FreeMany),
         2 => any::<usize>().prop_map(Op::FreeClean),
@@ -157,10 +157,10 @@ impl Model {
                 let run = self.heap.alloc_brought(pages, pages, PAGE);
                 self.hold(&run.expect("there is memory"), pages, 1);
             }
-            Op::AllocSeries { pages, most } => {
-                let mut count = most;
+            Op::AllocSeries { pages, max } => {
+                let mut count = max;
                 let run = self.heap.alloc_series(pages, PAGE, &mut count);
-                assert!((1..=most).contains(&count));
+                assert!((1..=max).contains(&count));
                 self.hold(&run.expect("there is memory"), pages, count);
             }
             Op::Free(pick) => {
@@ -352,8 +352,8 @@ fn a_row_of_runs_is_as_long_as_there_is_room_of_one_kind_behind_the_first() {
     let _alone = alone();
     let heap = second();
     heap.purge_all();
-    let series = |pages, most| {
-        let mut count = most;
+    let series = |pages, max| {
+        let mut count = max;
         let run = heap.alloc_series(pages, PAGE, &mut count);
         (run.expect("there is memory"), count)
     };
@@ -389,11 +389,11 @@ fn a_request_that_cannot_be_met_changes_nothing() {
     crate::testing::own_process!();
     let _alone = alone();
     let before = FIRST_HEAP.totals();
-    let most = isize::MAX as usize / PAGE;
+    let max = isize::MAX as usize / PAGE;
     for (pages, align) in [
-        (most + 1, PAGE),
+        (max + 1, PAGE),
         (usize::MAX, PAGE),
-        (most, PAGE),
+        (max, PAGE),
         (1 << 40, PAGE),
         (1, 1 << 62),
         (1 << 20, 1 << 50),

@@ -152,9 +152,9 @@ fn allocations(text: &mut Text<'_>, records: &Records, threads: &Numbers, sites:
 pub fn recent(out: &mut dyn Sink, records: &Records, lg_sample: u32) {
     let mut text = Text(out);
     let offset = wall_offset();
-    let most = history::most_recent();
+    let max = history::recent_max();
     number(&mut text, "{\"sample_interval\":", 1 << lg_sample.min(63));
-    let _ = write!(text, ",\"recent_alloc_max\":{most}");
+    let _ = write!(text, ",\"recent_alloc_max\":{max}");
     text.0.put(b",\"recent_alloc\":[");
     let mut comma = Comma(false);
     for record in records.iter() {

@@ -28,10 +28,10 @@ const LG_BYTES_MIN: u32 = 17;
 const FAR_BELOW_DIVISOR: u32 = 4;
 
 /// Applies the option: the most samples of a thread in a second; 0 for no such limit.
-pub fn configure(most: u32) {
-    let ms = match most {
+pub fn configure(max: u32) {
+    let ms = match max {
         0 => 0,
-        most => (WINDOW_SAMPLES * 1000).div_ceil(most),
+        max => (WINDOW_SAMPLES * 1000).div_ceil(max),
     };
     WINDOW_MS_MIN.store(ms, Ordering::Relaxed);
 }

@@ -29,9 +29,9 @@ static MORE: AtomicUsize = AtomicUsize::new(0);
 static WITHOUT_STACKS: AtomicBool = AtomicBool::new(false);
 
 /// Applies the options: the most frames of a stack, and the most bytes for the records of sites.
-pub fn configure(most_frames: usize, most_site_bytes: usize) {
-    FRAMES_MAX.store(most_frames, Ordering::Relaxed);
-    SITE_BYTES_MAX.store(most_site_bytes, Ordering::Relaxed);
+pub fn configure(max_frames: usize, max_site_bytes: usize) {
+    FRAMES_MAX.store(max_frames, Ordering::Relaxed);
+    SITE_BYTES_MAX.store(max_site_bytes, Ordering::Relaxed);
 }
 
 /// Sets whether samples have no stacks.
@@ -90,16 +90,16 @@ pub fn take(block: usize, size: usize, thread: Numbers, lg: u32, from: &Register
 
 /// The stack of a thread that is inside; the program's own function runs outside.
 fn stack_of(inside: &mut Option<inside::Inside>, from: &Registers) -> Option<capture::Stack> {
-    let most = FRAMES_MAX.load(Ordering::Relaxed);
+    let max = FRAMES_MAX.load(Ordering::Relaxed);
     if WITHOUT_STACKS.load(Ordering::Relaxed) {
         return None;
     }
     if !hooks::takes_stacks() || cache::countdown().is_none() {
-        return capture::Stack::take(from, most);
+        return capture::Stack::take(from, max);
     }
     let mut stack = capture::Stack::new()?;
     *inside = None;
-    stack.fill_by_hook(most);
+    stack.fill_by_hook(max);
     *inside = inside::enter();
     Some(stack)
 }

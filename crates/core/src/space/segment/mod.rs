@@ -237,8 +237,8 @@ impl Segment {
 
     /// The same, for any thread. While the records are kept as they are, that of a slab which this
     /// returns is complete and is not freed.
-    pub fn look_at(&self, _: &Kept, p: usize) -> PageRecord {
-        PageRecord::unpack(words::look(self.record_at(p)))
+    pub fn read_record(&self, _: &Kept, p: usize) -> PageRecord {
+        PageRecord::unpack(words::read(self.record_at(p)))
     }
 
     /// Sets the class and the record of `pages` pages from `p` on.

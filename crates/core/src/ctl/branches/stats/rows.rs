@@ -235,7 +235,7 @@ figures!(lock_rows, of_lock(r: &Reading) {
         "Nanoseconds that threads slept for it.";
     max_wait_time: U64 = r.longest_ns,
         "The longest of these.";
-    max_num_thds: U32 = r.most_waiting,
+    max_num_thds: U32 = r.max_waiting,
         "The maximum number of threads that slept for it at the same time.";
 });
 
@@ -257,27 +257,27 @@ pub(super) fn background(_: &At<'_>, row: usize) -> CtlResult<u64> {
 
 #[inline(never)]
 pub(super) fn arena(at: &At<'_>, row: usize) -> CtlResult<u64> {
-    look(at, &|a| of_arena(a, row))
+    read_arena(at, &|a| of_arena(a, row))
 }
 
 fn small(at: &At<'_>, row: usize) -> CtlResult<u64> {
-    look(at, &|a| of_blocks(&a.small(), row))
+    read_arena(at, &|a| of_blocks(&a.small(), row))
 }
 
 fn large(at: &At<'_>, row: usize) -> CtlResult<u64> {
-    look(at, &|a| of_blocks(&a.large(), row))
+    read_arena(at, &|a| of_blocks(&a.large(), row))
 }
 
 fn bin(at: &At<'_>, row: usize) -> CtlResult<u64> {
-    look(at, &|a| of_bin(&a.bins[at.index(1)], row))
+    read_arena(at, &|a| of_bin(&a.bins[at.index(1)], row))
 }
 
 fn lextent(at: &At<'_>, row: usize) -> CtlResult<u64> {
-    look(at, &|a| of_large(&a.large[at.index(1)], row))
+    read_arena(at, &|a| of_large(&a.large[at.index(1)], row))
 }
 
 fn extent(at: &At<'_>, row: usize) -> CtlResult<u64> {
-    look(at, &|a| {
+    read_arena(at, &|a| {
         a.extents
             .get(at.index(1))
             .map_or(0, |extent| of_extent(extent, row))
@@ -288,8 +288,8 @@ fn extent(at: &At<'_>, row: usize) -> CtlResult<u64> {
 fn lock(at: &At<'_>, row: usize) -> CtlResult<u64> {
     match *at.mib() {
         [_, _, lock, _] => whole(&|s| of_lock(&s.totals.named_lock(lock), row)),
-        [_, _, _, _, lock, _] => look(at, &|a| of_lock(&a.named_lock(lock), row)),
-        _ => look(at, &|a| of_lock(&a.bins[at.index(1)].lock, row)),
+        [_, _, _, _, lock, _] => read_arena(at, &|a| of_lock(&a.named_lock(lock), row)),
+        _ => read_arena(at, &|a| of_lock(&a.bins[at.index(1)].lock, row)),
     }
 }
 
@@ -300,7 +300,7 @@ fn whole(value: &dyn Fn(&Snapshot) -> u64) -> CtlResult<u64> {
 }
 
 #[inline(never)]
-fn look(at: &At<'_>, value: &dyn Fn(&ArenaFigures) -> u64) -> CtlResult<u64> {
+fn read_arena(at: &At<'_>, value: &dyn Fn(&ArenaFigures) -> u64) -> CtlResult<u64> {
     let i = number(at.index(0));
     stats::with(|s| s.arena(i).map(value))
         .ok_or(Error::Again)?
