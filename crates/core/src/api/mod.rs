@@ -23,6 +23,7 @@ mod start;
 pub mod threads;
 
 pub use crate::background::create as create_thread;
+pub use crate::heap::Contents;
 pub use blocks::alloc::{Missed, alloc, alloc_aligned, alloc_cached, alloc_missed, alloc_zeroed};
 pub use blocks::free::{dealloc, dealloc_direct, dealloc_sized, usable_size};
 pub use blocks::resize::realloc;

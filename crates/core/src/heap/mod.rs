@@ -70,6 +70,53 @@ pub struct Run {
     pub bare: bool,
 }
 
+/// What a caller does with the contents of new memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Contents {
+    /// It overwrites them.
+    Any,
+    /// It needs zeros.
+    Zeros,
+}
+
+impl Contents {
+    /// Zeros if they are needed, else any.
+    #[inline(always)]
+    pub const fn zeros_if(is_needed: bool) -> Contents {
+        if is_needed {
+            Contents::Zeros
+        } else {
+            Contents::Any
+        }
+    }
+}
+
+/// A request for a run.
+#[derive(Clone, Copy, Debug)]
+pub struct RunRequest {
+    pub pages: usize,
+    /// Only so many of the first pages are known to be needed.
+    pub wanted: usize,
+    /// The alignment in bytes: a power of two, at least a page.
+    pub align: usize,
+    /// Where any contents serve and the run has no memory, memory that was freed elsewhere is moved
+    /// to it ([`moves`]). [`Run::zeroed`] says whether the run is zero.
+    pub contents: Contents,
+}
+
+impl RunRequest {
+    /// A request for zero pages, all of them needed.
+    #[inline(always)]
+    pub const fn new(pages: usize, align: usize) -> RunRequest {
+        RunRequest {
+            pages,
+            wanted: pages,
+            align,
+            contents: Contents::Zeros,
+        }
+    }
+}
+
 /// The state of the memory behind free pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Backing {
@@ -332,59 +379,52 @@ impl PageHeap {
         &raw mut self.state.lock().totals.used
     }
 
-    /// A run of `pages` pages at a multiple of `align` bytes.
+    /// Allocates a run of `pages` pages at a multiple of `align` bytes.
     #[cfg(test)]
-    pub fn alloc(&self, pages: usize, align: usize) -> Option<Run> {
-        self.alloc_for(pages, pages, align)
+    fn alloc(&self, pages: usize, align: usize) -> Option<Run> {
+        self.alloc_run(RunRequest::new(pages, align))
     }
 
-    /// Allocates `pages` pages at a multiple of `align` bytes (a power of two, at least a page).
-    /// Only the first `wanted` pages are known to be needed. Returns `None` when the system gives
-    /// no memory or no addresses.
-    pub fn alloc_for(&self, pages: usize, wanted: usize, align: usize) -> Option<Run> {
-        self.alloc_one(pages, wanted, align, false)
+    /// Allocates a run with any contents, of which `wanted` pages are needed.
+    #[cfg(test)]
+    fn alloc_any(&self, pages: usize, wanted: usize) -> Option<Run> {
+        self.alloc_run(RunRequest {
+            wanted,
+            contents: Contents::Any,
+            ..RunRequest::new(pages, PAGE)
+        })
     }
 
-    /// Like [`PageHeap::alloc_for`], for callers that do not need zeros: where the run has no
-    /// memory, memory that was freed elsewhere is moved to it ([`moves`]).
-    pub fn alloc_brought(&self, pages: usize, wanted: usize, align: usize) -> Option<Run> {
-        self.alloc_one(pages, wanted, align, true)
-    }
-
+    /// Allocates a run. Returns `None` when the system gives no memory or no addresses.
     #[inline(never)]
-    fn alloc_one(&self, pages: usize, wanted: usize, align: usize, bring: bool) -> Option<Run> {
-        if standalone::serves(pages, align) && !self.has_hooks() {
-            return self.alloc_standalone(pages, wanted, align, bring);
+    pub fn alloc_run(&self, request: RunRequest) -> Option<Run> {
+        if standalone::serves(request.pages, request.align) && !self.has_hooks() {
+            return self.alloc_standalone(&request);
         }
-        self.alloc_alike(pages, wanted, align, &mut 1, bring && pages >= CHUNK_PAGES)
+        self.alloc_runs(&request, &mut 1)
     }
 
-    /// Allocates a run of `pages` pages, all of them needed, and equal runs right behind it while
-    /// these are free and have the same kind of memory. `count` is the largest number of runs on
-    /// entry, and the actual number on return. In a process with threads, a run that begins a chunk
-    /// comes alone: another thread would touch the next run before the chunk's huge page is there.
-    /// Returns `None` as [`PageHeap::alloc_for`] does.
-    pub fn alloc_series(&self, pages: usize, align: usize, count: &mut usize) -> Option<Run> {
-        debug_assert!((pages * PAGE).is_multiple_of(align));
-        self.alloc_alike(pages, pages, align, count, false)
+    /// Allocates a run, and equal runs right behind it while these are free and have the same kind
+    /// of memory. `count` is the largest number of runs on entry, and the actual number on return.
+    /// In a process with threads, a run that begins a chunk comes alone: another thread would touch
+    /// the next run before the chunk's huge page is there. Returns `None` as
+    /// [`PageHeap::alloc_run`] does.
+    pub fn alloc_series(&self, request: RunRequest, count: &mut usize) -> Option<Run> {
+        debug_assert!((request.pages * PAGE).is_multiple_of(request.align));
+        self.alloc_runs(&request, count)
     }
 
+    /// Allocates runs in chunks, as [`PageHeap::alloc_series`] says.
     #[inline(always)]
-    fn alloc_alike(
-        &self,
-        pages: usize,
-        wanted: usize,
-        align: usize,
-        count: &mut usize,
-        bring: bool,
-    ) -> Option<Run> {
+    fn alloc_runs(&self, request: &RunRequest, count: &mut usize) -> Option<Run> {
+        let &RunRequest { pages, align, .. } = request;
         debug_assert!(pages > 0 && align.is_power_of_two() && align >= PAGE);
         if pages > isize::MAX as usize / PAGE {
             return None;
         }
         let mut s = self.state.lock();
         let held = s.totals.used + s.totals.dirty;
-        let mut run = s.alloc_for(pages, wanted, align);
+        let mut run = s.alloc_run(request);
         let max = core::mem::replace(count, 1);
         let more = s.totals.used + s.totals.dirty > held;
         // Growth is checked only when a chunk is begun: slabs fill a chunk bit by bit.
@@ -395,9 +435,10 @@ impl PageHeap {
         {
             *count = s.repeat(run, pages, max);
         }
-        if bring && begun.is_some() && s.totals.dirty >= moves::WORTH_PAGES {
+        let may_move = request.contents == Contents::Any && pages >= CHUNK_PAGES;
+        if may_move && begun.is_some() && s.totals.dirty >= moves::WORTH_PAGES {
             drop(s);
-            self.move_in(&mut run, pages, wanted);
+            self.move_in(&mut run, pages, request.wanted);
             s = self.state.lock();
         }
         let limit = begun.and_then(|_| s.grown());
@@ -409,13 +450,13 @@ impl PageHeap {
         if let Some(limit) = limit {
             self.shed(limit);
         }
-        run.or_else(|| self.alloc_elsewhere(pages, align))
+        run.or_else(|| self.alloc_from_others(pages, align))
     }
 
     /// Allocates from another page heap, or from hooks, because this heap has no room. A heap that
     /// serves a single arena shares with no other heap.
     #[cold]
-    fn alloc_elsewhere(&self, pages: usize, align: usize) -> Option<Run> {
+    fn alloc_from_others(&self, pages: usize, align: usize) -> Option<Run> {
         if self.apart {
             return self
                 .has_hooks()
@@ -424,7 +465,7 @@ impl PageHeap {
         PAGE_HEAPS
             .all()
             .filter(|heap| heap.id != self.id && !heap.apart)
-            .find_map(|heap| heap.state.lock().alloc(pages, align))
+            .find_map(|heap| heap.state.lock().alloc_run(&RunRequest::new(pages, align)))
     }
 
     /// Frees a run of this page heap.

@@ -16,7 +16,7 @@ use crate::class::{
     self, CACHED_MAX, Class, MAX, MEDIUM_MAX, SLAB_MAX, StackOffset, TABLE_MAX, hidden, tailored,
 };
 use crate::die;
-use crate::heap::{NATURAL_MAX, PAGE_HEAPS};
+use crate::heap::{Contents, NATURAL_MAX, PAGE_HEAPS, RunRequest};
 use crate::prof;
 use crate::space::segment::fast_lookup;
 use crate::space::{fallback, meta};
@@ -86,7 +86,7 @@ fn alloc_long(size: usize) -> *mut u8 {
     if size <= CACHED_MAX {
         pop_tabled(size, StackOffset::of(Class::of(size)))
     } else {
-        alloc_large(size, PAGE, false)
+        alloc_large(size, PAGE, Contents::Any)
     }
 }
 
@@ -277,30 +277,30 @@ fn counted_from_arena(class: Class) -> Option<usize> {
 /// Allocates a block of whole pages that caches do not hold.
 #[cold]
 #[inline(never)]
-fn alloc_large(size: usize, align: usize, zeroed: bool) -> *mut u8 {
+fn alloc_large(size: usize, align: usize, contents: Contents) -> *mut u8 {
     start();
     if size > MAX {
         return out_of_memory(size);
     }
-    alloc_pages(Pages::of(size), align, zeroed, size)
+    alloc_pages(Pages::of(size), align, contents, size)
 }
 
 /// The program asked for `size` bytes.
-fn alloc_pages(pages: Pages, align: usize, zeroed: bool, size: usize) -> *mut u8 {
-    let zeroed = zeroed || zeroes();
+fn alloc_pages(pages: Pages, align: usize, contents: Contents, size: usize) -> *mut u8 {
+    let contents = if zeroes() { Contents::Zeros } else { contents };
     let Some(inside) = inside::enter() else {
-        return alloc_outside(pages.bytes(), align, zeroed);
+        return alloc_outside(pages.bytes(), align, contents);
     };
     let mine = current::arena();
     let arena = oversize::arena_for(pages, mine);
-    let run = large::alloc_fit(pages, align, arena, zeroed).or_else(|| {
+    let run = large::alloc_fit(pages, align, arena, contents).or_else(|| {
         // Blocks in thread caches and transfer caches are a part of the heap: they cannot help a
         // larger request.
         if pages.bytes() > PAGE_HEAPS.totals().used * PAGE && !meta::is_starved() {
             return None;
         }
         reclaim();
-        large::alloc_fit(pages, align, mine, zeroed)
+        large::alloc_fit(pages, align, mine, contents)
     });
     upkeep::tick_for(pages.bytes());
     arena::interval::count(pages.bytes());
@@ -311,7 +311,7 @@ fn alloc_pages(pages: Pages, align: usize, zeroed: bool, size: usize) -> *mut u8
     };
     counted::allocated(pages.bytes());
     let block = counted_if_on(run.addr, size);
-    if zeroed {
+    if contents == Contents::Zeros {
         let is_clear = run.zeroed || clear_by_kernel(run.addr, pages);
         if !is_clear {
             // SAFETY: the block is new, and this long.
@@ -325,19 +325,18 @@ fn alloc_pages(pages: Pages, align: usize, zeroed: bool, size: usize) -> *mut u8
 /// Allocates a block of `bytes` bytes while a fork is under way.
 #[cold]
 #[inline(never)]
-pub(in crate::api) fn alloc_outside(bytes: usize, align: usize, zeroed: bool) -> *mut u8 {
+pub(in crate::api) fn alloc_outside(bytes: usize, align: usize, contents: Contents) -> *mut u8 {
     let Some(block) = fallback::alloc(bytes, align) else {
         // Wait until the fork is over.
         drop(inside::enter_or_wait());
-        return if zeroed {
-            alloc_aligned_zeroed(bytes, align)
-        } else {
-            alloc_aligned(bytes, align)
+        return match contents {
+            Contents::Zeros => alloc_aligned_zeroed(bytes, align),
+            Contents::Any => alloc_aligned(bytes, align),
         };
     };
     counted::allocated(bytes);
     let block = block as *mut u8;
-    if zeroed {
+    if contents == Contents::Zeros {
         // SAFETY: the block is new, and this long.
         unsafe { block.write_bytes(0, bytes) };
         return block;
@@ -414,7 +413,7 @@ fn zeroed_outside(block: *mut u8) -> *mut u8 {
 #[inline(never)]
 fn alloc_zeroed_run(size: usize) -> *mut u8 {
     if size > CACHED_MAX {
-        return alloc_large(size, PAGE, true);
+        return alloc_large(size, PAGE, Contents::Zeros);
     }
     let class = Class::of(size);
     match current::cache() {
@@ -423,7 +422,7 @@ fn alloc_zeroed_run(size: usize) -> *mut u8 {
                 counted::allocated(class.size());
                 zeroed(counted_if_on(block, size))
             }
-            None => alloc_large(size, PAGE, true),
+            None => alloc_large(size, PAGE, Contents::Zeros),
         },
         _ => zeroed(alloc(size)),
     }
@@ -434,7 +433,7 @@ fn alloc_zeroed_run(size: usize) -> *mut u8 {
 pub fn alloc_aligned(size: usize, align: usize) -> *mut u8 {
     debug_assert!(align.is_power_of_two());
     if is_past_caches(size, align) {
-        return alloc_large(size, align.max(PAGE), false);
+        return alloc_large(size, align.max(PAGE), Contents::Any);
     }
     let wanted = size;
     let size = class::aligned_size(size, align);
@@ -465,7 +464,7 @@ pub(in crate::api) fn alloc_aligned_zeroed(size: usize, align: usize) -> *mut u8
         return alloc_zeroed(bytes);
     }
     if is_past_caches(size, align) {
-        return alloc_large(bytes, align.max(PAGE), true);
+        return alloc_large(bytes, align.max(PAGE), Contents::Zeros);
     }
     zeroed(alloc_aligned(size, align))
 }
@@ -532,7 +531,10 @@ fn alloc_on_boundary(size: usize, align: usize, wanted: usize) -> *mut u8 {
             counted::allocated(class.size());
             counted_if_on(block, wanted)
         }
-        None => alloc_pages(Pages::of(size).wanting(wanted), align, false, wanted),
+        None => {
+            let pages = Pages::of(size).wanting(wanted);
+            alloc_pages(pages, align, Contents::Any, wanted)
+        }
     }
 }
 
@@ -559,8 +561,8 @@ fn feed() {
     // Not from the thread's own arena, which the program may destroy with everything in it.
     let heap = arena::any().map(|arena| arena.heap());
     let mut pieces = FED.iter();
-    let Some((run, bytes)) =
-        pieces.find_map(|&pages| Some((heap?.alloc_for(pages, pages, PAGE)?, pages * PAGE)))
+    let Some((run, bytes)) = pieces
+        .find_map(|&pages| Some((heap?.alloc_run(RunRequest::new(pages, PAGE))?, pages * PAGE)))
     else {
         return;
     };

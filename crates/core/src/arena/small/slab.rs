@@ -8,7 +8,7 @@ use crate::arena::pages::SLABS;
 use crate::arena::small::traffic::Taker;
 use crate::class::{Class, SlabShape};
 use crate::die;
-use crate::heap::{PAGE_HEAPS, Run, nodes};
+use crate::heap::{PAGE_HEAPS, Run, RunRequest, nodes};
 use crate::space::chunk::CHUNK;
 use crate::space::meta::Kept;
 use crate::space::segment::{Beginning, PageRecord};
@@ -120,8 +120,8 @@ impl Slab {
         let shape = class.shape();
         let pages = shape.pages as usize;
         let mut count = max;
-        let run =
-            crate::arena::heap_of(arena).alloc_series(pages, shape.align as usize, &mut count)?;
+        let request = RunRequest::new(pages, shape.align as usize);
+        let run = crate::arena::heap_of(arena).alloc_series(request, &mut count)?;
         let (mut first, mut last) = (None, None::<&Slab>);
         for i in 0..count {
             let addr = run.addr + i * pages * PAGE;

@@ -349,7 +349,7 @@ pub(in crate::heap) mod tests {
         let Some(heap) = grown() else { return };
         let pages = 4 * CHUNK_PAGES;
         let ends_huge = |wanted| {
-            let at = heap.alloc_for(pages, wanted, PAGE).expect("vacant").addr;
+            let at = heap.alloc_any(pages, wanted).expect("vacant").addr;
             let [before, last] = [2, 3].map(|i| chunk_of(at + i * CHUNK).huge.get());
             assert!(before, "what is wanted has huge pages");
             heap.free(at, pages);

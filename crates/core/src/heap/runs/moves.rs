@@ -400,7 +400,7 @@ mod tests {
         };
         let pages = 8 * CHUNK_PAGES;
         let dirty = heap.totals().dirty;
-        let run = heap.alloc_brought(pages, pages, PAGE).expect("vacant");
+        let run = heap.alloc_any(pages, pages).expect("vacant");
         assert!(freed.iter().all(|&at| run.addr != at), "it fits none");
         assert!(!run.zeroed);
         assert_eq!(memory(run.addr, 8), pages, "without a touch");
@@ -448,7 +448,7 @@ mod tests {
         }
         let pages = 4 * CHUNK_PAGES;
         let runs = [(); 3].map(|()| {
-            let run = heap.alloc_brought(pages, pages, PAGE).expect("vacant");
+            let run = heap.alloc_any(pages, pages).expect("vacant");
             assert!(!run.zeroed || words(run.addr, pages) == std::vec![0; pages]);
             write(run.addr, pages, run.addr);
             run.addr
@@ -480,9 +480,7 @@ mod tests {
             return;
         };
         let pages = 8 * CHUNK_PAGES;
-        let run = heap
-            .alloc_brought(pages, 6 * CHUNK_PAGES, PAGE)
-            .expect("vacant");
+        let run = heap.alloc_any(pages, 6 * CHUNK_PAGES).expect("vacant");
         assert_eq!(memory(run.addr, 8), 6 * CHUNK_PAGES);
         give_up(heap, &[(run.addr, pages)], kept);
     }
@@ -497,14 +495,10 @@ mod tests {
         let (long, short) = (8 * CHUNK_PAGES, CHUNK_PAGES / 2);
         let zeros = heap.alloc(long, PAGE).expect("vacant");
         assert!(zeros.zeroed && memory(zeros.addr, 8) == 0);
-        let end = heap
-            .alloc_brought(long + short, long + short, PAGE)
-            .expect("vacant");
+        let end = heap.alloc_any(long + short, long + short).expect("vacant");
         assert_eq!(memory(end.addr, 9), long, "not for its last half chunk");
         let dirty = heap.totals().dirty;
-        let fits = heap
-            .alloc_brought(CHUNK_PAGES, CHUNK_PAGES, PAGE)
-            .expect("vacant");
+        let fits = heap.alloc_any(CHUNK_PAGES, CHUNK_PAGES).expect("vacant");
         assert!(
             freed
                 .iter()
@@ -527,7 +521,7 @@ mod tests {
             return;
         };
         let (pages, wanted) = (5 * CHUNK_PAGES, 4 * CHUNK_PAGES + 10);
-        let run = heap.alloc_brought(pages, wanted, PAGE).expect("vacant");
+        let run = heap.alloc_any(pages, wanted).expect("vacant");
         assert_eq!(memory(run.addr, 5), pages);
         let last = chunk_of(run.addr + 4 * CHUNK);
         assert!(last.huge.get() && !last.kept_broken.get());

@@ -18,7 +18,7 @@
 mod kept;
 
 use crate::heap::huge::{borders, huge_pages};
-use crate::heap::{BELL, PageHeap, Run, State};
+use crate::heap::{BELL, Contents, PageHeap, Run, RunRequest, State};
 use crate::space::Segment;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES};
 use crate::space::segment::{self, Growing};
@@ -155,26 +155,20 @@ fn unmake(segment: &'static Segment) {
 }
 
 impl PageHeap {
-    /// Allocates a standalone run at a multiple of `align` bytes, of which `wanted` pages are
-    /// needed. It is zero unless `any` says that any contents serve. Returns `None` when the system
-    /// grants no memory or has no addresses.
+    /// Allocates a standalone run. It is zero unless any contents serve. Returns `None` when the
+    /// system grants no memory or has no addresses.
     #[cold]
     #[inline(never)]
-    pub(in crate::heap) fn alloc_standalone(
-        &self,
-        pages: usize,
-        wanted: usize,
-        align: usize,
-        any: bool,
-    ) -> Option<Run> {
+    pub(in crate::heap) fn alloc_standalone(&self, request: &RunRequest) -> Option<Run> {
+        let &RunRequest { pages, wanted, .. } = request;
         if pages > isize::MAX as usize / PAGE {
             return None;
         }
-        let align = align.max(CHUNK);
+        let align = request.align.max(CHUNK);
         if let Some(addr) = self.take_kept(pages, align) {
             return Some(Run {
                 addr,
-                zeroed: !any && mem::discard(addr, bytes_of(pages)),
+                zeroed: request.contents == Contents::Zeros && mem::discard(addr, bytes_of(pages)),
                 bare: false,
             });
         }

@@ -16,7 +16,7 @@
 
 use crate::die;
 use crate::heap::hooked::hooks::{self, ExtentHooks, Given, Hooks};
-use crate::heap::{PageHeap, Run, State, standalone};
+use crate::heap::{PageHeap, Run, RunRequest, State, standalone};
 use crate::space::Segment;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::space::segment::{self, hooked};
@@ -162,7 +162,7 @@ impl PageHeap {
         }
         let mut s = self.state.lock_seldom();
         s.admit(all, given.zeroed);
-        s.alloc(pages, align)
+        s.alloc_run(&RunRequest::new(pages, align))
     }
 
     /// Allocates a block that is an extent of its own.
@@ -232,7 +232,7 @@ impl PageHeap {
         s.pool.count_decommitted(range.len(), false);
         range.chunks().for_each(|c| c.committed.set(true));
         s.admit(range, true);
-        s.alloc(pages, align)
+        s.alloc_run(&RunRequest::new(pages, align))
     }
 
     /// Records a new extent, all of whose chunks start away; ends the process if the hook's answer
