@@ -148,19 +148,22 @@ pub fn bytes_of(p: usize) -> usize {
     pages_of(p).0 * PAGE
 }
 
-/// Marks a large block in use as sampled, so that no cache takes it, or as an ordinary one again.
-pub fn set_sampled(p: usize, sampled: bool) {
+/// Marks a large block in use as sampled, so that no cache takes it.
+pub fn set_sampled(p: usize) {
     let (segment, pages, arena) = find(p, "sample");
-    if !sampled {
-        return describe(p, pages, arena);
-    }
     let record = PageRecord::Large {
         pages,
         arena: arena as usize,
         line: p % PAGE / LINE,
-        sampled,
+        sampled: true,
     };
     segment.describe(p, 1, Class::NONE, record);
+}
+
+/// Marks a sampled large block as an ordinary one again.
+pub fn clear_sampled(p: usize) {
+    let (_, pages, arena) = find(p, "sample");
+    describe(p, pages, arena);
 }
 
 /// Whether `p` is a large block that is sampled.

@@ -109,6 +109,13 @@ pub(super) fn is_crowd() -> bool {
     threads::count() > CROWD_THREADS
 }
 
+/// What a slow event found the stack to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum SlowEvent {
+    Empty,
+    Full,
+}
+
 /// How a slow event of a stack relates to the one before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Turn {
@@ -167,12 +174,11 @@ pub(super) fn foreign_blocks(class: Class) -> usize {
 }
 
 impl ThreadCache {
-    /// Notes that the stack of a class is empty, or else full; returns how that relates to its
-    /// previous events.
-    pub(super) fn turn(&self, class: Class, empty: bool) -> Turn {
+    /// Notes a slow event of the stack of a class; returns how that relates to its previous events.
+    pub(super) fn turn(&self, class: Class, event: SlowEvent) -> Turn {
         let streak = &self.streaks[class.index()];
-        let (before, one) = (streak.get(), if empty { 1 } else { -1 });
-        if !empty && matches!(before, 0 | CONSUMER_STREAK) {
+        let (before, one) = (streak.get(), if event == SlowEvent::Empty { 1 } else { -1 });
+        if event == SlowEvent::Full && matches!(before, 0 | CONSUMER_STREAK) {
             streak.set(CONSUMER_STREAK);
             return Turn::None;
         }

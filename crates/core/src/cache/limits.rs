@@ -5,18 +5,19 @@
 
 use super::inside::Busy;
 use super::length::{self, max_blocks};
-use super::{DEFAULT_CLASS_MAX, ThreadCache, USE, Use};
+use super::{DEFAULT_CLASS_MAX, DEFAULT_ENABLED, MAY_HOLD, Settings, ThreadCache};
 use crate::class::{Class, SLAB_CLASSES, tailored};
 use crate::sys::atomic::Ordering;
 
-/// Sets the largest cached request in bytes, and which threads have caches. Called before the first
-/// cache is made.
-pub fn configure(largest: usize, by_whom: Use) {
+/// Sets what the options say about caches. Called before the first cache is made.
+pub fn configure(settings: Settings) {
+    let largest = settings.max_size;
     let class = Class::of(largest.min(crate::class::CACHED_MAX));
     // The limit need not be a class: a class with larger blocks is excluded.
     let class = class.0 - (class.size() > largest) as u8;
     DEFAULT_CLASS_MAX.store(class, Ordering::Relaxed);
-    USE.store(by_whom.0, Ordering::Relaxed);
+    DEFAULT_ENABLED.store(settings.is_enabled, Ordering::Relaxed);
+    MAY_HOLD.store(settings.may_hold, Ordering::Relaxed);
 }
 
 impl ThreadCache {
@@ -32,7 +33,7 @@ impl ThreadCache {
     }
 
     pub(super) fn set_largest(&self) {
-        let holds = self.enabled.get() && Use::of_now() & Use::HOLDS != 0;
+        let holds = self.enabled.get() && MAY_HOLD.load(Ordering::Relaxed);
         self.largest
             .set(if holds { self.class_max.get() } else { 0 });
     }

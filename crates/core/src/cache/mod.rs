@@ -40,7 +40,7 @@ mod tests;
 use crate::arena::{self, Arena, Fit, Traffic, percpu};
 use crate::class::{CACHED_CLASSES, Class, StackOffset};
 use crate::space::meta;
-use crate::sys::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicUsize, Ordering};
+use crate::sys::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicUsize, Ordering};
 use crate::sys::gate::{BusyMark, Peek};
 use crate::sys::published::Current;
 use crate::sys::{time, tls};
@@ -51,7 +51,7 @@ pub use counted::events;
 pub use current::{countdown, stack_and_countdown, stack_at};
 use inside::Busy;
 pub use inside::company;
-use length::{Turn, foreign_blocks, max_blocks};
+use length::{SlowEvent, Turn, foreign_blocks, max_blocks};
 use life::deferred::put_by;
 pub use life::{deferred, registry};
 pub use limits::configure;
@@ -79,29 +79,20 @@ const _: () = assert!(length::BLOCKS_MAX < FOREIGN as usize && CACHED_CLASSES < 
 
 /// The largest class that a cache holds by default, from the options.
 static DEFAULT_CLASS_MAX: AtomicU8 = AtomicU8::new(0);
-/// Whether threads keep blocks ([`Use`]).
-static USE: AtomicU8 = AtomicU8::new(0);
+/// Whether the cache of a new thread is enabled, from the options.
+static DEFAULT_ENABLED: AtomicBool = AtomicBool::new(false);
+/// Whether caches that are enabled hold blocks, from the options.
+static MAY_HOLD: AtomicBool = AtomicBool::new(false);
 
-/// Whether the caches of threads hold blocks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Use(u8);
-
-impl Use {
-    /// Only the caches of threads that ask for it.
-    pub const WHEN_ASKED: Use = Use(Self::HOLDS);
-    /// All caches.
-    pub const ALWAYS: Use = Use(Self::HOLDS | Self::ENABLED);
-    const ENABLED: u8 = 1;
-    const HOLDS: u8 = 2;
-
-    /// The same, but the caches stay empty: some options rule out caching.
-    pub const fn empty(self) -> Use {
-        Use(self.0 & !Self::HOLDS)
-    }
-
-    fn of_now() -> u8 {
-        USE.load(Ordering::Relaxed)
-    }
+/// What the options say about caches.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// The largest block that a cache holds, in bytes.
+    pub max_size: usize,
+    /// Whether the cache of a new thread is enabled.
+    pub is_enabled: bool,
+    /// Whether caches that are enabled hold blocks. Some options rule that out.
+    pub may_hold: bool,
 }
 
 /// What a thread's pointer points to: its stacks, and the cache that they belong to or stand in
@@ -212,7 +203,7 @@ impl ThreadCache {
         self.arena.set(arena);
         self.class_max
             .set(DEFAULT_CLASS_MAX.load(Ordering::Relaxed));
-        self.enabled.set(Use::of_now() & Use::ENABLED != 0);
+        self.enabled.set(DEFAULT_ENABLED.load(Ordering::Relaxed));
         self.set_largest();
         self.counts.clear();
         self.front.countdown.clear();
@@ -345,7 +336,7 @@ impl ThreadCache {
             }
         }
         stack.set_low_mark(0);
-        let turn = self.turn(class, true);
+        let turn = self.turn(class, SlowEvent::Empty);
         if !self.keeps(class) || !self.grow(class, turn) {
             let mut one = [0];
             let n = self.arena().fill_at(class, fit, Traffic::Passing, &mut one);
@@ -421,7 +412,7 @@ impl ThreadCache {
             self.push_first(class, block);
             return;
         }
-        self.grow(class, self.turn(class, false));
+        self.grow(class, self.turn(class, SlowEvent::Full));
         if !stack.push(block) {
             let traffic = self.traffic(class);
             let (room, n) = self.when_full(class, traffic);

@@ -34,6 +34,7 @@ use crate::space::chunk::{CHUNK_PAGES, Chunk};
 use crate::space::segment::SLICE_CHUNKS;
 use crate::space::{HeapId, Segment};
 use crate::sys::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use crate::sys::flag::Wait;
 use crate::sys::lock::{Guard, Mutex, RawLock};
 use crate::sys::page::PAGE;
 use crate::sys::rank::Rank;
@@ -58,7 +59,7 @@ use runs::moves;
 use runs::pool::Pool;
 pub use set::heaps::{FIRST_HEAP, PAGE_HEAPS, make_apart, making};
 pub use set::nodes;
-use standalone::Standalone;
+use standalone::{Release, Standalone};
 
 /// Consecutive allocated pages.
 #[derive(Clone, Copy, Debug)]
@@ -248,6 +249,25 @@ static RETAIN: AtomicBool = AtomicBool::new(true);
 /// The decay time of dirty pages where no option says otherwise.
 pub const DIRTY_DECAY_MS: i64 = 10_000;
 
+/// A size that is kept as its complement, so that all zeros, the state of a new page heap, mean
+/// that no block is so long.
+struct Threshold(AtomicUsize);
+
+impl Threshold {
+    /// No block is so long.
+    const fn none() -> Threshold {
+        Threshold(AtomicUsize::new(!usize::MAX))
+    }
+
+    fn get(&self) -> usize {
+        !self.0.load(Ordering::Relaxed)
+    }
+
+    fn set(&self, bytes: usize) {
+        self.0.store(!bytes, Ordering::Relaxed);
+    }
+}
+
 /// A page heap.
 #[repr(C)]
 pub struct PageHeap {
@@ -260,9 +280,8 @@ pub struct PageHeap {
     apart: bool,
     /// Number of the last purge round.
     rounds: AtomicU32,
-    /// Complement of the block size, in bytes, from which memory is returned as soon as the block
-    /// is freed; 0 means no block does so.
-    not_oversize: AtomicUsize,
+    /// The block size, in bytes, from which memory is returned as soon as the block is freed.
+    oversize: Threshold,
     hooked: HookedMemory,
     /// The last field that small programs touch, and they touch only its beginning.
     state: Mutex<State>,
@@ -275,7 +294,7 @@ pub struct PageHeap {
 }
 
 impl PageHeap {
-    const fn new(id: HeapId, apart: bool) -> PageHeap {
+    const fn new(id: HeapId) -> PageHeap {
         PageHeap {
             id,
             state: Mutex::named(Rank::Heap, State::new(id)),
@@ -283,11 +302,11 @@ impl PageHeap {
             rounds: AtomicU32::new(0),
             told: AtomicU32::new(0),
             batches: Batches::new(),
-            not_oversize: AtomicUsize::new(0),
+            oversize: Threshold::none(),
             hooked: HookedMemory::new(),
             at_once: AtomicBool::new(false),
             ever_freed: AtomicBool::new(false),
-            apart,
+            apart: false,
         }
     }
 
@@ -353,18 +372,18 @@ impl PageHeap {
 
     /// The block size, in bytes, from which memory is returned as soon as the block is freed.
     pub fn oversize(&self) -> usize {
-        !self.not_oversize.load(Ordering::Relaxed)
+        self.oversize.get()
     }
 
     pub fn set_oversize(&self, bytes: usize) {
-        self.not_oversize.store(!bytes, Ordering::Relaxed);
+        self.oversize.set(bytes);
     }
 
     /// Frees a run after returning its memory to the system. The run is freed as dirty if dirty
     /// pages never decay, if hooks may have provided the memory, or if the system refuses.
     pub fn free_at_once(&self, addr: usize, pages: usize) {
         if let Some(segment) = standalone::of(addr) {
-            return self.free_standalone(segment, true);
+            return self.free_standalone(segment, Release::AtOnce);
         }
         let stays = self.decay_times().0 < 0 || self.hooked.is_on();
         if !stays && advice::clear(addr, pages * PAGE) {
@@ -555,7 +574,7 @@ impl PageHeap {
     /// how many runs this stands for. The lock is held for 64 chunks at a time.
     pub fn each_free_run(&self, mut f: impl FnMut(Backing, usize, usize)) {
         // Hooked segments are left out while a hook may have some of their chunks.
-        let hold = self.hooked.is_on().then(|| self.hold(false)).flatten();
+        let hold = self.hooked.is_on().then(|| self.hold(Wait::No)).flatten();
         let hooked = hold.map(|hold| (self.state.lock().pool.hooked(), hold));
         let (hooked, _hold) = hooked.unzip();
         let kept = self.state.lock_seldom().standalone.kept.pages();

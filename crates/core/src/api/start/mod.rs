@@ -378,17 +378,11 @@ fn apply_to_arenas(o: &Options) {
 #[inline(always)]
 fn apply_to_threads(o: &Options, without_caches: bool) {
     use conf::BackgroundThread;
-    let by_whom = if o.tcache {
-        cache::Use::ALWAYS
-    } else {
-        cache::Use::WHEN_ASKED
-    };
-    let by_whom = if without_caches {
-        by_whom.empty()
-    } else {
-        by_whom
-    };
-    cache::configure(o.tcache_max, by_whom);
+    cache::configure(cache::Settings {
+        max_size: o.tcache_max,
+        is_enabled: o.tcache,
+        may_hold: !without_caches,
+    });
     #[cfg(debug_assertions)]
     cache::set_scan(o.debug_double_free_max_scan as usize);
     background_state::configure(match o.background_thread {

@@ -19,6 +19,7 @@ use crate::heap::{self, PAGE_HEAPS, PageHeap};
 use crate::space::segment::PageRecord;
 use crate::space::{Segment, fallback};
 use crate::sys::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use crate::sys::flag::Wait;
 use crate::sys::page::{LINE, PAGE};
 
 /// A page heap without an arena, because there was no memory for that.
@@ -167,7 +168,7 @@ impl Arena {
     #[inline(never)]
     pub fn reset(&self) {
         debug_assert!(self.is_manual());
-        let _in_hand = self.in_hand.raise(true);
+        let _in_hand = self.in_hand.raise(Wait::Yes);
         for class in Class::cachable() {
             if let Some(bin) = self.bin(class) {
                 bin.0.lock_seldom().forget(class);
@@ -181,7 +182,7 @@ impl Arena {
                 PageRecord::None => return PAGE,
                 // SAFETY: the page map says that the slab is there, and no bin knows it any more.
                 PageRecord::Slab(record) | PageRecord::Watched { slab: record, .. } => unsafe {
-                    Slab::discard(record)
+                    Slab::at(record).discard()
                 },
                 PageRecord::Large { line, .. } => large::forget(at + line * LINE).1,
             };

@@ -55,6 +55,13 @@ pub struct Slab {
 // A free at random touches one line of small slabs, two of others.
 const _: () = assert!(size_of::<Slab>() + 16 <= 64);
 
+/// What happens to the record of a block that is sampled ([`Slab::watch`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Watch {
+    Begin,
+    End,
+}
+
 /// A pointer that cannot be freed. The code that finds it holds a lock: the process is ended after
 /// the lock is released, because a signal handler may want to allocate.
 #[derive(Clone, Copy, Debug)]
@@ -216,15 +223,11 @@ impl Slab {
     /// # Safety
     /// All regions are free, the slab is in no list, and nothing refers to it.
     pub unsafe fn unmake(&'static self) {
-        let (addr, shape) = (self.addr, self.shape);
         debug_assert!(self.is_empty() && self.level.get() == NO_LEVEL);
-        self.home()
-            .describe(addr, shape.pages as usize, Class::NONE, PageRecord::None);
-        let record = NonNull::from(self).cast::<u8>();
-        // SAFETY: the record was taken with this size, and the caller drops the last reference.
-        unsafe { meta::give(record, Self::record_size(shape)) };
-        SLABS.sub(shape.pages as usize);
-        PAGE_HEAPS.free(addr, shape.pages as usize);
+        let addr = self.addr;
+        // SAFETY: as the caller says.
+        let pages = unsafe { self.discard() };
+        PAGE_HEAPS.free(addr, pages);
     }
 
     /// Unmakes this slab and those linked to it.
@@ -242,21 +245,20 @@ impl Slab {
         }
     }
 
-    /// Discards a slab with all its regions. Returns its number of pages, which the caller must
-    /// free.
+    /// Discards the slab with all its regions: removes it from the page map, and returns its record
+    /// to the metadata. Returns its number of pages, which the caller must free.
     ///
     /// # Safety
-    /// The page map says that the slab's record is at this address; no bin knows the slab, nothing
-    /// refers to it, and its regions are no longer used.
-    pub unsafe fn discard(record: usize) -> usize {
-        let slab = Slab::at(record);
-        let (addr, shape) = (slab.addr, slab.shape);
-        let pages = shape.pages as usize;
-        slab.home()
-            .describe(addr, pages, Class::NONE, PageRecord::None);
-        let record = NonNull::from(slab).cast::<u8>();
-        // SAFETY: the record was taken with this size, and this was the last reference.
-        unsafe { meta::give(record, Self::record_size(shape)) };
+    /// The slab is in no list, nothing refers to it, and its regions are no longer used.
+    // Inlined, because `unmake` frees a slab in the middle of a batch.
+    #[inline(always)]
+    pub unsafe fn discard(&'static self) -> usize {
+        let pages = self.shape.pages as usize;
+        self.home()
+            .describe(self.addr, pages, Class::NONE, PageRecord::None);
+        let size = Self::record_size(self.shape);
+        // SAFETY: the record was taken with this size, and the caller drops the last reference.
+        unsafe { meta::give(NonNull::from(self).cast::<u8>(), size) };
         SLABS.sub(pages);
         pages
     }
@@ -298,11 +300,11 @@ impl Slab {
         segment.read_record(kept, p).slab().map(Slab::at)
     }
 
-    /// Enters in the page map that the block at `p`, which lies in a slab, is sampled, or is not
-    /// any more. A page where sampled blocks begin is filed under no class, so that frees of its
-    /// blocks take the slow path. For the holder of the block; one thread at a time.
+    /// Enters in the page map whether the block at `p`, which lies in a slab, is sampled. A page
+    /// where sampled blocks begin is filed under no class, so that frees of its blocks take the
+    /// slow path. For the holder of the block; one thread at a time.
     #[inline(never)]
-    pub fn watch(p: usize, is_sampled: bool) {
+    pub fn watch(p: usize, watch: Watch) {
         let Some(segment) = Segment::find(p) else {
             return;
         };
@@ -311,10 +313,9 @@ impl Slab {
             PageRecord::Watched { slab, sampled } => (slab, Some(sampled)),
             _ => return,
         };
-        let after = if is_sampled {
-            Some(Beginning::with(before, p % PAGE))
-        } else {
-            before.and_then(Beginning::less)
+        let after = match watch {
+            Watch::Begin => Some(Beginning::with(before, p % PAGE)),
+            Watch::End => before.and_then(Beginning::less),
         };
         let (class, record) = match after {
             Some(sampled) => (Class::NONE, PageRecord::Watched { slab, sampled }),

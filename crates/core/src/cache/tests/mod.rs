@@ -18,11 +18,20 @@ mod idle;
 mod length;
 mod limits;
 
+/// Caches that are enabled and hold blocks of up to this many bytes.
+fn settings(max_size: usize) -> Settings {
+    Settings {
+        max_size,
+        is_enabled: true,
+        may_hold: true,
+    }
+}
+
 /// Runs `body` in a new thread with its own cache.
 fn in_a_thread(body: impl FnOnce(&'static ThreadCache) + Send) {
     static READY: Once = Once::new();
     READY.call_once(|| assert!(life::initialise(|| ())));
-    configure(CACHED_MAX, Use::ALWAYS);
+    configure(settings(CACHED_MAX));
     thread::scope(|s| {
         let thread = s.spawn(|| body(life::current_or_new().expect("there is memory")));
         if let Err(panic) = thread.join() {

@@ -3,7 +3,7 @@
 //! As in a jemalloc that was built with profiling, but that sampling can be switched on in any
 //! process, whatever the option `prof` says.
 
-use crate::api::profile;
+use crate::api::profile::{self, Span};
 use crate::class::{Class, LARGE_CLASSES, SLAB_CLASSES, slab_classes};
 use crate::ctl::access::{Access, Mode};
 use crate::ctl::node::{Leaf, See, Special, branch, in_reference, indexed, name};
@@ -159,12 +159,12 @@ fn sums_names(see: See<'_>) {
     see(&[
         name(
             "live",
-            sums(|at, request| serve_sums(at, request, false)),
+            sums(|at, request| serve_sums(at, request, Span::Live)),
             "Requested bytes and number of the samples of this class that are in use; ENOENT without `prof_stats`.",
         ),
         name(
             "accum",
-            sums(|at, request| serve_sums(at, request, true)),
+            sums(|at, request| serve_sums(at, request, Span::Ever)),
             "The same of all samples so far.",
         ),
     ]);
@@ -178,7 +178,7 @@ const fn sums(serve: fn(&At<'_>, &mut Request) -> CtlResult<()>) -> Leaf {
     })
 }
 
-fn serve_sums(at: &At<'_>, request: &mut Request, ever: bool) -> CtlResult<()> {
+fn serve_sums(at: &At<'_>, request: &mut Request, span: Span) -> CtlResult<()> {
     request.allow(Mode::ReadOnly)?;
     // `prof.stats.bins` is the first of both branches.
     let first = match at.mib().get(2) {
@@ -186,7 +186,7 @@ fn serve_sums(at: &At<'_>, request: &mut Request, ever: bool) -> CtlResult<()> {
         _ => SLAB_CLASSES + 1,
     };
     let class = Class((at.index(0) + first) as u8);
-    let sums = profile::of_class(class, ever).ok_or(Error::NotFound)?;
+    let sums = profile::of_class(class, span).ok_or(Error::NotFound)?;
     request.answer(sums.map(|sum| sum as usize))
 }
 

@@ -12,10 +12,11 @@ use crate::heap::State;
 use crate::heap::huge::huge_pages;
 use crate::heap::purge::advice::Range;
 use crate::heap::purge::hold::Hold;
+use crate::heap::runs::begun::Begun;
 use crate::space::Segment;
 use crate::space::chunk::{CHUNK_PAGES, Chunk};
 use crate::sys::bits::{BitRun, Bits512};
-use crate::sys::mem;
+use crate::sys::mem::{self, Discard};
 use crate::sys::page::PAGE;
 use core::cell::UnsafeCell;
 
@@ -69,6 +70,14 @@ pub(in crate::heap) enum Step {
 }
 
 impl Step {
+    /// When the system takes the memory.
+    pub fn discard(self) -> Discard {
+        match self {
+            Step::DirtyToMuzzy => Discard::Lazily,
+            Step::DirtyToClean | Step::MuzzyToClean => Discard::Now,
+        }
+    }
+
     /// Whether the system may take the memory later.
     pub fn is_lazy(self) -> bool {
         self == Step::DirtyToMuzzy
@@ -231,7 +240,7 @@ impl State {
         let rest = spare.rest && step == Step::DirtyToClean;
         if rest {
             // A thread that began a chunk has touched it by now, if it ever will.
-            self.file_begun(true);
+            self.file_begun(Begun::All);
         }
         let is_enough = |batch: &Batch| batch.is_full() || batch.pages >= excess && !rest;
         for segment in Segment::all().rev().chain(self.pool.hooked()) {

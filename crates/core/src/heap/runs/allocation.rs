@@ -10,6 +10,7 @@
 
 use crate::heap::huge::huge_pages::{self, Outlook};
 use crate::heap::huge::touch;
+use crate::heap::runs::begun::Begun;
 use crate::heap::runs::crossing;
 use crate::heap::{Backing, RESERVE, Run, RunRequest, State};
 use crate::space::Segment;
@@ -69,12 +70,12 @@ impl State {
         }
     }
 
-    /// Files chunks kept for this thread, or kept for others long enough; with `all`, every one.
+    /// Files chunks kept for this thread, or kept for others long enough, or all of them.
     #[cold]
     #[inline(never)]
-    pub fn file_begun(&mut self, all: bool) {
+    pub fn file_begun(&mut self, which: Begun) {
         self.begun.count(tls::thread());
-        while let Some(chunk) = self.begun.take(all) {
+        while let Some(chunk) = self.begun.take(which) {
             self.filler.file(chunk);
         }
     }
@@ -82,14 +83,14 @@ impl State {
     /// Allocates a run in the chunks of this heap.
     pub fn alloc_run(&mut self, request: &RunRequest) -> Option<Run> {
         if !self.begun.is_empty() {
-            self.file_begun(false);
+            self.file_begun(Begun::Due);
         }
         loop {
             let run = self.try_alloc_run(request);
             if run.is_some() || self.begun.is_empty() {
                 return run;
             }
-            self.file_begun(true);
+            self.file_begun(Begun::All);
         }
     }
 

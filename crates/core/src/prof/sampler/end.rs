@@ -7,10 +7,11 @@ use super::sample::{mark, now_ns, site_of, stack, table_with};
 use super::threads;
 use crate::arena::{self, large};
 use crate::class::Class;
+use crate::prof::by_class::{self, Change};
 use crate::prof::gap::Weight;
 use crate::prof::history::{self, Moment};
+use crate::prof::hooks;
 use crate::prof::samples::{self, Sample};
-use crate::prof::{by_class, hooks};
 use crate::space::Segment;
 use crate::space::segment::{Beginning, PageRecord};
 use crate::sys::page::PAGE;
@@ -108,7 +109,7 @@ pub fn freed_after_fork(p: usize) -> bool {
 /// interest.
 #[inline(never)]
 fn end(p: usize, sample: &Sample) {
-    by_class::count(sample, false);
+    by_class::count(sample, Change::Freed);
     if history::cares_for_frees() {
         let stack = stack();
         let moment = Moment {
@@ -164,7 +165,7 @@ fn lift(p: usize) -> Option<Sample> {
     let sample = samples::leave(p)?;
     probes::free(p);
     if sample.slab == 0 {
-        large::set_sampled(p, false);
+        large::clear_sampled(p);
     }
     Some(sample)
 }
@@ -206,9 +207,9 @@ pub fn put_down(lifted: Lifted, p: usize, size: Option<usize>) {
             // As it was: nothing new is counted.
             return;
         }
-        by_class::count(&new, true);
+        by_class::count(&new, Change::Taken);
     }
-    by_class::count(&old, false);
+    by_class::count(&old, Change::Freed);
     if from != p && history::cares_for_frees() {
         history::moved(from, p);
     }

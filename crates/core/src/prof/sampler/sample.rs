@@ -188,7 +188,7 @@ fn count(block: usize, size: usize, sample: &Sample) {
     }
     root::set_samples(samples::count());
     probes::alloc(block, size, sample.requested_bytes());
-    by_class::count(sample, true);
+    by_class::count(sample, by_class::Change::Taken);
     if history::keeps() {
         history::sampled(block, sample);
     }
@@ -233,7 +233,7 @@ pub fn now_ns() -> u64 {
 pub fn mark(block: usize, sample: Sample) -> bool {
     let entered = samples::enter(block, sample);
     if entered && sample.slab == 0 {
-        large::set_sampled(block, true);
+        large::set_sampled(block);
     }
     entered
 }

@@ -61,6 +61,7 @@ pub use lock::{Growing, growing, lock};
 pub use record::{Beginning, PageRecord};
 pub use slices::{ChunkSet, Claimed};
 use slices::{Slice, Slices};
+pub use standalone::Provider;
 
 const MAX_SEGMENTS: usize = 256;
 /// Chunks that a page heap claims together: as many as a word has bits.

@@ -19,7 +19,7 @@ fn start_with_classes() {
 
 /// The classes with samples in use, and what they have: bytes, and blocks.
 fn classes_in_use() -> Vec<(Class, [u64; 2])> {
-    let of = |class| Some((class, by_class::read(class, false)?));
+    let of = |class| Some((class, by_class::read(class, by_class::Span::Live)?));
     let all = (1..=CLASSES).filter_map(|i| of(Class(i as u8)));
     all.filter(|(_, sums)| *sums != [0, 0]).collect()
 }

@@ -29,6 +29,7 @@ use crate::heap::{PAGE_HEAPS, advice};
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::space::segment::PageRecord;
 use crate::space::{Segment, meta};
+use crate::sys::flag::Wait;
 use crate::sys::lock::{Mutex, RawLock};
 use crate::sys::mem;
 use crate::sys::page::PAGE;
@@ -410,7 +411,11 @@ impl Site {
             slab
         };
         // An explicit purge waits until other threads have returned memory; regular steps do not.
-        let gave = self.take_behind(slab, &hidden, matches!(wish, Wish::All(_)));
+        let wait = match wish {
+            Wish::All(_) => Wait::Yes,
+            _ => Wait::No,
+        };
+        let gave = self.take_behind(slab, &hidden, wait);
         let mut bin = bin.0.lock_seldom();
         match bin.show_free(slab, &hidden) {
             Ok(empty) => {
@@ -432,7 +437,7 @@ impl Site {
     }
 
     /// Gives the memory behind pages with only hidden regions back to the system.
-    fn take_behind(&self, slab: &Slab, hidden: &[u64; WORDS], wait: bool) -> bool {
+    fn take_behind(&self, slab: &Slab, hidden: &[u64; WORDS], wait: Wait) -> bool {
         let Some(heap) = PAGE_HEAPS.of(slab.addr()) else {
             return false;
         };

@@ -229,7 +229,7 @@ impl PageHeap {
         if !done {
             return None;
         }
-        s.pool.count_decommitted(range.len(), false);
+        s.pool.sub_decommitted(range.len());
         range.chunks().for_each(|c| c.committed.set(true));
         s.admit(range, true);
         s.alloc_run(&RunRequest::new(pages, align))
@@ -249,7 +249,7 @@ impl PageHeap {
         }
         s.pool.add_hooked(segment, chunks);
         if !given.committed {
-            s.pool.count_decommitted(chunks, true);
+            s.pool.add_decommitted(chunks);
         }
         Some(segment)
     }
@@ -306,7 +306,7 @@ impl PageHeap {
             let mut s = self.state.lock_seldom();
             if decommitted {
                 s.forget_contents(range);
-                s.pool.count_decommitted(range.len(), true);
+                s.pool.add_decommitted(range.len());
                 range.chunks().for_each(|c| c.committed.set(false));
                 s.keep_decommitted(range);
             } else {
@@ -484,7 +484,7 @@ impl State {
     fn lose(&mut self, range: ExtentRange) {
         self.forget_contents(range);
         let decommitted = range.chunks().filter(|c| !c.committed.get()).count();
-        self.pool.count_decommitted(decommitted, false);
+        self.pool.sub_decommitted(decommitted);
         range.chunks().for_each(|c| c.committed.set(false));
         self.pool.lose_hooked(range.segment, range.len());
     }
