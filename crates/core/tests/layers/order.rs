@@ -62,7 +62,7 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
                 "meter",
                 "rank",
                 "bell",
-                "errands",
+                "pending",
                 "seqlock",
             ],
             &["count", "flag"],
@@ -245,7 +245,7 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
         &[
             &["extras"],
             &["start"],
-            &["errands"],
+            &["pending"],
             &["blocks"],
             &["controls", "inspect", "global", "metrics"],
             &["arenas"],

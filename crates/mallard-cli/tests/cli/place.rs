@@ -130,9 +130,10 @@ pub fn beside_mallard(server: &str) -> String {
         let library = library.expect("it is linked with jemalloc").1;
         format!("own-jemalloc={}", library.split(' ').next().unwrap())
     };
-    match found.contains("\0mallocx\0") {
-        true => jemalloc(),
-        false => "glibc".to_owned(),
+    if found.contains("\0mallocx\0") {
+        jemalloc()
+    } else {
+        "glibc".to_owned()
     }
 }
 

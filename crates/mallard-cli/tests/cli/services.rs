@@ -165,13 +165,15 @@ fn a_server_under_its_load_is_recorded() {
 
 /// A description whose server is a shell script; `more` overrides keys.
 fn describe(place: &Place, start: &str, more: &str) {
-    let ready = match more.contains("ready =") {
-        true => "",
-        false => "ready = { log = \"ready\", within = \"10s\" }",
+    let ready = if more.contains("ready =") {
+        ""
+    } else {
+        "ready = { log = \"ready\", within = \"10s\" }"
     };
-    let load = match more.contains("load =") {
-        true => "",
-        false => "load = \"echo 'qps: 5'\"",
+    let load = if more.contains("load =") {
+        ""
+    } else {
+        "load = \"echo 'qps: 5'\""
     };
     let text = format!(
         "[service]\nstart = '''{start}'''\n{ready}\n{load}\nsettle = \"10ms\"\n{more}\n\

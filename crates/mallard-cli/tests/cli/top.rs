@@ -322,9 +322,10 @@ fn a_person_watches_two_processes_on_a_terminal() {
     let watched = Watched::run(&program, "export_stats:true");
     let other = Watched::run(&program, "export_stats:true");
     // Numbers of processes start again from the lowest some time.
-    let (watched, other) = match watched.0.id() < other.0.id() {
-        true => (watched, other),
-        false => (other, watched),
+    let (watched, other) = if watched.0.id() < other.0.id() {
+        (watched, other)
+    } else {
+        (other, watched)
     };
     let (pid, other_pid) = (watched.pid(), other.pid());
     json_until(&place, &pid, |v| v["allocated"].as_u64() >= Some(32 << 20));
