@@ -198,9 +198,9 @@ fn run(history: &[Op]) {
                 let usable = unsafe { extended::resize_in_place(b.p, size, extra, flags) };
                 // SAFETY: as above.
                 assert_eq!(usable, unsafe { api::usable_size(b.p) });
-                let most = extended::usable_size_for(size + extra, Flags::NONE);
+                let max = extended::usable_size_for(size + extra, Flags::NONE);
                 assert!(
-                    usable == b.usable || usable <= most,
+                    usable == b.usable || usable <= max,
                     "{usable} of {size} and {extra}"
                 );
                 assert!(

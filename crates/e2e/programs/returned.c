@@ -1,4 +1,4 @@
-/* Resident memory that a program freed. Each part prints one figure.
+/* Resident memory that a program freed or never wrote to. Each part prints one figure.
  *
  * aligned ALIGN SIZE COUNT: blocks that are written to in full; the resident memory, as a
  * percentage of the requested size.
@@ -9,6 +9,9 @@
  * sleepers THREADS KIB MIB: threads that allocate blocks of mixed sizes one after another, free all
  * of them and sleep; the resident memory, in MiB, once it is no more than MIB, or three minutes
  * later.
+ *
+ * untouched SLOTS ROUNDS: blocks of up to 2 MiB, each with one written word, freed by another
+ * thread; the maximum resident memory, in MiB.
  *
  * expired SIZE ORDER EVERY ROUNDS PAUSE: 300 MiB of blocks, of which one thread frees all but one
  * in each EVERY bytes (0 for none), in ORDER (0 in the order of allocation, 1 backwards, 2 at
@@ -134,6 +137,45 @@ static void sleepers(size_t threads, long most_mib) {
     pthread_barrier_wait(&over);
     for (size_t i = 0; i < threads; i++)
         pthread_join(thread[i], NULL);
+}
+
+/* ---- untouched ------------------------------------------------------------------------------- */
+
+static _Atomic(void *) *slots;
+static size_t slot_count, rounds;
+static atomic_bool is_over;
+
+static void *frees(void *unused) {
+    uint64_t state = seeded(99);
+    while (!is_over)
+        free(atomic_exchange(&slots[next(&state) % slot_count], NULL));
+    return unused;
+}
+
+static void *makes(void *seed) {
+    uint64_t state = seeded((uintptr_t)seed);
+    for (size_t i = 0; i < rounds; i++) {
+        const size_t size = sizeof(uint64_t) + next(&state) % (2 << 20);
+        uint64_t *block = must(malloc(size));
+        *(volatile uint64_t *)block = size;
+        free(atomic_exchange(&slots[next(&state) % slot_count], block));
+    }
+    return NULL;
+}
+
+static void untouched(void) {
+    pthread_t makers[2], freer;
+    struct rusage usage;
+    slots = must(calloc(slot_count, sizeof *slots));
+    pthread_create(&freer, NULL, frees, NULL);
+    for (uintptr_t i = 0; i < 2; i++)
+        pthread_create(&makers[i], NULL, makes, (void *)(i + 1));
+    for (int i = 0; i < 2; i++)
+        pthread_join(makers[i], NULL);
+    is_over = true;
+    pthread_join(freer, NULL);
+    getrusage(RUSAGE_SELF, &usage);
+    printf("%ld\n", usage.ru_maxrss >> 10);
 }
 
 /* ---- expired, refilled ----------------------------------------------------------------------- */
@@ -295,6 +337,9 @@ int main(int argc, char **argv) {
     } else if (!strcmp(part, "sleepers")) {
         bytes_each = number[1] << 10;
         sleepers(number[0], (long)number[2]);
+    } else if (!strcmp(part, "untouched")) {
+        slot_count = number[0], rounds = number[1];
+        untouched();
     } else if (!strcmp(part, "expired")) {
         begin(number[0], number[1]);
         expired(number[2], number[3], number[4]);

@@ -165,9 +165,10 @@ fn are_forked_over(kinds: &[(&str, &str)]) {
         for &(kind, options) in kinds {
             // The library is loaded by the program where its start is what is interrupted.
             let is_start = kind == "start";
-            let sandbox = Sandbox::temporary(match is_start {
-                true => Allocator::System,
-                false => Allocator::Preload(library),
+            let sandbox = Sandbox::temporary(if is_start {
+                Allocator::System
+            } else {
+                Allocator::Preload(library)
             });
             let mut command = sandbox.command(&program);
             command.args([kind, &seconds]).env("MALLOC_CONF", options);

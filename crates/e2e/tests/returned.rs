@@ -1,4 +1,4 @@
-//! Memory that a program freed does not stay resident (`programs/returned.c`).
+//! Memory that a program freed, or never wrote to, does not stay resident (`programs/returned.c`).
 
 use mallard_e2e::compiler::Source;
 use mallard_e2e::{Allocator, Library, Sandbox};
@@ -45,6 +45,14 @@ fn aligned_blocks_leave_no_memory_between_them() {
     aligned_blocks_are_as_small_as(102.0, "2097152", "2200000", "80");
     aligned_blocks_are_as_small_as(102.0, "1048576", "300000", "300");
     aligned_blocks_are_as_small_as(104.0, "16384", "20000", "5000");
+}
+
+#[test]
+fn a_block_of_which_one_word_is_written_does_not_bring_all_of_it_into_memory() {
+    // At any time, half a gibibyte of addresses is in use.
+    for here in figures(SHORT_DECAY_CONF, &["untouched", "512", "20000"]) {
+        assert!(here <= 200.0, "{here} MiB");
+    }
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! How little each thread keeps in a process with many threads.
 //!
-//! Worth (2026-11-29): memory of processes with many threads that sleep. 500 threads that freed 1
-//! MiB each keep 84 MiB instead of 404. The rows of the suite do not show it; the test `returned`
-//! does (`sleepers`). Measure with an [`is_crowd`](super::length::is_crowd) that is always false;
-//! remove it when that test passes so, for instance because other threads can take the blocks of a
-//! sleeping one.
+//! Worth (2026-11-29): memory of processes with many threads that sleep. 500 threads that freed
+//! 1 MiB each keep 84 MiB instead of 404. The rows of the suite do not show it; the test `returned`
+//! does (`sleepers`). Measure with an
+//! [`is_crowd`](super::length::is_crowd) that is always false; remove it when that test passes so,
+//! for instance because other threads can take the blocks of a sleeping one.
 //!
 //! Blocks on the stacks of a sleeping thread cannot be used: no other thread can take them, because
 //! the fast path does not synchronise. With a few threads that is little memory. With hundreds it

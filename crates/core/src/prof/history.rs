@@ -179,13 +179,13 @@ pub fn lock() -> &'static RawLock {
     HISTORY.raw()
 }
 
-pub fn most_recent() -> i64 {
+pub fn recent_max() -> i64 {
     RECENT_MAX.load(Ordering::Relaxed)
 }
 
 /// Whether single samples matter when they are taken.
 pub fn keeps() -> bool {
-    most_recent() != 0
+    recent_max() != 0
 }
 
 /// Whether single samples matter when they are freed.
@@ -266,8 +266,8 @@ impl History {
     /// Forgets the oldest records that are too many.
     #[inline(never)]
     fn shorten(&mut self) {
-        let most = usize::try_from(most_recent()).unwrap_or(usize::MAX);
-        while self.recent.count > most {
+        let max = usize::try_from(recent_max()).unwrap_or(usize::MAX);
+        while self.recent.count > max {
             if let Some(oldest) = self.recent.first {
                 // SAFETY: a record of the list; the lock is held.
                 let (at, is_freed) =
@@ -284,9 +284,9 @@ impl History {
 
 /// Sets how many recent samples are kept; negative for all. Returns the number before. For a thread
 /// that is inside.
-pub fn set_most_recent(most: i64) -> i64 {
+pub fn set_recent_max(max: i64) -> i64 {
     let mut history = HISTORY.lock_seldom();
-    let before = RECENT_MAX.swap(most, Ordering::Relaxed);
+    let before = RECENT_MAX.swap(max, Ordering::Relaxed);
     history.shorten();
     before
 }

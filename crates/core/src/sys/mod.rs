@@ -37,7 +37,7 @@ cfg_if! {
 
         pub use os::{cpu, descriptor, errno, mappings, mem, memfd, numa, probe, proc, sockets};
         pub use os::{pin, time, tls};
-        pub use sync::{errands, flag};
+        pub use sync::{pending, flag};
     } else {
         mod model;
 

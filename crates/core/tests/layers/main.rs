@@ -109,11 +109,12 @@ impl Tree {
         let mut path = path.to_vec();
         let mut at = 1;
         while at < path.len() {
-            let detour = match self.has(&path[..=at]) {
-                true => None,
-                false => (self.faces.get(&path[..at]))
+            let detour = if self.has(&path[..=at]) {
+                None
+            } else {
+                (self.faces.get(&path[..at]))
                     .and_then(|imports| imports.iter().find(|import| import.name == path[at]))
-                    .filter(|import| import.path != path[..=at]),
+                    .filter(|import| import.path != path[..=at])
             };
             match detour {
                 Some(import) => {

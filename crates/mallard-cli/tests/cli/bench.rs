@@ -1,6 +1,18 @@
 //! `mallard bench` with little work: what it measures, prints and writes.
 
-use crate::place::{BUMP, LIBRARY, Place, outcome, typed};
+use crate::place::typed;
+use crate::place::*;
+
+const SMALL: [&str; 8] = [
+    "-r",
+    "2",
+    "--count",
+    "300",
+    "--narenas",
+    "2",
+    "--decay",
+    "0",
+];
 
 /// The lines of a CSV after its header, as fields. The values here never need quotes.
 fn records(csv: &str) -> Vec<Vec<&str>> {
@@ -13,9 +25,8 @@ fn records(csv: &str) -> Vec<Vec<&str>> {
 #[test]
 fn all_experiments_run_and_every_file_is_written() {
     let place = Place::new();
-    let words = typed("bench -a glibc,mallard -t 2 -r 2 --count 300 --narenas 2 --decay 0");
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    let words = [&["bench", "-a", "glibc,mallard", "-t", "2"], &SMALL[..]].concat();
+    let (stdout, stderr) = place.mallard(&words).exits(SUCCESS);
 
     let pairs = place.text("mallard-results/latest/pairs.csv");
     assert_eq!(
@@ -89,8 +100,7 @@ fn an_allocator_of_the_user_is_measured_preloaded_and_linked() {
     let words = [
         "bench", "map", "--count", "500", "-r", "1", "-a", "glibc", "--add", &spec,
     ];
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    place.mallard(&words).assert().code(SUCCESS);
     let map = place.text("mallard-results/latest/map.csv");
     let places: Vec<[&str; 2]> = records(&map).iter().map(|r| [r[0], r[2]]).collect();
     assert_eq!(
@@ -139,8 +149,7 @@ fn an_allocator_that_crashes_in_one_cell_is_reported_and_the_others_go_on() {
         "--add",
         &spec,
     ];
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    let (stdout, stderr) = place.mallard(&words).exits(SUCCESS);
     assert!(
         stdout.contains("SIGABRT") && stdout.contains("no such size"),
         "{stdout}"
@@ -171,8 +180,7 @@ fn the_command_fails_if_no_measurement_succeeds() {
     let words = [
         "bench", "pairs", "-t", "1", "--size", "7777", "-a", "bump", "--add", &spec,
     ];
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
-    assert_eq!(code, Some(1), "{stdout}{stderr}");
+    let stderr = place.mallard(&words).exits(FAILED).1;
     assert!(stderr.contains("no measurement succeeded"), "{stderr}");
     assert!(
         place
@@ -190,12 +198,11 @@ fn tuning_variables_of_the_environment_do_not_reach_the_experiments() {
     ];
     let mut command = place.mallard(&words);
     // These settings would tune an allocator.
-    let (code, stdout, stderr) = outcome(
-        command
-            .env("MALLOC_CONF", "x:y")
-            .env("MALLOC_ARENA_MAX", "1"),
-    );
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    command
+        .env("MALLOC_CONF", "x:y")
+        .env("MALLOC_ARENA_MAX", "1")
+        .assert()
+        .code(SUCCESS);
     let results = place.text("mallard-results/latest/results.json");
     let results = mallard_report::read_json(&mut results.as_bytes()).unwrap();
     let removed = results
@@ -233,7 +240,7 @@ fn an_interrupt_writes_the_results_so_far() {
         .status()
         .unwrap();
     assert!(killed.success());
-    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(child.wait().unwrap().code(), Some(INTERRUPTED));
     assert_eq!(
         records(&place.text("mallard-results/latest/pairs.csv")).len(),
         1
@@ -282,8 +289,7 @@ fn a_dry_run_tells_the_rows_and_writes_nothing() {
             "true",
         ],
     ] {
-        let (code, stdout, stderr) = outcome(&mut place.mallard(words));
-        assert_eq!(code, Some(0), "{stdout}{stderr}");
+        let stdout = place.mallard(words).exits(SUCCESS).0;
         assert!(stdout.contains("nothing was run"), "{stdout}");
         match words[1] {
             "pairs" => assert!(

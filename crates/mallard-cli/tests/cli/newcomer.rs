@@ -1,12 +1,11 @@
 //! A newcomer reads `mallard --help` and nothing else: each of five questions has a line there,
 //! with the command that answers it. The tests of that command hold what it answers.
 
-use crate::place::{Place, outcome};
+use crate::place::*;
 
 #[test]
 fn each_question_has_a_line_with_its_command() {
-    let (code, help, _) = outcome(&mut Place::new().mallard(&["--help"]));
-    assert_eq!(code, Some(0));
+    let help = Place::new().mallard(&["--help"]).exits(SUCCESS).0;
     for (question, command) in [
         ("Throughput stops scaling?", "diagnose"),
         ("P99 spikes?", "diagnose"),

@@ -1,10 +1,11 @@
 //! `mallard report`: every kind of result is shown again, in every form, and mistakes are named.
 
+use crate::place::typed;
 use std::fs;
 
 use mallard_report::tuning::Tuning;
 
-use crate::place::{Place, outcome, typed};
+use crate::place::*;
 
 fn run(place: &Place, words: &[&str]) -> (Option<i32>, String, String) {
     outcome(&mut place.mallard(words))
@@ -12,7 +13,7 @@ fn run(place: &Place, words: &[&str]) -> (Option<i32>, String, String) {
 
 fn done(place: &Place, words: &[&str]) -> String {
     let (code, stdout, stderr) = run(place, words);
-    assert_eq!(code, Some(0), "{words:?}: {stdout}{stderr}");
+    assert_eq!(code, Some(SUCCESS), "{words:?}: {stdout}{stderr}");
     stdout
 }
 
@@ -124,7 +125,7 @@ fn what_is_no_result_is_named_in_a_line() {
         ("future.json", "a newer mallard"),
     ] {
         let (code, stdout, stderr) = run(&place, &["report", file]);
-        assert_eq!(code, Some(1), "{file}: {stdout}");
+        assert_eq!(code, Some(FAILED), "{file}: {stdout}");
         assert!(
             stderr.contains(says) && stderr.lines().count() == 1,
             "{file}: {stderr}"
@@ -140,8 +141,7 @@ fn the_page_is_opened_by_the_user_s_browser() {
         "#!/bin/sh\necho \"$1\" > part && mv part opened\n",
     );
     let mut command = place.mallard(&["report", "--open", "tuned"]);
-    let (code, _, stderr) = outcome(command.env("BROWSER", &browser));
-    assert_eq!(code, Some(0), "{stderr}");
+    command.env("BROWSER", &browser).exits(SUCCESS);
     // It goes on by itself.
     let opened = place.path().join("opened");
     while !opened.exists() {
@@ -151,7 +151,7 @@ fn the_page_is_opened_by_the_user_s_browser() {
     let mut command = place.mallard(&["report", "--open", "tuned"]);
     let (code, _, stderr) = outcome(command.env("BROWSER", "/nowhere/browser"));
     assert!(
-        code == Some(1) && stderr.contains("BROWSER names another"),
+        code == Some(FAILED) && stderr.contains("BROWSER names another"),
         "{stderr}"
     );
 }

@@ -77,13 +77,14 @@ pub fn import(
     };
     let mut sink = Sink::new(to, &start)?;
     match format {
-        Format::Memray => match from.fill_buf()?.starts_with(&memray::LZ4_MAGIC) {
-            true => {
+        Format::Memray => {
+            if from.fill_buf()?.starts_with(&memray::LZ4_MAGIC) {
                 let unpacked = lz4_flex::frame::FrameDecoder::new(from);
                 memray::read(std::io::BufReader::new(unpacked), &mut sink)?;
+            } else {
+                memray::read(from, &mut sink)?
             }
-            false => memray::read(from, &mut sink)?,
-        },
+        }
         Format::Heaptrack => {
             let head = from.fill_buf()?;
             let (zstd, gzip) = (head.starts_with(&ZSTD_MAGIC), head.starts_with(&GZIP_MAGIC));

@@ -128,7 +128,7 @@ mod tests {
                 self.used = now_used;
                 self.dirty = held.saturating_sub(now_used);
                 if let Some(goal) = self.surplus.look(self.now, self.used, self.dirty) {
-                    let pages = (self.dirty - goal.limit).min(goal.most);
+                    let pages = (self.dirty - goal.limit).min(goal.max);
                     self.dirty -= pages;
                     gone += pages;
                 }
@@ -203,9 +203,10 @@ mod tests {
             let mut heap = Heap::of(MUCH);
             let gone = heap.change_to(MUCH / 4, 100);
             assert!(gone > 0 && heap.dirty > KEPT_PAGES_MIN);
-            match pauses {
-                true => heap.now += PAUSE_MS + 1,
-                false => assert_eq!(heap.change_to(MUCH / 2, 10), 0),
+            if pauses {
+                heap.now += PAUSE_MS + 1
+            } else {
+                assert_eq!(heap.change_to(MUCH / 2, 10), 0)
             }
             // The first looks after that.
             let used = heap.used - heap.used / 10;

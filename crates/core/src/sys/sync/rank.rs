@@ -124,36 +124,41 @@ mod check {
     const TRIES: usize = 16;
 
     /// The ranks of the locks that a thread holds, as bits.
-    struct Place {
+    struct HeldLocks {
         thread: AtomicUsize,
         held: AtomicUsize,
     }
 
-    static PLACES: [Place; THREADS] = [const {
-        Place {
+    static PLACES: [HeldLocks; THREADS] = [const {
+        HeldLocks {
             thread: AtomicUsize::new(0),
             held: AtomicUsize::new(0),
         }
     }; THREADS];
 
-    fn places() -> impl Iterator<Item = &'static Place> {
+    fn places() -> impl Iterator<Item = &'static HeldLocks> {
         let first = (tls::thread() >> 6).wrapping_mul(SPREAD_FACTOR as usize) >> 54;
         (0..TRIES).map(move |i| &PLACES[(first + i) % THREADS])
     }
 
-    /// The calling thread's place; a new one only if `wanted`.
-    fn place(wanted: bool) -> Option<&'static Place> {
+    /// The calling thread's locks, if it has held any.
+    fn own() -> Option<&'static HeldLocks> {
         let me = tls::thread();
-        let mine = places().find(|place| place.thread.load(Ordering::Relaxed) == me);
-        let claim = |place: &&Place| {
+        places().find(|place| place.thread.load(Ordering::Relaxed) == me)
+    }
+
+    /// The calling thread's locks; `None` if there is no place for another thread.
+    fn own_or_new() -> Option<&'static HeldLocks> {
+        let me = tls::thread();
+        let claim = |place: &&HeldLocks| {
             (place.thread)
                 .compare_exchange(0, me, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
         };
-        mine.or_else(|| wanted.then(|| places().find(claim))?)
+        own().or_else(|| places().find(claim))
     }
 
-    impl Place {
+    impl HeldLocks {
         /// Ends the process if the thread holds a lock whose rank is `least` or later.
         fn check(&self, rank: Rank, least: usize) {
             let later = self.held.load(Ordering::Relaxed) >> least;
@@ -171,7 +176,7 @@ mod check {
     /// The calling thread is about to wait for something that is no lock, where one of this rank
     /// would be taken.
     pub fn expect(rank: Rank) {
-        if let Some(place) = place(false) {
+        if let Some(place) = own() {
             place.check(rank, rank as usize);
         }
     }
@@ -196,7 +201,7 @@ mod check {
             if self.0 == Rank::Other {
                 return;
             }
-            let Some(place) = place(true) else { return };
+            let Some(place) = own_or_new() else { return };
             place.check(self.0, least);
             let held = place.held.load(Ordering::Relaxed);
             let now = held | 1 << self.0 as usize;
@@ -213,7 +218,7 @@ mod check {
             if self.0 == Rank::Other {
                 return;
             }
-            let Some(place) = place(false) else { return };
+            let Some(place) = own() else { return };
             let held = place.held.load(Ordering::Relaxed) & !(1 << self.0 as usize);
             // The place stays the thread's: a signal handler may have interrupted the thread while
             // it changes its place, and takes and frees locks itself.

@@ -66,9 +66,10 @@ fn asked(options: &Options) -> Result<Asked> {
         Some((first, rest)) => (first.as_str(), rest.to_vec()),
         None => ("", Vec::new()),
     };
-    let (listing, mut names) = match options.list || first == "list" {
-        true if first == "list" => (true, rest),
-        listing => (listing, words),
+    let (listing, mut names) = if first == "list" {
+        (true, rest)
+    } else {
+        (options.list, words)
     };
     let mut set = options.suite;
     names.retain(|name| match name.as_str() {
@@ -214,9 +215,10 @@ fn runs(options: &Options) -> Runs {
 }
 
 fn title(options: &Options) -> String {
-    match options.work.quick {
-        true => "The basic experiments, short version".to_owned(),
-        false => "The basic experiments".to_owned(),
+    if options.work.quick {
+        "The basic experiments, short version".to_owned()
+    } else {
+        "The basic experiments".to_owned()
     }
 }
 

@@ -75,9 +75,10 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     }
     let page = options.output.as_ref().unwrap_or(&forms.place);
     folder::write(page, &forms.page)?;
-    match to_stdout {
-        true => eprintln!("Report: {}", page.display()),
-        false => say!("Report: {}", page.display())?,
+    if to_stdout {
+        eprintln!("Report: {}", page.display())
+    } else {
+        say!("Report: {}", page.display())?
     }
     if options.open {
         open(page)?;
