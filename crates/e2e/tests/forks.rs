@@ -1,5 +1,6 @@
 //! Forks (`programs/forks.c`): while threads hold what the C library's `fork` waits for, while
-//! threads allocate, start and end, and with other libraries' handlers that allocate. Each case must end as on the system's allocator, and in time.
+//! threads allocate, start and end, and with other libraries' handlers that allocate. Each case
+//! must end as on the system's allocator, and in time.
 //!
 //! Timers whose handler forks (`programs/forks_timed.c`) interrupt calls of each slow kind for as
 //! many seconds as `MALLARD_FORKS_SECONDS` says (1), on each build.

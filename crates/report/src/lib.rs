@@ -4,9 +4,9 @@
 //! the arithmetic that all forms share, so a median in the terminal is the same as in the report;
 //! [`suite`] has the arithmetic for rows of different work, [`metrics`] that for the figures of
 //! services, and [`mod@closing`] the sentences about the allocator that is ahead. [`diagnosis`],
-//! [`tuning`] and [`history`] are the results of the commands of their names, [`sites`] those of a heap
-//! profile. [`mod@terminal`] prints the end of a session, [`write_csv`] is for spreadsheets, and
-//! [`mod@html`] is one self-contained file that needs no network; all pages share a [`Frame`].
+//! [`tuning`] and [`history`] are the results of the commands of their names, [`sites`] those of a
+//! heap profile. [`mod@terminal`] prints the end of a session, [`write_csv`] is for spreadsheets,
+//! and [`mod@html`] is one self-contained file that needs no network; all pages share a [`Frame`].
 //! Nothing here measures or touches the file system: the caller opens the outputs.
 mod arithmetic;
 mod closing;

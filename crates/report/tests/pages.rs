@@ -1,5 +1,5 @@
-//! The pages of diagnose, tune and baseline in a real browser: legible on a small screen and a large
-//! one, light and dark, without an error, and their Markdown is copied.
+//! The pages of diagnose, tune and baseline in a real browser: legible on a small screen and a
+//! large one, light and dark, without an error, and their Markdown is copied.
 //!
 //! With `MALLARD_PICTURES=folder` the test saves pictures for a human eye.
 

@@ -3,8 +3,8 @@
 use super::common::run_optioned;
 use super::{SIGABRT, on_each, said_one_line};
 
-/// The mistake in each string, and what the line about it must contain. The unit tests of `conf` have
-/// the others.
+/// The mistake in each string, and what the line about it must contain. The unit tests of `conf`
+/// have the others.
 const MISTAKES: &[(&str, &[&str])] = &[
     ("narena:2", &["narena", "narenas"]),
     ("narenas:banana", &["narenas", "banana", "1 to 1024"]),

@@ -1,5 +1,5 @@
-//! A newcomer reads `mallard --help` and nothing else: each of five questions has a line there, with
-//! the command that answers it. The tests of that command hold what it answers.
+//! A newcomer reads `mallard --help` and nothing else: each of five questions has a line there,
+//! with the command that answers it. The tests of that command hold what it answers.
 
 use crate::place::*;
 
