@@ -98,7 +98,7 @@ fn run() {
 #[cold]
 #[inline(never)]
 fn follow_tracers() {
-    // As in `publish`.
+    // The profiler may wait for a fork, which `malloc` must not.
     let Some(_inside) = inside::enter() else {
         return;
     };
@@ -207,7 +207,7 @@ mod tests {
             .collect();
         let large = api::alloc(3 << 20);
         black_box((&held, large));
-        // Makes the records of both.
+        // The first refresh and the first publication make records of their own.
         assert!(crate::stats::refresh());
         publish();
         let count = || word(ABOUT, About::Count as usize, 0);

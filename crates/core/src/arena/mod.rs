@@ -63,7 +63,7 @@ pub struct Arena {
     index: u16,
     /// The page heap of the arena's slabs and large blocks.
     heap: Current<PageHeap>,
-    /// What it is for ([`Life`]).
+    /// What the arena is for ([`Life`]).
     life: AtomicU8,
     /// For a manual arena: held while a thread that is not in the arena returns its idle
     /// blocks, or discards the arena. Only one thread may do so at a time: it holds blocks and
@@ -71,7 +71,7 @@ pub struct Arena {
     in_hand: Flag,
     threads: AtomicU32,
     settings: settings::Settings,
-    /// When it was made, in nanoseconds.
+    /// When the arena was made, in nanoseconds.
     born_ns: AtomicU64,
     large: &'static Counts,
     bins: Bins,

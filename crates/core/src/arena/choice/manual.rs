@@ -118,7 +118,7 @@ impl Arena {
         self.heap().totals().used
     }
 
-    /// The same, and pages with usable addresses.
+    /// Pages of its page heap that hold slabs and blocks, and pages with usable addresses.
     #[cfg(test)]
     pub fn held(&self) -> (usize, usize) {
         let totals = self.heap().totals();

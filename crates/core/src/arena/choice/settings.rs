@@ -138,7 +138,7 @@ impl Arena {
         self.heap().decay_times()
     }
 
-    /// Sets one decay time or both.
+    /// Sets the decay time of dirty pages, of muzzy ones, or both.
     pub fn set_decay(&self, dirty_ms: Option<i64>, muzzy_ms: Option<i64>) {
         self.heap().set_decay_of(dirty_ms, muzzy_ms);
     }

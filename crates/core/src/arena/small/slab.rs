@@ -40,7 +40,7 @@ pub struct Slab {
     quiet: Cell<u8>,
     /// Whether its pages were bare when it was made ([`crate::heap::Run::bare`]).
     bare: bool,
-    /// Whether they were zero.
+    /// Whether its pages were zero when it was made.
     fresh: bool,
     arena: u16,
     free: Cell<u16>,
@@ -73,7 +73,7 @@ pub enum Misuse {
 }
 
 impl Misuse {
-    /// Ends the process.
+    /// Ends the process with a line about the misuse.
     #[cold]
     pub fn die(self) -> ! {
         match self {
@@ -368,7 +368,7 @@ impl Slab {
         self.level.get()
     }
 
-    /// Sets the list that it is in.
+    /// Sets the list of its bin that the slab is in.
     pub fn set_level(&self, level: u8) {
         self.level.set(level);
         self.max_free.set(if level == NO_LEVEL {

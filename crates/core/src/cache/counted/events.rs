@@ -31,7 +31,7 @@ static EVENTS: [Event; CALLBACKS_MAX] = [const {
 /// Number of used places.
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether there is any callback.
+/// Whether a callback is registered.
 pub fn are_any() -> bool {
     TAKEN.load(Ordering::Relaxed) > 0
 }

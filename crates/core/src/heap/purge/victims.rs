@@ -124,7 +124,7 @@ pub(in crate::heap) struct Batch {
     pub guessed: u64,
     /// Whether hooks provided the pages: all of them or none.
     pub hooked: bool,
-    /// Chunks whose huge pages break by this.
+    /// Chunks whose huge pages the batch breaks.
     pub broken: [Option<&'static Chunk>; BATCH_RANGES],
     /// Chunks to choose ranges from.
     picked: [Option<&'static Chunk>; BATCH_RANGES],
@@ -334,7 +334,7 @@ impl State {
 
     /// Chooses free pages of a chunk, `kind` of which are of the kind that is purged.
     fn choose_run(&mut self, chunk: &'static Chunk, run: BitRun, kind: usize, batch: &mut Batch) {
-        // Pages that went back before are not taken again by this.
+        // Pages that went back before do not count as taken again.
         let gone = chunk.gone.take();
         self.take(chunk, run.start, run.len);
         chunk.gone.set(gone);

@@ -38,7 +38,7 @@ pub(in crate::heap) const CHUNKS_MIN: usize = BYTES_MIN / CHUNK;
 pub(in crate::heap) struct Standalone {
     /// Pages of their mappings.
     pub pages: usize,
-    /// For a heap that serves a single arena, the list of them.
+    /// The list of standalone blocks, in a heap that serves a single arena.
     first: Option<&'static Segment>,
     /// Mappings of freed blocks.
     pub kept: Kept,

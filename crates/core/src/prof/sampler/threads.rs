@@ -9,7 +9,7 @@ use crate::prof::history;
 use crate::sys::atomic::{AtomicBool, AtomicU32, Ordering};
 use core::ffi::c_char;
 
-/// The number of threads that have one.
+/// How many threads have a number.
 static NUMBERED: AtomicU32 = AtomicU32::new(0);
 
 /// Whether threads have the names that the system has.

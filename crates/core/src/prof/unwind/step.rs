@@ -58,7 +58,7 @@ pub struct Walker<'a> {
     /// What a chain of frame pointers or a search leads to, of which this walk knows pages.
     strayed: Memory,
     entered: Entered,
-    /// The one before: callers often lead back to it.
+    /// The module entered before the last one, because callers often lead back to it.
     before: Entered,
     cache: Option<&'a RuleCache>,
     modules: &'a Modules,

@@ -33,9 +33,9 @@ const OLD_NS: u64 = 1_000_000_000;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
     Never,
-    /// Those worth it, in their own memory.
+    /// Processes of some size and age, in their own memory.
     Auto,
-    /// All, in memory that other processes of the user can open.
+    /// All processes, in memory that other processes of the user can open.
     Always,
 }
 
@@ -148,7 +148,7 @@ pub fn put_off() {
     };
     EARLY_LEFT.store(early, Ordering::Relaxed);
     PUBLISHED_BYTES.store(arena::footprint(), Ordering::Relaxed);
-    // One that comes before its time does not move the next one.
+    // A page that is published early does not move the next one.
     if early == EARLY_MAX {
         NEXT_MS.store(now + EVERY_MS, Ordering::Relaxed);
     }

@@ -60,7 +60,7 @@ const _: () = assert!(SLAB_RANGES_MAX <= mem::RANGES_MAX);
 pub enum Next {
     /// Nothing before something changes.
     Nothing,
-    /// Another pass, later.
+    /// Another pass is worth it later.
     Later,
     /// The rest of the current pass.
     Now,
@@ -72,7 +72,7 @@ struct Pass {
     rest: Option<Chunks>,
     /// When the next may begin; `None` before the first call.
     next_ms: Option<u64>,
-    /// Whether it found no slab that may become ripe.
+    /// Whether the pass found no slab that may become ripe.
     is_quiet: bool,
     /// When slabs should not wait, and the chunks that the pass then has yet to scan.
     sparse: Sparse,
@@ -406,7 +406,7 @@ impl Site {
                 return false;
             };
             bin.hide_free(slab, &mut hidden);
-            // Freeing a region resets this.
+            // The number is reset when a region is freed.
             slab.set_quiet(DONE);
             slab
         };

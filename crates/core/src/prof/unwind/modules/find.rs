@@ -18,7 +18,7 @@ pub struct Module {
     header: usize,
     /// Where `.eh_frame_hdr` starts; 0 if it has none.
     pub unwind: usize,
-    /// Whether it may have been unloaded since it was found.
+    /// Whether the module may have been unloaded since it was found.
     pub is_doubtful: bool,
     /// Whether its header and tables were found to be where they should.
     pub is_checked: bool,
@@ -51,7 +51,7 @@ impl Module {
         }
     }
 
-    /// Its unwind tables, if they are within it.
+    /// The unwind tables of the module, if they are within it.
     #[cold]
     #[inline(never)]
     pub fn table(&self) -> Option<Table<'static>> {

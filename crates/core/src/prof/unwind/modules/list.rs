@@ -10,7 +10,7 @@ use crate::sys::atomic::{AtomicU32, AtomicUsize, Ordering};
 /// The most modules that are listed.
 pub const MODULES_MAX: usize = 1024;
 
-/// One module: all of it is 0 in a list that was never made.
+/// A module of the list. Every field is 0 in a list that was never made.
 struct Entry {
     start: AtomicUsize,
     end: AtomicUsize,
