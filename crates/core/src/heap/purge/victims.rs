@@ -12,7 +12,6 @@ use crate::heap::State;
 use crate::heap::huge::huge_pages;
 use crate::heap::purge::advice::Range;
 use crate::heap::purge::hold::Hold;
-use crate::heap::runs::begun::Begun;
 use crate::space::Segment;
 use crate::space::chunk::{CHUNK_PAGES, Chunk};
 use crate::sys::bits::{BitRun, Bits512};
@@ -240,7 +239,7 @@ impl State {
         let rest = spare.rest && step == Step::DirtyToClean;
         if rest {
             // A thread that began a chunk has touched it by now, if it ever will.
-            self.file_begun(Begun::All);
+            self.file_all_begun();
         }
         let is_enough = |batch: &Batch| batch.is_full() || batch.pages >= excess && !rest;
         for segment in Segment::all().rev().chain(self.pool.hooked()) {
