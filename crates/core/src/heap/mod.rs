@@ -34,7 +34,7 @@ use crate::space::chunk::{CHUNK_PAGES, Chunk};
 use crate::space::segment::SLICE_CHUNKS;
 use crate::space::{HeapId, Segment};
 use crate::sys::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use crate::sys::flag::Wait;
+use crate::sys::flag::Blocking;
 use crate::sys::lock::{Guard, Mutex, RawLock};
 use crate::sys::page::PAGE;
 use crate::sys::rank::Rank;
@@ -574,7 +574,11 @@ impl PageHeap {
     /// how many runs this stands for. The lock is held for 64 chunks at a time.
     pub fn each_free_run(&self, mut f: impl FnMut(Backing, usize, usize)) {
         // Hooked segments are left out while a hook may have some of their chunks.
-        let hold = self.hooked.is_on().then(|| self.hold(Wait::No)).flatten();
+        let hold = self
+            .hooked
+            .is_on()
+            .then(|| self.hold(Blocking::No))
+            .flatten();
         let hooked = hold.map(|hold| (self.state.lock().pool.hooked(), hold));
         let (hooked, _hold) = hooked.unzip();
         let kept = self.state.lock_seldom().standalone.kept.pages();

@@ -10,7 +10,7 @@ use crate::arena::{Arena, Drain};
 use crate::heap;
 use crate::heap::hooks::ExtentHooks;
 use crate::sys::atomic::{AtomicU8, AtomicU64, Ordering, settle};
-use crate::sys::flag::Wait;
+use crate::sys::flag::Blocking;
 use core::ffi::CStr;
 use core::fmt::Write;
 
@@ -152,7 +152,7 @@ impl Arena {
     /// there was any.
     pub fn purge(&self) -> bool {
         {
-            let _in_hand = self.is_manual().then(|| self.in_hand.raise(Wait::Yes));
+            let _in_hand = self.is_manual().then(|| self.in_hand.raise(Blocking::Yes));
             self.drain_transfer_caches(Drain::All);
             self.drain_spares(Drain::All);
         }

@@ -55,11 +55,11 @@ pub struct Slab {
 // A free at random touches one line of small slabs, two of others.
 const _: () = assert!(size_of::<Slab>() + 16 <= 64);
 
-/// What happens to the record of a block that is sampled ([`Slab::watch`]).
+/// What the page map says of a block in a slab ([`Slab::watch`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Watch {
-    Begin,
-    End,
+pub enum Mark {
+    Sampled,
+    Ordinary,
 }
 
 /// A pointer that cannot be freed. The code that finds it holds a lock: the process is ended after
@@ -304,7 +304,7 @@ impl Slab {
     /// where sampled blocks begin is filed under no class, so that frees of its blocks take the
     /// slow path. For the holder of the block; one thread at a time.
     #[inline(never)]
-    pub fn watch(p: usize, watch: Watch) {
+    pub fn watch(p: usize, mark: Mark) {
         let Some(segment) = Segment::find(p) else {
             return;
         };
@@ -313,9 +313,9 @@ impl Slab {
             PageRecord::Watched { slab, sampled } => (slab, Some(sampled)),
             _ => return,
         };
-        let after = match watch {
-            Watch::Begin => Some(Beginning::with(before, p % PAGE)),
-            Watch::End => before.and_then(Beginning::less),
+        let after = match mark {
+            Mark::Sampled => Some(Beginning::with(before, p % PAGE)),
+            Mark::Ordinary => before.and_then(Beginning::less),
         };
         let (class, record) = match after {
             Some(sampled) => (Class::NONE, PageRecord::Watched { slab, sampled }),

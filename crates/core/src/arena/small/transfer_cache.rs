@@ -131,7 +131,7 @@ impl TransferCache {
         unsafe { core::slice::from_raw_parts(self.blocks, self.len as usize) }
     }
 
-    /// Bytes of its array.
+    /// Bytes of the array of blocks.
     pub fn array_size(&self) -> usize {
         if self.cap == 0 {
             0

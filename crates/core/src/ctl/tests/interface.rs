@@ -14,7 +14,7 @@ use std::vec::Vec;
 /// The figures of each lock.
 const LOCK: &str =
     "{num_ops,num_wait,num_spin_acq,num_owner_switch,total_wait_time,max_wait_time} uint64_t r-";
-/// The same, for a figure with fewer bits.
+/// The row of a figure with fewer bits.
 const THREADS: &str = "max_num_thds uint32_t r-";
 
 const NAMES: &str = "

@@ -58,7 +58,7 @@ pub fn thread_name() -> history::Name {
     history::name_of(numbers().own)
 }
 
-/// Where it is kept.
+/// The address of the name of the calling thread.
 pub fn thread_name_in_place() -> *const c_char {
     let _inside = inside::enter_or_wait();
     history::name_in_place(numbers().own)

@@ -17,7 +17,7 @@ pub mod page;
 use super::background_state;
 use crate::arena;
 use crate::sys::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering, settle};
-use crate::sys::pending::{self, Work};
+use crate::sys::pending::{self, PendingWork};
 use crate::sys::published::Published;
 use crate::sys::time;
 use page::StatsPage;
@@ -65,7 +65,7 @@ pub fn configure(mode: Mode) {
     );
     if mode == Mode::Always {
         IS_SHARED.store(true, Ordering::Relaxed);
-        pending::add(Work::Page);
+        pending::add(PendingWork::Page);
     }
 }
 
@@ -106,7 +106,7 @@ fn check_further() {
         None => is_time() && (is_shared() || is_old()),
     };
     if is_due {
-        pending::add(Work::Page);
+        pending::add(PendingWork::Page);
     }
 }
 
@@ -159,6 +159,6 @@ pub fn after_fork() {
     NEXT_MS.store(0, Ordering::Relaxed);
     if is_shared() {
         set_page(None);
-        pending::add(Work::Page);
+        pending::add(PendingWork::Page);
     }
 }

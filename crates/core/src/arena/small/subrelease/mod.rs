@@ -29,7 +29,7 @@ use crate::heap::{PAGE_HEAPS, advice};
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::space::segment::PageRecord;
 use crate::space::{Segment, meta};
-use crate::sys::flag::Wait;
+use crate::sys::flag::Blocking;
 use crate::sys::lock::{Mutex, RawLock};
 use crate::sys::mem;
 use crate::sys::page::PAGE;
@@ -412,8 +412,8 @@ impl Site {
         };
         // An explicit purge waits until other threads have returned memory; regular steps do not.
         let wait = match wish {
-            Wish::All(_) => Wait::Yes,
-            _ => Wait::No,
+            Wish::All(_) => Blocking::Yes,
+            _ => Blocking::No,
         };
         let gave = self.take_behind(slab, &hidden, wait);
         let mut bin = bin.0.lock_seldom();
@@ -437,7 +437,7 @@ impl Site {
     }
 
     /// Gives the memory behind pages with only hidden regions back to the system.
-    fn take_behind(&self, slab: &Slab, hidden: &[u64; WORDS], wait: Wait) -> bool {
+    fn take_behind(&self, slab: &Slab, hidden: &[u64; WORDS], wait: Blocking) -> bool {
         let Some(heap) = PAGE_HEAPS.of(slab.addr()) else {
             return false;
         };
