@@ -47,6 +47,16 @@ impl Entered {
     };
 }
 
+/// What the program counter of the first frame points to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FirstPc {
+    /// An instruction that has not run.
+    #[cfg(test)]
+    Instruction,
+    /// The instruction behind a call.
+    Return,
+}
+
 /// A walk under way.
 pub struct Walker<'a> {
     registers: Registers,
@@ -68,14 +78,14 @@ impl<'a> Walker<'a> {
     #[inline(always)]
     pub fn new(
         registers: Registers,
-        is_exact: bool,
+        begins: FirstPc,
         cache: Option<&'a RuleCache>,
         modules: &'a Modules,
         stack: Memory,
     ) -> Walker<'a> {
         Walker {
             registers,
-            is_exact,
+            is_exact: begins != FirstPc::Return,
             signals: 0,
             stack,
             strayed: Memory::unknown(),

@@ -1,6 +1,6 @@
 //! Asks the loader, the kernel or the list for a module.
 
-use super::elf::Image;
+use super::elf::{Image, Known};
 use super::list::ModuleList;
 use crate::prof::unwind::table::Table;
 use crate::sys::atomic::{AtomicBool, Ordering};
@@ -63,7 +63,10 @@ impl Module {
             header => header,
         };
         [header, self.start].into_iter().find_map(|header| {
-            let mut image = Image::unread(self.is_doubtful, self.is_checked);
+            let mut image = Image::unread(Known {
+                is_doubtful: self.is_doubtful,
+                is_checked: self.is_checked,
+            });
             // SAFETY: the loader, the kernel or the list has named the module.
             unsafe { image.read(header) }?;
             (image.unwind == self.unwind).then(|| image.table())?
