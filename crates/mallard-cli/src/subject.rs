@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use mallard_allocators::program::{self, Program};
 use mallard_allocators::{Allocator, environment, probe};
+use mallard_judge::figures::{Figures, figure};
 use mallard_measure::{Cpus, End, Launcher, Measurement, Purpose, Spec, Stop, memory};
 use mallard_report::model::{Failure, Metric, Run};
 use mallard_service::Service;
@@ -21,15 +22,6 @@ use crate::recording::replay::Replay;
 use crate::service::Subject as Options;
 use crate::service::work::{self, Work};
 use crate::terminal::exit::usage;
-
-/// The figures of one run, by the names of [`Subject::metrics`].
-pub type Figures = Vec<(String, f64)>;
-
-/// A figure of a run.
-pub fn figure(figures: &Figures, name: &str) -> Option<f64> {
-    let found = figures.iter().find(|(known, _)| known == name);
-    found.map(|(_, figure)| *figure)
-}
 
 /// The figures of every run of a program, with their units.
 const OF_PROGRAM: [(&str, &str); 4] = [

@@ -23,6 +23,7 @@ const CRATES: [&str; 17] = [
     "e2e",
     "figures",
     "http",
+    "judge",
     "live",
     "mallard-cli",
     "measure",
@@ -33,7 +34,6 @@ const CRATES: [&str; 17] = [
     "profile",
     "report",
     "service",
-    "statistics",
     "trace",
 ];
 

@@ -3,8 +3,7 @@
 //! [`Launcher`] starts each measured process from a tiny parent, so that its peak memory does not
 //! include the lab's. It also warms the machine's memory beforehand ([`Launcher::warm`],
 //! [`memory::warm_up`]), and [`reporting`] detects whether the machine gave it back meanwhile.
-//! [`schedule`] orders the turns of several candidates so that drift of the machine affects all of
-//! them alike. [`Cpus`] is a set of CPUs to pin to, and [`Stop`] ends a session early.
+//! [`Cpus`] is a set of CPUs to pin to, and [`Stop`] ends a session early.
 //!
 //! This crate knows nothing about allocators and does no statistics.
 
@@ -13,7 +12,6 @@ mod launcher;
 pub mod memory;
 mod output;
 pub mod reporting;
-pub mod schedule;
 mod stop;
 
 pub use cpus::{Cpus, CpusError};

@@ -8,7 +8,7 @@
 //!   kernel.
 //!
 //! [`recorder`] empties the probe's chunks into a recording. [`Watch`] reads all of them while a
-//! program runs and returns [`Findings`]. Nothing here judges: the lab's `diagnose` does. This
+//! program runs and returns [`Findings`]. Nothing here judges: `mallard-judge` does. This
 //! crate knows allocators only by their names ([`family`]).
 
 pub mod clock;

@@ -3,7 +3,7 @@
 //!
 //! The terminal, the report and exports say the same sentences, so they are made once.
 
-use mallard_statistics::{ALPHA, BLOCKS_MIN, Comparison, Verdict, holm, paired};
+use mallard_judge::statistics::{ALPHA, BLOCKS_MIN, Comparison, Verdict, holm, paired};
 
 use crate::arithmetic::stats::{self, BASELINE, Figures, seconds};
 use crate::model::{Cell, Experiment, Kind, Results, Row};

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use mallard_statistics::Comparison;
+use mallard_judge::statistics::Comparison;
 
 use crate::arithmetic::metrics;
 use crate::arithmetic::stats::{self, BASELINE, Output, Standing};

@@ -4,7 +4,7 @@
 //! values that are shown together.
 
 pub use mallard_figures::{bytes, grouped as count};
-use mallard_statistics::{Comparison, Verdict};
+use mallard_judge::statistics::{Comparison, Verdict};
 
 use crate::model::Exit;
 

@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
+use mallard_judge::statistics::{Comparison, Verdict, compare};
 use mallard_report::model::{Cell, Results, Row};
 use mallard_report::stats::{BASELINE, Figures};
 use mallard_report::units;
-use mallard_statistics::{Comparison, Verdict, compare};
 
 use crate::session::folder::{COMPARISON_FILE, RESULTS_FILE};
 use crate::terminal::exit::{CANNOT_TELL, usage};

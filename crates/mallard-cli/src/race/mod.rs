@@ -11,8 +11,9 @@ pub mod settings;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
+use mallard_judge::schedule;
 use mallard_measure::{
-    End, FAILURE_LINES, Launcher, Measurement, Purpose, Spec, Stop, memory, reporting, schedule,
+    End, FAILURE_LINES, Launcher, Measurement, Purpose, Spec, Stop, memory, reporting,
 };
 use mallard_report::model::{Cell, Exit, Failure, Run};
 use mallard_report::stats::SUBJECT;

@@ -20,17 +20,6 @@ pub enum Region {
     Gone,
 }
 
-impl Region {
-    pub fn name(self) -> &'static str {
-        match self {
-            Region::Heap => "heap",
-            Region::File => "files",
-            Region::Stack => "stacks",
-            Region::Gone => "mappings gone since",
-        }
-    }
-}
-
 /// Mappings are not read again sooner.
 const READ_INTERVAL_MIN: Duration = Duration::from_millis(20);
 

@@ -1,7 +1,7 @@
 //! What the figures say, for programs that read the CSV and the JSON: each ratio to glibc with its
 //! interval and its verdict.
 
-use mallard_statistics::{Comparison, Verdict, holm};
+use mallard_judge::statistics::{Comparison, Verdict, holm};
 use serde::Serialize;
 
 use super::stats::{self, BASELINE};

@@ -1,8 +1,8 @@
 //! The figures of services: each metric of each allocator, and its ratio to glibc's.
 
-use mallard_statistics::Comparison;
+use mallard_judge::statistics::{Comparison, Spread};
 
-use super::stats::{self, Spread};
+use super::stats;
 use crate::model::{Cell, Experiment, Metric, Row};
 use crate::units;
 

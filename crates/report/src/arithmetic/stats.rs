@@ -7,7 +7,7 @@
 //!   run furthest from it, so every run lies within `median ± spread`.
 //! * A cell that failed has no figure, even if it has runs from before the failure.
 //! * Two cells are compared by their rounds: the lab gives every allocator one run in each, so a
-//!   slow minute of the machine counts for both. [`mallard_statistics`] has the estimate, its
+//!   slow minute of the machine counts for both. [`mallard_judge::statistics`] has the estimate, its
 //!   interval, and the rule for saying nothing. A cell is marked as best only if it is below each
 //!   other by more than the noise.
 //! * Ratios compare within one row. If glibc has no figure in a row, because it lacks the
@@ -15,7 +15,7 @@
 //! * The overall ranking counts only the rows that have every available allocator; otherwise an
 //!   allocator with many settings would be judged by rows that others do not have.
 
-use mallard_statistics::{Comparison, Verdict};
+use mallard_judge::statistics::{Comparison, Spread, Verdict};
 
 use crate::model::{Cell, Experiment, Results, Row, Run};
 
@@ -27,56 +27,6 @@ pub const SUBJECT: &str = "mallard";
 
 /// The label of the row in which nothing is tuned.
 pub const DEFAULT_ROW: &str = "default";
-
-/// The median and the ends of a repeated measurement.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Spread {
-    pub median: f64,
-    pub min: f64,
-    pub max: f64,
-}
-
-impl Spread {
-    /// Summarises the finite values; none if there are none.
-    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
-        let mut values: Vec<f64> = values.into_iter().filter(|v| v.is_finite()).collect();
-        values.sort_by(f64::total_cmp);
-        Some(Spread {
-            median: median_of_sorted(&values)?,
-            min: *values.first()?,
-            max: *values.last()?,
-        })
-    }
-
-    /// The distance from the median to the value furthest from it.
-    pub fn deviation(&self) -> f64 {
-        (self.max - self.median).max(self.median - self.min)
-    }
-
-    /// [`Spread::deviation`] as a fraction of the median; zero if the median is zero.
-    pub fn relative(&self) -> f64 {
-        if self.median == 0.0 {
-            0.0
-        } else {
-            self.deviation() / self.median.abs()
-        }
-    }
-}
-
-/// The median of the finite values. For an even number, the mean of the middle two.
-pub fn median(values: &[f64]) -> Option<f64> {
-    Spread::of(values.iter().copied()).map(|s| s.median)
-}
-
-fn median_of_sorted(sorted: &[f64]) -> Option<f64> {
-    let middle = sorted.len() / 2;
-    let upper = *sorted.get(middle)?;
-    if sorted.len() % 2 == 1 {
-        return Some(upper);
-    }
-    let lower = sorted[middle - 1];
-    Some(lower + (upper - lower) / 2.0)
-}
 
 /// The geometric mean of the positive finite values. It suits ratios because exchanging numerator
 /// and denominator inverts it exactly.
@@ -147,7 +97,7 @@ pub fn compare(
         return None;
     }
     let rounds = one.runs.iter().zip(&other.runs);
-    mallard_statistics::compare(rounds.filter_map(|(a, b)| Some((figure(a)?, figure(b)?))))
+    mallard_judge::statistics::compare(rounds.filter_map(|(a, b)| Some((figure(a)?, figure(b)?))))
 }
 
 /// Whether the first cell's figure is below the second's by more than the noise.
@@ -389,7 +339,7 @@ fn compare_means(
         });
         geometric_mean(ratios.flatten())
     });
-    mallard_statistics::compare(blocks.map(|ratio| (ratio, 1.0)))
+    mallard_judge::statistics::compare(blocks.map(|ratio| (ratio, 1.0)))
 }
 
 /// How a cell's standard output compares with glibc's.

@@ -15,9 +15,9 @@
 //!   with a mean below 1 beats, on average, the best of the others in each row.
 //! * A cell that failed is left out: it counts neither for nor against any allocator.
 
-use mallard_statistics::Comparison;
+use mallard_judge::statistics::{Comparison, Spread};
 
-use super::stats::{self, SUBJECT, Spread};
+use super::stats::{self, SUBJECT};
 use crate::model::{Cell, Experiment, Results, Row, Run};
 
 /// Rows above these multiples of the best peer are listed as needing work.

@@ -1,7 +1,7 @@
 //! The section of the full suite: means, rows that need work, ratios for time and each kind of
 //! memory, latencies, kernel activity, and a plot of memory over time.
 
-use mallard_statistics::Verdict;
+use mallard_judge::statistics::Verdict;
 use maud::{Markup, html};
 
 use super::plot::curves;

@@ -2,7 +2,7 @@
 //!
 //! A table wider than the page scrolls on its own, with its first column always visible.
 
-use mallard_statistics::{Comparison, Verdict};
+use mallard_judge::statistics::{Comparison, Verdict};
 use maud::{Markup, html};
 
 use super::plot::palette::Palette;

@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use mallard_statistics::Comparison;
+use mallard_judge::statistics::Comparison;
 use maud::html;
 
 use super::diagnosis::{self, Diagnosis};

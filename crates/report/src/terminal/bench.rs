@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use super::sheet::{Field, Sheet, Tone};
 use super::{ABSENT, Page, clipped, columns, compared, interval, no_figure, time_unit, tone};
-use mallard_statistics::Comparison;
+use mallard_judge::statistics::Comparison;
 
 use crate::arithmetic::stats::{self, SUBJECT, Standing};
 use crate::model::{Experiment, Results, Row};

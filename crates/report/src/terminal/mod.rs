@@ -9,7 +9,7 @@ mod compare;
 mod sheet;
 mod suite;
 
-use mallard_statistics::{Comparison, Verdict};
+use mallard_judge::statistics::{Comparison, Verdict};
 
 use crate::TerminalOptions;
 use crate::arithmetic::stats::{self, Standing};

@@ -3,7 +3,7 @@
 
 use super::sheet::{Field, Sheet, Tone};
 use super::{ABSENT, Page, columns, no_figure};
-use mallard_statistics::{Comparison, Verdict};
+use mallard_judge::statistics::{Comparison, Verdict};
 
 use crate::arithmetic::stats::SUBJECT;
 use crate::arithmetic::suite::{self, Mean, Place, Plain, Ratios};

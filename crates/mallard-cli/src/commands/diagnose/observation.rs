@@ -4,6 +4,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use mallard_judge::diagnose::growth::growth;
+use mallard_judge::diagnose::share::wilson;
+use mallard_judge::diagnose::thresholds::FRESH_SECONDS_MAX;
 use mallard_live::snapshot::Snapshot;
 use mallard_live::source::Reader;
 use mallard_observe::findings::PARKED_SHARE;
@@ -14,9 +17,7 @@ use mallard_process::memory::resident;
 use mallard_process::{Stat, is_alive, mapping, stat};
 use mallard_report::diagnosis::{Figures, Heap, Moment};
 
-use super::figures::{growth, wilson};
 use super::kernel::{Kernel, Report};
-use super::thresholds::FRESH_SECONDS_MAX;
 
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 const MEMORY_INTERVAL: Duration = Duration::from_millis(100);

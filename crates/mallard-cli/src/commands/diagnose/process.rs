@@ -12,10 +12,10 @@ use mallard_observe::perf::{Refused, Samples, What};
 use mallard_process::{about, is_alive};
 use mallard_report::diagnosis::{Answer, Diagnosis, Evidence, Figures, Trouble, TroubleKey};
 
-use super::judge::sentence;
 use super::kernel::Kernel;
 use super::options::{Options, Way};
 use super::sampling::{Subject, verdict};
+use super::words::sentence;
 use super::{figures, observation};
 use crate::options::command_line::typed;
 use crate::session;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 use mallard_allocators::program::Program;
+use mallard_judge::diagnose::thresholds::{BUSY_CPUS_MIN, WAITING_SECONDS_MIN, WANTED_SAMPLES};
 use mallard_measure::{Launcher, Measurement, Purpose, Spec, Stop};
 use mallard_observe::folder::Ask;
 use mallard_observe::perf::Code;
@@ -19,7 +20,6 @@ use mallard_service::Ready;
 
 use super::kernel::{Kernel, Report};
 use super::options::{Options, Way};
-use super::thresholds::{BUSY_CPUS_MIN, WAITING_SECONDS_MIN, WANTED_SAMPLES};
 use crate::race::Beside;
 use crate::service::work::{self, Work};
 

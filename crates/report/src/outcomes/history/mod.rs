@@ -8,10 +8,9 @@ mod page;
 
 use std::fmt::Write as _;
 
-use mallard_statistics::{Comparison, paired};
+use mallard_judge::statistics::{Comparison, median, paired};
 
 use crate::arithmetic::metrics;
-use crate::arithmetic::stats::median;
 use crate::model::{Machine, Metric};
 
 pub use checked::Checked;
