@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use mallard_e2e::compiler::Source;
 use mallard_e2e::{Allocator, Library, Sandbox, Service, scratch};
 use mallard_needs::{lacks, skipped};
-use mallard_process::{Stat, about, family};
+use mallard_procfs::{Stat, about, family};
 use mallard_profile::model::Profile;
 use mallard_profile::names::{self, Options, Outcome};
 use mallard_profile::process::live::Process;

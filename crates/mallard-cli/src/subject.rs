@@ -12,8 +12,8 @@ use anyhow::Result;
 use mallard_allocators::program::{self, Program};
 use mallard_allocators::{Allocator, environment, probe};
 use mallard_judge::figures::{Figures, figure};
-use mallard_measure::{Cpus, End, Launcher, Measurement, Purpose, Spec, Stop, memory};
 use mallard_report::model::{Failure, Metric, Run};
+use mallard_runner::{Cpus, End, Launcher, Measurement, Purpose, Spec, Stop, memory};
 use mallard_service::Service;
 use mallard_service::metrics::SEARCHED_BYTES_MAX;
 

@@ -23,18 +23,18 @@ const CRATES: [&str; 17] = [
     "e2e",
     "figures",
     "http",
+    "inspect",
     "judge",
-    "live",
     "mallard-cli",
-    "measure",
     "needs",
-    "observe",
     "probe",
-    "process",
+    "procfs",
     "profile",
     "report",
+    "runner",
     "service",
     "trace",
+    "watch",
 ];
 
 /// What each module uses, and a place where it does.

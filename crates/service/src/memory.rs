@@ -1,7 +1,7 @@
 //! The memory and the use of a server's processes.
 
-use mallard_process::memory::{Rollup, resident};
-use mallard_process::{Stat, family, stat};
+use mallard_procfs::memory::{Rollup, resident};
+use mallard_procfs::{Stat, family, stat};
 use std::time::{Duration, Instant};
 
 /// What processes have used of the machine so far, together.

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use mallard_measure::{End, Error, FAILURE_LINES, Launcher, Measurement, Purpose, Spec};
-use mallard_process::{Stat, is_alive};
+use mallard_procfs::{Stat, is_alive};
+use mallard_runner::{End, Error, FAILURE_LINES, Launcher, Measurement, Purpose, Spec};
 use rustix::process::Signal;
 
 use crate::command;

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use mallard_process::start;
+use mallard_procfs::start;
 
 use super::elf::Elf;
 use super::program::Program;

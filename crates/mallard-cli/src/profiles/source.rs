@@ -204,7 +204,7 @@ pub fn functions(
         ..Profile::default()
     };
     profile.mappings = mappings;
-    let inside = mallard_process::about::number_inside(pid);
+    let inside = mallard_procfs::about::number_inside(pid);
     names::name(&mut profile, &options_for(pid, inside, search));
     // The last one is the function whose code it is; others were inlined into it.
     let function = |location: &Location| location.frames.last().map(|frame| frame.function.clone());

@@ -12,11 +12,11 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use mallard_judge::schedule;
-use mallard_measure::{
-    End, FAILURE_LINES, Launcher, Measurement, Purpose, Spec, Stop, memory, reporting,
-};
 use mallard_report::model::{Cell, Exit, Failure, Run};
 use mallard_report::stats::SUBJECT;
+use mallard_runner::{
+    End, FAILURE_LINES, Launcher, Measurement, Purpose, Spec, Stop, memory, reporting,
+};
 
 use crate::terminal::progress::Progress;
 use runs::Runs;
@@ -351,7 +351,7 @@ impl Race<'_> {
             // A stop makes the driver of a server fail too.
             Ok((_, Err(Failed))) if self.stop.requested() => None,
             Ok((measured, _)) => Some(Ok(measured)),
-            Err(mallard_measure::Error::Stopped) => None,
+            Err(mallard_runner::Error::Stopped) => None,
             Err(error) => failure(error.to_string()),
         }
     }
@@ -429,7 +429,7 @@ pub const NOT_IN_TIME: &str = "it did not finish within the time limit";
 /// A failure with the last lines of the program's output.
 pub fn failure(reason: String, measured: &Measurement) -> Failure {
     let said =
-        |output: &mallard_measure::Output| output.last_lines(FAILURE_LINES).unwrap_or_default();
+        |output: &mallard_runner::Output| output.last_lines(FAILURE_LINES).unwrap_or_default();
     let mut last_lines = said(&measured.stderr);
     if last_lines.is_empty() {
         last_lines = said(&measured.stdout);

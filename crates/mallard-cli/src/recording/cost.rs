@@ -1,7 +1,7 @@
 //! What a replay itself costs: measured without an allocator, and subtracted from every run.
 
 use anyhow::{Result, bail};
-use mallard_measure::{End, Launcher, Spec, Stop};
+use mallard_runner::{End, Launcher, Spec, Stop};
 
 use crate::workloads::{ANSWER_BYTES_MAX, Answer};
 
@@ -27,7 +27,7 @@ impl Cost {
         let mut all = Vec::new();
         for _ in 0..COST_RUNS {
             let measured = match launcher.run(&spec()) {
-                Err(mallard_measure::Error::Stopped) => break,
+                Err(mallard_runner::Error::Stopped) => break,
                 measured => measured?,
             };
             if measured.end == End::Stopped {

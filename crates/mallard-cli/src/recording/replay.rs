@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use mallard_measure::{Launcher, Measurement, Spec, Stop};
+use mallard_runner::{Launcher, Measurement, Spec, Stop};
 
 use super::arguments::{Speed, Touch, arguments};
 use super::cost::{self, Cost};

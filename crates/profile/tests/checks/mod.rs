@@ -35,7 +35,7 @@ pub fn profile(bytes: &[u8]) {
 /// Reads the bytes as a core file. Whatever is accepted can be shown in every form.
 #[allow(dead_code, reason = "not every test reads cores")]
 pub fn core(bytes: &[u8]) {
-    if let Err(error) = mallard_live::core_file::read(bytes, None) {
+    if let Err(error) = mallard_inspect::core_file::read(bytes, None) {
         assert!(!error.to_string().contains('\n'), "one line: {error}");
     }
     match core::read(bytes, None) {

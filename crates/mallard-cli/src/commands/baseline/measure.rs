@@ -6,9 +6,9 @@ use std::time::Duration;
 use anyhow::{Result, anyhow};
 use mallard_allocators::Allocator;
 use mallard_judge::baseline::blocks::Block;
-use mallard_measure::{Cpus, Launcher, Stop};
 use mallard_report::model::{Machine, Metric};
 use mallard_report::stats::SUBJECT;
+use mallard_runner::{Cpus, Launcher, Stop};
 
 use super::file::{self, Baseline, Save};
 use super::options::Ab;

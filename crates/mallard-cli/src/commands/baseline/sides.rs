@@ -7,7 +7,7 @@ use anyhow::{Result, anyhow};
 use mallard_judge::baseline::blocks::Block;
 use mallard_judge::figures::{Figures, Metric};
 use mallard_judge::schedule;
-use mallard_measure::Spec;
+use mallard_runner::Spec;
 
 use crate::service::work;
 use crate::subject::Subject;

@@ -15,7 +15,7 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result, anyhow, bail};
 use mallard_allocators::counting;
-use mallard_measure::{Cpus, End, Launcher, Spec, Stop};
+use mallard_runner::{Cpus, End, Launcher, Spec, Stop};
 
 use super::Options;
 use crate::session::folder::Folder;

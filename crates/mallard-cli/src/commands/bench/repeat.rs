@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Args, FromArgMatches};
 use mallard_allocators::{Catalog, Standing};
-use mallard_measure::Cpus;
 use mallard_report::model::{AllocatorInfo, Kind, Results};
+use mallard_runner::Cpus;
 
 use super::Options;
 use crate::commands::diff;

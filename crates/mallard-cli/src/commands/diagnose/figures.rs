@@ -7,14 +7,14 @@ use mallard_judge::diagnose::cost::{self, Cost, without_probe};
 use mallard_judge::diagnose::growth::growth;
 use mallard_judge::diagnose::share::interval;
 use mallard_judge::diagnose::thresholds::{HELD_BYTES_MIN, HELD_FACTOR_MIN};
-use mallard_measure::{End, Measurement};
-use mallard_observe::clock::cpu_time;
-use mallard_observe::findings::{Findings, Image};
-use mallard_observe::layout::MATRIX_THREADS;
-use mallard_observe::segments::Counts;
-use mallard_observe::syscalls::{self, Syscalls};
-use mallard_observe::threads::Wait;
 use mallard_report::diagnosis::{Calls, EndMemory, Figures, Growth, Moment};
+use mallard_runner::{End, Measurement};
+use mallard_watch::clock::cpu_time;
+use mallard_watch::findings::{Findings, Image};
+use mallard_watch::layout::MATRIX_THREADS;
+use mallard_watch::segments::Counts;
+use mallard_watch::syscalls::{self, Syscalls};
+use mallard_watch::threads::Wait;
 
 use super::options::Way;
 use super::runs::{Runs, TIMER_HZ};
@@ -381,7 +381,7 @@ fn memory(f: &mut Figures, found: &Findings) {
     f.peak_live = looks.chain(counted).max();
     f.grows = growth_of(found);
     let late = &found.memory[found.memory.len() * 3 / 4..];
-    let held = |memory: &&mallard_observe::findings::Memory| {
+    let held = |memory: &&mallard_watch::findings::Memory| {
         let (rss, live) = (
             memory.rss.saturating_sub(memory.lazy.unwrap_or(0)),
             memory.live.max(0),
@@ -424,7 +424,7 @@ fn growth_of(found: &Findings) -> Option<Growth> {
 /// The times of the last run.
 pub fn timeline(found: &Findings) -> Vec<Moment> {
     let mut before = (0.0, 0);
-    let moment = |memory: &mallard_observe::findings::Memory| {
+    let moment = |memory: &mallard_watch::findings::Memory| {
         let seconds = (memory.seconds - before.0).max(1e-3);
         let rate = memory.calls.saturating_sub(before.1) as f64 / seconds;
         before = (memory.seconds, memory.calls);

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use mallard_judge::diagnose::{GONE, HEAP};
-use mallard_observe::perf::memory::{Maps, Region};
-use mallard_observe::perf::{Code, Refused, Samples, What};
 use mallard_report::diagnosis::{Evidence, Figures};
+use mallard_watch::perf::memory::{Maps, Region};
+use mallard_watch::perf::{Code, Refused, Samples, What};
 
 /// The samples of a process while it is watched.
 pub struct Kernel {

@@ -1,7 +1,8 @@
 //! `mallard diagnose`: whether malloc is a program's bottleneck, and why.
 //!
 //! [`runs`] runs the program with the probe, [`figures`] computes figures from what was seen, and
-//! `mallard_judge` gives the verdict. [`words`] makes sentences of it, [`next`] the commands to try.
+//! `mallard_judge` gives the verdict. [`words`] makes sentences of it, and [`next`] the commands to
+//! try.
 //! [`observation`] watches a process without the probe: a program that takes none ([`sampling`]),
 //! or a [`process`] that runs already.
 
@@ -24,11 +25,11 @@ use std::time::SystemTime;
 use anyhow::{Context, Result};
 use mallard_allocators::Error;
 use mallard_allocators::program::{self, Program};
-use mallard_measure::{Cpus, End, Launcher, Spec, Stop};
-use mallard_observe::Findings;
-use mallard_observe::family::{self, Family, Pool};
 use mallard_report::diagnosis::{self, Answer, Diagnosis, Evidence, Figures, SCHEMA, TroubleKey};
+use mallard_runner::{Cpus, End, Launcher, Spec, Stop};
 use mallard_service::Service;
+use mallard_watch::Findings;
+use mallard_watch::family::{self, Family, Pool};
 use object::{Object, ObjectSymbol};
 
 use crate::options::command_line;

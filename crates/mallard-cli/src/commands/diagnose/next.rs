@@ -1,7 +1,7 @@
 //! The commands to try next.
 
-use mallard_observe::family::{Family, Pool};
 use mallard_report::diagnosis::{Answer, Next, Trouble, TroubleKey};
+use mallard_watch::family::{Family, Pool};
 
 use crate::options::command_line;
 

@@ -8,11 +8,11 @@ use std::time::Instant;
 
 use anyhow::Result;
 use mallard_judge::diagnose::thresholds::{SAMPLES_MIN, WANTED_SAMPLES};
-use mallard_measure::{Cpus, Launcher, Measurement, Purpose, Spec, Stop};
-use mallard_observe::family::{self, Family};
-use mallard_observe::findings::Findings;
-use mallard_observe::perf::{Samples, What};
 use mallard_report::diagnosis::{Answer, Diagnosis, Evidence, Figures, TroubleKey};
+use mallard_runner::{Cpus, Launcher, Measurement, Purpose, Spec, Stop};
+use mallard_watch::family::{self, Family};
+use mallard_watch::findings::Findings;
+use mallard_watch::perf::{Samples, What};
 
 use super::kernel::Kernel;
 use super::next::About;
@@ -41,7 +41,7 @@ impl Subject<'_> {
         let Some(pid) = self.pid else {
             return true;
         };
-        root(&mallard_process::path(pid, "root")) == root(Path::new("/"))
+        root(&mallard_procfs::path(pid, "root")) == root(Path::new("/"))
     }
 }
 
@@ -223,7 +223,7 @@ fn allocator(f: &mut Figures, subject: &Subject<'_>, mapped: &[String]) -> Famil
     }
     // The link leads to the file itself, also from a container.
     let file = match subject.pid {
-        Some(pid) => mallard_process::path(pid, "exe"),
+        Some(pid) => mallard_procfs::path(pid, "exe"),
         None => subject.executable.to_owned(),
     };
     let content = fs::read(file).unwrap_or_default();

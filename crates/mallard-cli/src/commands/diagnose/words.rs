@@ -2,9 +2,9 @@
 
 use mallard_figures::percent;
 use mallard_judge::diagnose::{self, Finding, Reason, busy, heap_faults, thresholds as limit};
-use mallard_observe::family::{Family, Pool};
 use mallard_report::diagnosis::{Answer, Bound, Figures, Next, Trouble, TroubleKey};
 use mallard_report::units;
+use mallard_watch::family::{Family, Pool};
 
 use super::next::{self, About};
 

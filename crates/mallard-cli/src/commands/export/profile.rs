@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use hyper::StatusCode;
-use mallard_live::process::{About, Identity};
+use mallard_inspect::process::{About, Identity};
 use mallard_profile::process::Error;
 use mallard_profile::view::trim::trimmed;
 use mallard_profile::write;

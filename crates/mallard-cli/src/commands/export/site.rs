@@ -4,9 +4,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use hyper::StatusCode;
-use mallard_live::metrics::{self, Format};
-use mallard_live::request::{Consent, Request};
-use mallard_live::source::Reader;
+use mallard_inspect::metrics::{self, Format};
+use mallard_inspect::request::{Consent, Request};
+use mallard_inspect::source::Reader;
 use mallard_profile::model::Text;
 use mallard_profile::names;
 use serde_json::{Value, json};
@@ -257,8 +257,8 @@ fn symbol_lines(addresses: &[u64], names: &[Option<Text>]) -> String {
 }
 
 /// The answer to a process that cannot be read or asked.
-fn refusal(error: &mallard_live::Error) -> Answer {
-    use mallard_live::Error;
+fn refusal(error: &mallard_inspect::Error) -> Answer {
+    use mallard_inspect::Error;
     let status = match error {
         Error::Gone(_) | Error::NoMallard(_) | Error::NoPage(_) => StatusCode::NOT_FOUND,
         Error::Foreign(_) | Error::Hidden(_) | Error::Refused(_) | Error::NeedsConsent(_) => {

@@ -7,10 +7,10 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use mallard_observe::recorder::{Ended, Outcome};
 use mallard_report::model::Exit;
 use mallard_report::units;
 use mallard_trace::{Recording, summary};
+use mallard_watch::recorder::{Ended, Outcome};
 
 use super::options::Options;
 use crate::terminal::progress::Spinner;

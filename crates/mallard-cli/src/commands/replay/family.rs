@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use mallard_allocators::program::Program;
 use mallard_allocators::{Allocator, environment};
-use mallard_measure::{End, Measurement, Spec};
 use mallard_report::model::{Cell, Metric, Row, Run};
 use mallard_report::units;
+use mallard_runner::{End, Measurement, Spec};
 use mallard_trace::plan::Plan;
 
 use super::decay;

@@ -20,8 +20,8 @@ use mallard_judge::figures::Metric;
 use mallard_judge::tune::goal::Goal;
 use mallard_judge::tune::search::{self, Outcome};
 use mallard_judge::tune::space::{self, Knob, Setting};
-use mallard_measure::{Cpus, Launcher, Stop};
 use mallard_report::stats::{BASELINE, SUBJECT};
+use mallard_runner::{Cpus, Launcher, Stop};
 
 use crate::allocators::choice::Choice;
 use crate::allocators::preparation;

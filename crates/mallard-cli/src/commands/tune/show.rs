@@ -62,7 +62,7 @@ impl Found<'_> {
             memory: self.goal.memory.clone(),
             points,
             command: command_line::words(),
-            machine: machine::describe(&mallard_measure::Cpus::allowed()),
+            machine: machine::describe(&mallard_runner::Cpus::allowed()),
         }
     }
 

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use mallard_needs::{lacks, skipped};
-use mallard_process::{about, family};
+use mallard_procfs::{about, family};
 
 use super::*;
 use crate::place::outcome;

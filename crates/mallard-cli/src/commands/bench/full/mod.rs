@@ -11,9 +11,9 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use mallard_allocators::Allocator;
-use mallard_measure::{Cpus, Spec};
 use mallard_report::model::{About, Cell, Experiment, Failure, Kind, Metric, Row};
 use mallard_report::{stats, suite, units};
+use mallard_runner::{Cpus, Spec};
 
 use super::suite::{Command, Place, Program, Real, SuiteRow};
 use super::{Options, subject};
@@ -32,7 +32,7 @@ use effort::Effort;
 use work::Work;
 
 const _: () =
-    assert!(mallard_measure::COUNTED_SYSCALLS_MAX == mallard_report::suite::EXACT_SYSCALLS_BELOW);
+    assert!(mallard_runner::COUNTED_SYSCALLS_MAX == mallard_report::suite::EXACT_SYSCALLS_BELOW);
 /// The whole suite on nine allocators then takes about forty minutes.
 const DEFAULT_RUNS: Runs = Runs::ByTime {
     least: 5,

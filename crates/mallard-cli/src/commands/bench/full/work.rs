@@ -2,8 +2,8 @@
 
 use std::sync::Mutex;
 
-use mallard_measure::{End, Measurement, Purpose};
 use mallard_report::model::{Failure, Run};
+use mallard_runner::{End, Measurement, Purpose};
 
 use super::super::suite::{Place, Real, Reported, Running};
 use crate::race::{self, Beside, Failed};
