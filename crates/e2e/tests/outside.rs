@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use mallard_e2e::compiler::Source;
 use mallard_e2e::{Allocator, Library, Sandbox, Service, scratch};
-use mallard_needs::{lacks, skipped};
 use mallard_procfs::{Stat, about, family};
 use mallard_profile::model::Profile;
 use mallard_profile::names::{self, Options, Outcome};
@@ -16,6 +15,7 @@ use mallard_profile::process::live::Process;
 use mallard_profile::process::{Error, Reading, core};
 use mallard_profile::view::View;
 use mallard_profile::view::rows::{By, rows};
+use mallard_testing::{lacks, skipped};
 
 /// A running program, which ends with the test.
 struct Running(Child);

@@ -16,7 +16,7 @@ use mallard_inspect::request::{Consent, Request};
 use mallard_inspect::scan::Scanner;
 use mallard_inspect::snapshot::Snapshot;
 use mallard_inspect::source::Reader;
-use mallard_needs::{lacks, skipped};
+use mallard_testing::{lacks, skipped};
 
 /// What the program holds in blocks of 64 KiB.
 const HELD_BYTES: u64 = 32 << 20;

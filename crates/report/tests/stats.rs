@@ -243,7 +243,7 @@ fn figures_look_as_a_person_would_write_them() {
         ["0", "0.0412", "1.00", "10.0", "12.3", "1000", "1840"]
     );
     assert_eq!(
-        [0.0, 0.004, 0.03, 1.5].map(units::plus_minus),
+        [0.0, 0.004, 0.03, 1.5].map(units::deviation),
         ["±0%", "±<1%", "±3%", "±150%"]
     );
     assert_eq!(
@@ -251,7 +251,7 @@ fn figures_look_as_a_person_would_write_them() {
         ["512 B", "4 KiB", "3.1 MiB", "1.86 GiB"]
     );
     assert_eq!(
-        [0.0, 999.0, 1000.0, 1234567.0].map(units::count),
+        [0.0, 999.0, 1000.0, 1234567.0].map(units::grouped),
         ["0", "999", "1,000", "1,234,567"]
     );
     assert_eq!(

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use mallard_needs::skipped;
 use mallard_runner::{
     COUNTED_SYSCALLS_MAX, Cpus, End, Error, Launcher, Measurement, Purpose, Spec, Stop,
 };
+use mallard_testing::skipped;
 
 const MIB: u64 = 1 << 20;
 

@@ -182,7 +182,7 @@ mod tests {
         let own = std::process::id();
         let lazy = memory(own).lazy_free;
         if lazy < BLOCK_BYTES as u64 / 2 {
-            return mallard_needs::skipped("the kernel took the pages at once");
+            return mallard_testing::skipped("the kernel took the pages at once");
         }
         let mut curve = Curve::default();
         curve.look(own, Duration::ZERO);

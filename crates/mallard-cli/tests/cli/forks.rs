@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use mallard_needs::lacks;
+use mallard_testing::lacks;
 use serde_json::Value;
 
 use crate::place::{Place, outcome};

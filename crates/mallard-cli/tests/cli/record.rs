@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use mallard_needs::not_installed;
+use mallard_testing::not_installed;
 use serde_json::Value;
 
 use crate::place::{Place, outcome};

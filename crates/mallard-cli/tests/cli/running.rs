@@ -4,8 +4,8 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use mallard_needs::skipped;
 use mallard_report::diagnosis::{Answer, Diagnosis, TroubleKey};
+use mallard_testing::skipped;
 
 use crate::place::{Place, outcome};
 

@@ -3,8 +3,8 @@
 
 use std::fs;
 
-use mallard_needs::{lacks, skipped};
 use mallard_report::model::Row;
+use mallard_testing::{lacks, skipped};
 
 use crate::place::{Place, beside_mallard, outcome};
 

@@ -11,7 +11,7 @@ use crate::view::rows::{By, Origin, Place, Row, rows};
 use crate::view::stack::{short, short_path};
 use crate::view::summary::Summary;
 use crate::view::{Absent, Figures, View};
-use mallard_figures::{bytes, count, duration, percent, plus_minus, signed};
+use mallard_report::units::{bytes, count, duration, percent, plus_minus, signed};
 
 /// How a table fits the screen.
 #[derive(Debug, Clone, Copy)]
@@ -251,7 +251,7 @@ fn sampling(profile: &Profile, summary: &Summary) -> Option<String> {
             _ => format!("every one of {blocks} blocks"),
         });
     }
-    let period = mallard_figures::size(profile.period);
+    let period = mallard_report::units::size(profile.period);
     match summary.samples {
         Some(samples) => {
             let samples = count(samples);

@@ -170,7 +170,7 @@ fn size(views: &[(View, Figures)], sample: &Sample) -> Option<String> {
             LabelValue::Text(text) => text.parse().ok(),
         });
     if let Some(bytes) = exact {
-        return Some(mallard_figures::size(bytes));
+        return Some(mallard_report::units::size(bytes));
     }
     let mean = views.iter().find_map(|(_, of_view)| {
         let blocks = sample.values[of_view.blocks?];
@@ -178,7 +178,7 @@ fn size(views: &[(View, Figures)], sample: &Sample) -> Option<String> {
         bytes.checked_div(u64::try_from(blocks).ok()?)
     })?;
     let above = mean.max(8).checked_next_power_of_two().unwrap_or(1 << 63);
-    Some(format!("≤ {}", mallard_figures::size(above)))
+    Some(format!("≤ {}", mallard_report::units::size(above)))
 }
 
 fn origin(steps: &Steps<'_>) -> Origin {

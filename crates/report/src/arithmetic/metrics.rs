@@ -46,7 +46,7 @@ pub fn lines(e: &Experiment, row: &Row, metric: &Metric) -> Vec<Line> {
             allocator: cell.allocator.clone(),
             median: spread.map(|spread| spread.median),
             spread: match spread {
-                Some(spread) if cell.runs.len() > 1 => units::plus_minus(spread.relative()),
+                Some(spread) if cell.runs.len() > 1 => units::deviation(spread.relative()),
                 _ => String::new(),
             },
             to_glibc: base.and_then(|base| stats::compare(cell, base, of)),
@@ -63,7 +63,7 @@ pub fn figure(metric: &Metric, value: f64) -> String {
         "ms" => units::seconds(value / 1e3),
         "s" => units::seconds(value),
         "bytes" => units::bytes(value),
-        "" if value >= 1000.0 => units::count(value),
+        "" if value >= 1000.0 => units::grouped(value),
         "" => units::significant(value),
         unit => format!("{} {unit}", units::significant(value)),
     }

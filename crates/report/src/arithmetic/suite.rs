@@ -333,7 +333,7 @@ const SYSTEM_CALLS: &str = "system calls";
 pub const EXACT_SYSCALLS_BELOW: u64 = 20_000;
 
 fn system_calls(value: f64) -> String {
-    let count = crate::units::count(value);
+    let count = crate::units::grouped(value);
     match value < EXACT_SYSCALLS_BELOW as f64 {
         true => count,
         false => format!("≥ {count}"),
@@ -348,7 +348,7 @@ fn nanoseconds(value: f64) -> String {
 }
 
 fn percent(value: f64) -> String {
-    mallard_figures::percent(value / 100.0)
+    crate::units::percent(value / 100.0)
 }
 
 pub const PLAIN: [Plain; 3] = [
@@ -359,13 +359,13 @@ pub const PLAIN: [Plain; 3] = [
             ("P99", P99, nanoseconds),
             ("P99.9", P999, nanoseconds),
             ("max", MAX, nanoseconds),
-            ("slow calls", SLOW_CALLS, crate::units::count),
+            ("slow calls", SLOW_CALLS, crate::units::grouped),
         ],
     },
     Plain {
         title: "Page faults, huge pages, system calls",
         lines: &[
-            ("page faults", FAULTS, crate::units::count),
+            ("page faults", FAULTS, crate::units::grouped),
             ("huge pages", HUGE, crate::units::bytes),
             (SYSTEM_CALLS, SYSCALLS, system_calls),
         ],

@@ -154,7 +154,7 @@ fn row_lines(
 /// The spread of the time, if there is more than one run.
 fn spread(s: &Standing) -> String {
     if s.figures.runs > 1 {
-        units::plus_minus(s.figures.seconds.relative())
+        units::deviation(s.figures.seconds.relative())
     } else {
         String::new()
     }

@@ -125,7 +125,7 @@ fn compare_line(row: &Row, cell: &Cell, standing: Option<&Standing>) -> Vec<Fiel
         Field::figure(units::seconds(f.seconds.median), s.fastest),
         Field::new(
             if f.runs > 1 {
-                units::plus_minus(f.seconds.relative())
+                units::deviation(f.seconds.relative())
             } else {
                 String::new()
             },
@@ -137,7 +137,9 @@ fn compare_line(row: &Row, cell: &Cell, standing: Option<&Standing>) -> Vec<Fiel
         Field::plain(units::seconds(f.system.median)),
         Field::figure(units::bytes(f.rss.median), s.smallest),
         compared(s, s.rss_to_glibc),
-        Field::plain(units::count(f.minor_faults.median + f.major_faults.median)),
+        Field::plain(units::grouped(
+            f.minor_faults.median + f.major_faults.median,
+        )),
         Field::plain(
             cell.runs
                 .last()

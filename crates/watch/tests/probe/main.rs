@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use mallard_allocators::{Allocator, Catalog, Settings, Standing, environment};
-use mallard_needs::{lacks, not_installed, skipped};
+use mallard_testing::{lacks, not_installed, skipped};
 use mallard_trace::Writer;
 use mallard_trace::description::Start;
 use mallard_watch::folder::{Ask, Folder, Record};

@@ -21,13 +21,13 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use mallard_figures::change;
 use mallard_judge::baseline::blocks::{self, Block, figures};
 use mallard_judge::baseline::gate::{self, Gate};
 use mallard_judge::baseline::looks::{Decision, Looks};
 use mallard_judge::baseline::reference::{against, beside, is_enough, is_narrow};
 use mallard_judge::figures::Metric;
 use mallard_report::history::{Checked, History};
+use mallard_report::units::change;
 
 use crate::terminal::exit::usage;
 use crate::terminal::output::{self, say};

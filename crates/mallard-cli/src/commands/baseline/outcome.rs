@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-use mallard_figures::change;
 use mallard_judge::baseline::gate::Verdict;
 use mallard_judge::baseline::looks::{Decision, worst};
 use mallard_judge::statistics::{ALPHA, Comparison, Interval};
 use mallard_report::metrics;
+use mallard_report::units::change;
 use serde::{Deserialize, Serialize};
 
 use super::file::Save;

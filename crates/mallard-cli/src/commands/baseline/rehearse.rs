@@ -6,11 +6,11 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use mallard_figures::change;
 use mallard_judge::baseline::blocks::Block;
 use mallard_judge::baseline::gate::Gate;
 use mallard_judge::baseline::rehearsal::{self, Tally};
 use mallard_judge::limit::Within;
+use mallard_report::units::change;
 use serde::Serialize;
 
 use super::file::Baseline;

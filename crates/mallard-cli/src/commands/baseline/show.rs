@@ -12,7 +12,7 @@ use mallard_report::model::Metric;
 use super::file::{self, Baseline};
 use super::outcome::{HEADS, Outcome};
 use crate::terminal::output::say;
-use mallard_figures::change;
+use mallard_report::units::change;
 
 pub fn list() -> Result<ExitCode> {
     let names = file::names();

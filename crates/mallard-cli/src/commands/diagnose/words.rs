@@ -1,9 +1,9 @@
 //! What a verdict is in words.
 
-use mallard_figures::percent;
 use mallard_judge::diagnose::{self, Finding, Reason, busy, heap_faults, thresholds as limit};
 use mallard_report::diagnosis::{Answer, Bound, Figures, Next, Trouble, TroubleKey};
 use mallard_report::units;
+use mallard_report::units::percent;
 use mallard_watch::family::{Family, Pool};
 
 use super::next::{self, About};

@@ -162,7 +162,7 @@ fn summary(leaks: &[Leak], is_known: bool) -> String {
         (true, ..) => format!("{growing} of them growing"),
     };
     let sites = if leaks.len() == 1 { "site" } else { "sites" };
-    let bytes = mallard_figures::bytes(bytes as f64);
+    let bytes = mallard_report::units::bytes(bytes as f64);
     format!("{bytes} at {} {sites} never freed, {growth}", leaks.len())
 }
 

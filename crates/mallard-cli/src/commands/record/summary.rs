@@ -32,7 +32,7 @@ pub fn print(
         eprintln!(
             "{}: {problem}; recorded until then: {} events",
             output.display(),
-            units::count(end.events as f64)
+            units::grouped(end.events as f64)
         );
     }
     if outcome.processes == 0 {
@@ -48,7 +48,7 @@ pub fn print(
         units::seconds(end.seconds),
         counted(u64::from(outcome.processes), "process", "processes"),
         counted(outcome.threads, "thread", "threads"),
-        units::count(end.events as f64),
+        units::grouped(end.events as f64),
         units::bytes(outcome.bytes as f64),
         outcome.bytes as f64 / events as f64,
     );

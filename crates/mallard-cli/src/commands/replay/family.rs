@@ -60,7 +60,7 @@ impl FamilyReplay<'_> {
         };
         description += &format!(
             "{} calls by {}{}, {} at most at once, in {}; live at most {}. {}{}",
-            units::count(plan.calls as f64),
+            units::grouped(plan.calls as f64),
             match plan.processes {
                 1 => String::new(),
                 several => format!("{several} processes with "),

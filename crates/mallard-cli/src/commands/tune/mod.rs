@@ -253,7 +253,7 @@ fn plan(
         "{} on {}: {options} options, {grid:.0} combinations. A run takes about {}{}: at most {:.0} runs in {}.\n",
         target.shown(),
         names.join(", "),
-        mallard_figures::duration(each * 1e9),
+        mallard_report::units::duration(each * 1e9),
         lab::executions(times),
         budget / each,
         humantime::format_duration(std::time::Duration::from_secs(budget as u64))

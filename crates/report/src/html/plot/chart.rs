@@ -287,7 +287,7 @@ pub fn tip(e: &Experiment, row: &Row, s: &Standing, unit: TimeUnit) -> String {
     ));
     lines.push(format!(
         "{} page faults",
-        units::count(f.minor_faults.median + f.major_faults.median)
+        units::grouped(f.minor_faults.median + f.major_faults.median)
     ));
     lines.join("\n")
 }

@@ -103,7 +103,7 @@ impl History {
                 (Some(a), Some(b)) => a.high < b.low || b.high < a.low,
                 _ => false,
             };
-            let change = mallard_figures::change(now.ratio / then.ratio);
+            let change = crate::units::change(now.ratio / then.ratio);
             apart.then(|| format!("{} {change}", series.metric.name))
         };
         let gated = last

@@ -3,7 +3,7 @@
 
 use std::process::{Command, Output};
 
-use mallard_needs::{find, lacks, missing, skipped};
+use mallard_testing::{find, lacks, missing, skipped};
 
 const ABSENT: &str = "mallard-no-such-program";
 

@@ -1,4 +1,4 @@
-//! What a test needs and a machine may lack. Only tests depend on this crate, and it on nothing.
+//! What a test needs and a machine may lack.
 //!
 //! A test that cannot do its work never passes silently. It says on the standard error, which
 //! `cargo test` does not capture, that it is skipped and why: `skipped: TEST: REASON`. Two kinds of

@@ -1,5 +1,6 @@
 //! Reads a source file as tokens, for the paths in it that lead to modules of the crate.
 
+pub use proc_macro2;
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 /// A path in a source file that leads to a module of the crate.

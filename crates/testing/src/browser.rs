@@ -29,7 +29,7 @@ fn find() -> Option<PathBuf> {
 pub fn for_test() -> Option<Browser> {
     let found = find();
     if found.is_none() {
-        mallard_needs::not_installed("chromium");
+        crate::not_installed("chromium");
     }
     found.map(|program| Browser::start(&program))
 }
