@@ -279,9 +279,7 @@ impl<'a> Subject<'a> {
                 measured(self.launcher, spec).and_then(|run| of_recording(replay, &run))
             }
         };
-        if self.stop.requested() || matches!(&ran, Err(failure) if failure.reason == STOPPED) {
-            // Ctrl-C also reaches the launcher, possibly before it reaches the lab.
-            self.stop.request();
+        if self.stop.requested() {
             return None;
         }
         if let Ok(figures) = &ran {
@@ -293,9 +291,6 @@ impl<'a> Subject<'a> {
         Some(ran)
     }
 }
-
-/// The reason of a failure that is none.
-const STOPPED: &str = "stopped";
 
 fn failure(reason: String) -> Failure {
     Failure {
@@ -335,7 +330,7 @@ fn ended(measured: &Measurement, limit: Option<Duration>) -> Result<(), Failure>
             let limit = humantime::format_duration(rounded);
             fail(&format!("it did not end within {limit} (--timeout)"))
         }
-        End::Stopped => fail(STOPPED),
+        End::Stopped => fail("it was stopped"),
     }
 }
 

@@ -259,6 +259,10 @@ impl Launcher {
             return Err(Error::Launcher(said.unwrap_or_else(|| status.to_string())));
         };
         let measured = report.measurement(&spec.program, Output::written(stdout)?, stderr)?;
+        if measured.end == End::Stopped && aside.is_ok() {
+            // Ctrl-C also reaches the launcher, possibly before it reaches the lab.
+            self.stop.request();
+        }
         Ok((measured, aside))
     }
 }

@@ -197,6 +197,15 @@ fn processes_left_behind_do_not_run_beside_the_next_program() {
 }
 
 #[test]
+fn a_signal_to_the_launcher_is_a_stop() {
+    let stop = Stop::default();
+    let launcher = Launcher::new(stop.clone()).unwrap();
+    let measured = launcher.run(&shell("kill -TERM $PPID; exec sleep 1000"));
+    assert_eq!(measured.unwrap().end, End::Stopped);
+    assert!(stop.requested());
+}
+
+#[test]
 fn a_stop_ends_the_running_process_and_prevents_new_ones() {
     let stop = Stop::default();
     let launcher = Launcher::new(stop.clone()).unwrap();

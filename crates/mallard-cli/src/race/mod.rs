@@ -343,14 +343,11 @@ impl Race<'_> {
             None => Ok(()),
         };
         match self.launcher.run_beside(spec, purpose, drive) {
-            Ok((measured, driven)) if measured.end == End::Stopped && driven.is_ok() => {
-                // Ctrl-C also reaches the launcher, possibly before it reaches the lab.
-                self.stop.request();
-                None
+            Ok((measured, driven)) => {
+                // A stop makes the driver of a server fail too.
+                let was_cut = measured.end == End::Stopped || driven.is_err();
+                (!(was_cut && self.stop.requested())).then_some(Ok(measured))
             }
-            // A stop makes the driver of a server fail too.
-            Ok((_, Err(Failed))) if self.stop.requested() => None,
-            Ok((measured, _)) => Some(Ok(measured)),
             Err(mallard_runner::Error::Stopped) => None,
             Err(error) => failure(error.to_string()),
         }

@@ -30,8 +30,7 @@ impl Cost {
                 Err(mallard_runner::Error::Stopped) => break,
                 measured => measured?,
             };
-            if measured.end == End::Stopped {
-                stop.request();
+            if stop.requested() {
                 break;
             }
             let text = measured.stdout.head(ANSWER_BYTES_MAX)?;

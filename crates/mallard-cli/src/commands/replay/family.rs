@@ -7,7 +7,7 @@ use mallard_allocators::program::Program;
 use mallard_allocators::{Allocator, environment};
 use mallard_report::model::{Cell, Metric, Row, Run};
 use mallard_report::units;
-use mallard_runner::{End, Measurement, Spec};
+use mallard_runner::{Measurement, Spec};
 use mallard_trace::plan::Plan;
 
 use super::decay;
@@ -272,8 +272,7 @@ impl FamilyReplay<'_> {
                     ..Spec::default()
                 };
                 let measured = self.session.launcher.run(&spec)?;
-                if measured.end == End::Stopped {
-                    self.session.stop.request();
+                if self.session.stop.requested() {
                     return Ok(pairs);
                 }
                 rss.push(measured.peak_rss_bytes as f64);
