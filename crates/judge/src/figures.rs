@@ -13,10 +13,10 @@ pub struct Metric {
 }
 
 /// The figures of one run, by the names of their metrics.
-pub type Figures = Vec<(String, f64)>;
+pub type RunFigures = Vec<(String, f64)>;
 
 /// A figure of a run.
-pub fn figure(figures: &Figures, name: &str) -> Option<f64> {
+pub fn figure(figures: &RunFigures, name: &str) -> Option<f64> {
     let found = figures.iter().find(|(known, _)| known == name);
     found.map(|(_, figure)| *figure)
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use mallard_allocators::program::{self, Program};
 use mallard_allocators::{Allocator, environment, probe};
-use mallard_judge::figures::{Figures, figure};
+use mallard_judge::figures::{RunFigures, figure};
 use mallard_report::model::{Failure, Metric, Run};
 use mallard_runner::{Cpus, End, Launcher, Measurement, Purpose, Spec, Stop, memory};
 use mallard_service::Service;
@@ -256,7 +256,7 @@ impl<'a> Subject<'a> {
     }
 
     /// One run; none if a stop ended it.
-    pub fn once(&mut self, spec: &Spec) -> Option<Result<Figures, Failure>> {
+    pub fn once(&mut self, spec: &Spec) -> Option<Result<RunFigures, Failure>> {
         if self.stop.requested() {
             return None;
         }
@@ -300,7 +300,7 @@ fn failure(reason: String) -> Failure {
     }
 }
 
-fn serve(work: &Work, launcher: &Launcher, spec: &Spec) -> Result<Figures, Failure> {
+fn serve(work: &Work, launcher: &Launcher, spec: &Spec) -> Result<RunFigures, Failure> {
     let run = work.once(launcher, spec)?;
     Ok(run.metrics)
 }
@@ -334,7 +334,7 @@ fn ended(measured: &Measurement, limit: Option<Duration>) -> Result<(), Failure>
     }
 }
 
-fn of_recording(replay: &Replay, measured: &Measurement) -> Result<Figures, Failure> {
+fn of_recording(replay: &Replay, measured: &Measurement) -> Result<RunFigures, Failure> {
     let Some([time, cpu, peak]) = replay.figures(measured) else {
         let reason = "the replay did not print its result".to_owned();
         return Err(race::failure(reason, measured));
@@ -357,10 +357,10 @@ pub fn of_program(
     printed: &[mallard_service::Metric],
     measured: &Measurement,
     run: &Run,
-) -> Result<Figures, Failure> {
+) -> Result<RunFigures, Failure> {
     let fail = |reason: &str| Err(race::failure(reason.to_owned(), measured));
     let said = measured.stdout.head(SEARCHED_BYTES_MAX).unwrap_or_default();
-    let mut figures = Figures::new();
+    let mut figures = RunFigures::new();
     for metric in printed {
         match metric.read(&said) {
             Ok(figure) => figures.push((metric.name.clone(), figure)),

@@ -10,8 +10,8 @@ mod sample;
 use std::path::{Path, PathBuf};
 
 use mallard_profile::model::Profile;
-use mallard_profile::names::Outcome;
-use mallard_profile::show::{Named, Page, html};
+use mallard_profile::names::NamingOutcome;
+use mallard_profile::show::{Named, ProfilePage, html};
 use mallard_profile::view::View;
 use mallard_profile::view::rows::By;
 use mallard_testing::browser::{self, Browser};
@@ -22,12 +22,12 @@ fn page(compared: bool) -> String {
 
 fn page_of(after: &Profile, before: Option<&Profile>) -> String {
     let named = |name, profile| Named { name, profile };
-    html(&Page {
+    html(&ProfilePage {
         subject: named("shop.pb.gz", after),
         before: before.map(|before| named("morning.pb.gz", before)),
         view: View::Live,
         by: By::Function,
-        names: &Outcome::default(),
+        names: &NamingOutcome::default(),
         notes: &[],
         apart: None,
     })

@@ -73,9 +73,9 @@ fn session(names: &[&str], rows: Vec<Row>) -> Results {
 #[test]
 fn a_failed_cell_has_no_figure_even_after_good_runs() {
     let mut c = cell("mallard", 1.0, 1 << 20);
-    assert!(stats::Figures::of(&c).is_some());
+    assert!(stats::CellFigures::of(&c).is_some());
     c.failure = failed("mallard", "killed", Exit::Signal(11), &[]).failure;
-    assert!(stats::Figures::of(&c).is_none());
+    assert!(stats::CellFigures::of(&c).is_none());
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What to improve, and what may not become worse for it.
 
-use crate::figures::{Figures, Metric, figure};
+use crate::figures::{Metric, RunFigures, figure};
 use crate::limit::Within;
 
 /// What to improve.
@@ -81,7 +81,7 @@ impl Goal {
     }
 
     /// The score of a run: lower is better, as a logarithm. None if a figure is zero.
-    pub fn score(&self, figures: &Figures) -> Option<f64> {
+    pub fn score(&self, figures: &RunFigures) -> Option<f64> {
         let logs = self.scored.iter().map(|(name, rises)| {
             let log = positive(figures, name)?.ln();
             Some(if *rises { -log } else { log })
@@ -92,7 +92,7 @@ impl Goal {
 
     /// By how much a run is beyond the limits, against a run of the control, as a logarithm; 0 if
     /// it is within them.
-    pub fn excess(&self, figures: &Figures, control: &Figures) -> f64 {
+    pub fn excess(&self, figures: &RunFigures, control: &RunFigures) -> f64 {
         let beyond = self.within.iter().filter_map(|(name, limit)| {
             let change = (positive(figures, name)? / positive(control, name)?).ln();
             // A limit below zero is on a metric that should not fall.
@@ -107,7 +107,7 @@ impl Goal {
 }
 
 /// A figure above zero.
-pub fn positive(figures: &Figures, name: &str) -> Option<f64> {
+pub fn positive(figures: &RunFigures, name: &str) -> Option<f64> {
     figure(figures, name).filter(|figure| *figure > 0.0)
 }
 
@@ -123,7 +123,7 @@ mod tests {
         }
     }
 
-    fn figures(of: &[(&str, f64)]) -> Figures {
+    fn figures(of: &[(&str, f64)]) -> RunFigures {
         of.iter()
             .map(|(name, figure)| ((*name).to_owned(), *figure))
             .collect()

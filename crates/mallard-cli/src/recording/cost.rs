@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use mallard_runner::{End, Launcher, Spec, Stop};
 
-use crate::workloads::{ANSWER_BYTES_MAX, Answer};
+use crate::workloads::{ANSWER_BYTES_MAX, WorkloadReport};
 
 /// Runs without an allocator, of which the middle one counts.
 const COST_RUNS: usize = 3;
@@ -34,7 +34,7 @@ impl Cost {
                 break;
             }
             let text = measured.stdout.head(ANSWER_BYTES_MAX)?;
-            let answer = Answer::read(&text).filter(|_| measured.end == End::Code(0));
+            let answer = WorkloadReport::read(&text).filter(|_| measured.end == End::Code(0));
             let Some(answer) = answer else {
                 let said = measured.stderr.last_lines(1)?.pop().unwrap_or_default();
                 bail!("the replay without an allocator failed: {said}");

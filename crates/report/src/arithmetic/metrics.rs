@@ -8,7 +8,7 @@ use crate::units;
 
 /// One allocator's figures for one metric.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Line {
+pub struct MetricLine {
     pub allocator: String,
     /// None if it failed.
     pub median: Option<f64>,
@@ -19,7 +19,7 @@ pub struct Line {
 }
 
 /// The lines of a metric, one per allocator that took part, in the order of the cells.
-pub fn lines(e: &Experiment, row: &Row, metric: &Metric) -> Vec<Line> {
+pub fn lines(e: &Experiment, row: &Row, metric: &Metric) -> Vec<MetricLine> {
     let base = stats::baseline(e, row);
     let of = |run: &crate::model::Run| run.metric(&metric.name);
     // `is_best` asks for the smallest; of a rate, the smallest inverse is best.
@@ -42,7 +42,7 @@ pub fn lines(e: &Experiment, row: &Row, metric: &Metric) -> Vec<Line> {
         let spread = Spread::of(cell.runs.iter().filter_map(of)).filter(|_| cell.failure.is_none());
         let others = cells.iter().filter(sound).copied();
         let others = others.filter(|other| other.allocator != cell.allocator);
-        Line {
+        MetricLine {
             allocator: cell.allocator.clone(),
             median: spread.map(|spread| spread.median),
             spread: match spread {

@@ -47,7 +47,7 @@ pub fn ratio(value: f64, reference: f64) -> Option<f64> {
 
 /// The summary of a cell's runs.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Figures {
+pub struct CellFigures {
     pub runs: usize,
     /// The compared figure.
     pub seconds: Spread,
@@ -60,14 +60,14 @@ pub struct Figures {
     pub major_faults: Spread,
 }
 
-impl Figures {
+impl CellFigures {
     /// The figures of a cell; none if it failed or was not run.
-    pub fn of(cell: &Cell) -> Option<Figures> {
+    pub fn of(cell: &Cell) -> Option<CellFigures> {
         if cell.failure.is_some() {
             return None;
         }
         let over = |figure: fn(&Run) -> f64| Spread::of(cell.runs.iter().map(figure));
-        Some(Figures {
+        Some(CellFigures {
             runs: cell.runs.len(),
             seconds: over(|r| r.seconds)?,
             ops_per_second: Spread::of(cell.runs.iter().filter_map(|r| r.ops_per_second)),
@@ -135,7 +135,7 @@ fn peak_rss(run: &Run) -> Option<f64> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Standing<'a> {
     pub allocator: &'a str,
-    pub figures: Figures,
+    pub figures: CellFigures,
     pub time_to_glibc: Option<Comparison>,
     pub rss_to_glibc: Option<Comparison>,
     /// Multiples of the row's smallest median.
@@ -150,10 +150,10 @@ pub struct Standing<'a> {
 /// The standings of a row, one per cell with a figure, in the order of the cells.
 pub fn standings<'a>(e: &'a Experiment, row: &'a Row) -> Vec<Standing<'a>> {
     let base = baseline(e, row);
-    let figures: Vec<(&Cell, Figures)> = row
+    let figures: Vec<(&Cell, CellFigures)> = row
         .cells
         .iter()
-        .filter_map(|c| Some((c, Figures::of(c)?)))
+        .filter_map(|c| Some((c, CellFigures::of(c)?)))
         .collect();
     let time = Spread::of(figures.iter().map(|(_, f)| f.seconds.median));
     let rss = Spread::of(figures.iter().map(|(_, f)| f.rss.median));
@@ -192,7 +192,7 @@ pub fn baseline<'a>(e: &'a Experiment, row: &'a Row) -> Option<&'a Cell> {
             .filter(|r| r.label == DEFAULT_ROW && r.threads == row.threads)
             .find_map(of)
     });
-    found.filter(|cell| Figures::of(cell).is_some())
+    found.filter(|cell| CellFigures::of(cell).is_some())
 }
 
 /// One allocator over all rows that count.
@@ -273,9 +273,9 @@ pub fn ranking(r: &Results) -> Ranking {
     }
 }
 
-type Place<'a> = (&'a Experiment, &'a Row);
+type LocatedRow<'a> = (&'a Experiment, &'a Row);
 
-fn overall(name: &str, names: &[&str], rows: &[Place<'_>]) -> Overall {
+fn overall(name: &str, names: &[&str], rows: &[LocatedRow<'_>]) -> Overall {
     let standings: Vec<Vec<Standing>> = rows.iter().map(|(e, row)| standings(e, row)).collect();
     let mine: Vec<&Standing> = standings
         .iter()
@@ -287,7 +287,7 @@ fn overall(name: &str, names: &[&str], rows: &[Place<'_>]) -> Overall {
     let of = |wanted: &str| -> Vec<Option<&Cell>> {
         let cells = rows.iter().map(|(_, row)| {
             let mut cells = row.cells.iter();
-            cells.find(|cell| cell.allocator == wanted && Figures::of(cell).is_some())
+            cells.find(|cell| cell.allocator == wanted && CellFigures::of(cell).is_some())
         });
         cells.collect()
     };
@@ -404,7 +404,7 @@ pub fn behind(r: &Results, allocator: &str) -> (usize, Vec<Behind>) {
     {
         let cell = |name: &str| {
             let mut cells = row.cells.iter();
-            cells.find(|cell| cell.allocator == name && Figures::of(cell).is_some())
+            cells.find(|cell| cell.allocator == name && CellFigures::of(cell).is_some())
         };
         let Some(own) = cell(allocator) else {
             continue;

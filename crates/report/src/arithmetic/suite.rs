@@ -96,7 +96,7 @@ fn versus(a: &Cell, b: &Cell, figure: Figure) -> Option<f64> {
 
 /// One allocator's figure in a row, relative to the others'.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Place<'a> {
+pub struct RowEntry<'a> {
     pub allocator: &'a str,
     pub spread: Spread,
     pub to_best_peer: Option<f64>,
@@ -107,10 +107,10 @@ pub struct Place<'a> {
 }
 
 /// A figure of all allocators that have it in a row.
-pub fn places<'a>(row: &'a Row, figure: Figure) -> Vec<Place<'a>> {
+pub fn places<'a>(row: &'a Row, figure: Figure) -> Vec<RowEntry<'a>> {
     let best_peer = best_peer_cell(row, figure);
     let place = |cell: &'a Cell| {
-        Some(Place {
+        Some(RowEntry {
             allocator: &cell.allocator,
             spread: spread(cell, figure)?,
             to_best_peer: best_peer.and_then(|best| versus(cell, best, figure)),
@@ -211,7 +211,7 @@ fn mean(allocator: &str, rows: &[&Row]) -> Mean {
         )
     };
     let won = |figure| {
-        let ahead = |place: &Place| place.allocator == allocator && place.best;
+        let ahead = |place: &RowEntry| place.allocator == allocator && place.best;
         rows.iter()
             .filter(|row| places(row, figure).iter().any(ahead))
             .count()
@@ -312,11 +312,11 @@ pub const RATIOS: [Ratios; 3] = [
 /// A table of plain figures, with several lines per row.
 pub struct Plain {
     pub title: &'static str,
-    pub lines: &'static [Line],
+    pub lines: &'static [PlainLine],
 }
 
 /// A line's name, figure and format.
-pub type Line = (&'static str, Figure, fn(f64) -> String);
+pub type PlainLine = (&'static str, Figure, fn(f64) -> String);
 
 /// A line's name in a row. System calls may be counted during less work than is timed.
 pub fn line_name(row: &Row, what: &str) -> String {

@@ -7,14 +7,14 @@
 use std::fmt::Write as _;
 
 use super::sheet::{Field, Sheet, Tone};
-use super::{ABSENT, Page, clipped, columns, compared, interval, no_figure, time_unit, tone};
+use super::{ABSENT, Screen, clipped, columns, compared, interval, no_figure, time_unit, tone};
 use mallard_judge::statistics::Comparison;
 
 use crate::arithmetic::stats::{self, SUBJECT, Standing};
 use crate::model::{Experiment, Results, Row};
 use crate::units;
 
-impl Page {
+impl Screen {
     pub(super) fn bench(&self, r: &Results, e: &Experiment) -> String {
         let names = columns(r, e);
         let widest_label = (self.options.width / 3).max(12);

@@ -3,13 +3,13 @@
 use std::fmt::Write as _;
 
 use super::sheet::{Field, Sheet, Tone};
-use super::{ABSENT, FAILED, Page, compared, interval, tone};
+use super::{ABSENT, FAILED, Screen, compared, interval, tone};
 use crate::arithmetic::metrics;
 use crate::arithmetic::stats::{self, Output, Standing};
 use crate::model::{Cell, Experiment, Row};
 use crate::units;
 
-impl Page {
+impl Screen {
     pub(super) fn compare(&self, e: &Experiment) -> String {
         let mut text = self.title(e);
         for row in &e.rows {

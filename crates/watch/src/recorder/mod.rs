@@ -65,7 +65,7 @@ pub enum Ended {
 
 /// How a recording went.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct RecordingOutcome {
     pub ended: Ended,
     pub end: End,
     pub processes: u32,
@@ -129,7 +129,7 @@ impl<'a, W: Write> Drain<'a, W> {
         limits: Limits,
         stop: impl Fn() -> bool,
         mut look: impl FnMut(u64, u64),
-    ) -> (Outcome, Option<W>) {
+    ) -> (RecordingOutcome, Option<W>) {
         let begun = Instant::now();
         let (mut segments_at, mut memory_at) = (begun, begun);
         let ended = loop {
@@ -178,7 +178,7 @@ impl<'a, W: Write> Drain<'a, W> {
         self.finish(ended)
     }
 
-    fn finish(mut self, mut ended: Ended) -> (Outcome, Option<W>) {
+    fn finish(mut self, mut ended: Ended) -> (RecordingOutcome, Option<W>) {
         // Also processes that outlive the program: they must not wait for a drain that is gone.
         if !self.sources.is_empty() {
             self.until = self.clock.now();
@@ -203,7 +203,7 @@ impl<'a, W: Write> Drain<'a, W> {
             Ended::Stopped => "by the user".to_owned(),
             Ended::Refused(error) => format!("the file could not be written: {error}"),
         };
-        let mut outcome = Outcome {
+        let mut outcome = RecordingOutcome {
             ended,
             processes: self.processes,
             threads: self.threads,

@@ -6,7 +6,7 @@ use super::{
     Block, CONFIRMED_BLOCKS_MIN, IMPROVEMENT_MIN, Lab, Phase, Refusal, Search, Step, Unproven,
     compare,
 };
-use crate::figures::{Figures, figure};
+use crate::figures::{RunFigures, figure};
 use crate::statistics::{ALPHA, Comparison, holm};
 
 impl<L: Lab> Search<'_, L> {
@@ -135,7 +135,7 @@ impl<L: Lab> Search<'_, L> {
     /// The limit that a setting breaks, or that the runs cannot check, if there is one.
     fn beyond(&self, setting: &Setting, control: &Setting) -> Option<Refusal> {
         let blocks = &self.outcome.confirmation;
-        let is_zero = |(one, figures): &(Setting, Figures), name: &str| {
+        let is_zero = |(one, figures): &(Setting, RunFigures), name: &str| {
             let concerns = one == setting || one == control;
             !concerns || figure(figures, name) == Some(0.0)
         };
@@ -143,7 +143,7 @@ impl<L: Lab> Search<'_, L> {
             if setting == control || blocks.iter().flatten().all(|run| is_zero(run, name)) {
                 return None;
             }
-            let log = |figures: &Figures| Some(goal::positive(figures, name)?.ln());
+            let log = |figures: &RunFigures| Some(goal::positive(figures, name)?.ln());
             let refusal = |ratio_and_limit| Refusal {
                 setting: setting.clone(),
                 metric: name.clone(),

@@ -26,14 +26,14 @@ use std::collections::BTreeMap;
 use super::goal::Goal;
 use super::model::{self, Fit, Observation};
 use super::space::{self, Knob, Setting};
-use crate::figures::Figures;
+use crate::figures::RunFigures;
 use crate::schedule;
 use crate::statistics::{Comparison, paired};
 
 /// What runs a setting.
 pub trait Lab {
     /// One run, or why it failed; none if a stop ended it.
-    fn run(&mut self, setting: &Setting) -> Option<Result<Figures, String>>;
+    fn run(&mut self, setting: &Setting) -> Option<Result<RunFigures, String>>;
 
     /// The seconds that all runs have taken.
     fn spent(&self) -> f64;
@@ -73,11 +73,11 @@ pub struct Unproven {
 }
 
 /// A block: each setting once, with its figures unless it failed.
-pub type Block = Vec<(Setting, Figures)>;
+pub type Block = Vec<(Setting, RunFigures)>;
 
 /// What the search found.
 #[derive(Debug, Default)]
-pub struct Outcome {
+pub struct SearchOutcome {
     /// The recommended setting; none to keep the control.
     pub recommended: Option<Setting>,
     /// The best that was found, recommended or not.
@@ -104,7 +104,7 @@ pub struct Outcome {
     pub base: Option<String>,
 }
 
-impl Outcome {
+impl SearchOutcome {
     /// Whether there is no answer, not even to keep the control.
     pub fn cannot_tell(&self) -> bool {
         self.unconfirmed || (self.recommended.is_none() && self.unproven.is_some())
@@ -134,7 +134,7 @@ pub struct Search<'a, L: Lab> {
     goal: &'a Goal,
     /// Seconds for all runs.
     budget: f64,
-    outcome: Outcome,
+    outcome: SearchOutcome,
     observations: Vec<Observation>,
     /// Values that failed.
     broken: Vec<Setting>,
@@ -153,12 +153,12 @@ pub fn search<L: Lab>(
     goal: &Goal,
     budget: f64,
     bases: &[(String, Vec<Knob>)],
-) -> Outcome {
+) -> SearchOutcome {
     let mut search = Search {
         lab,
         goal,
         budget,
-        outcome: Outcome::default(),
+        outcome: SearchOutcome::default(),
         observations: Vec::new(),
         broken: Vec::new(),
         control: None,
@@ -219,8 +219,8 @@ impl<L: Lab> Search<'_, L> {
     }
 
     fn observe(&mut self, number: usize, block: &Block) {
-        let is_control = |one: &&(Setting, Figures)| Some(&one.0) == self.control.as_ref();
-        let plain = |one: &&(Setting, Figures)| one.0.options.is_empty();
+        let is_control = |one: &&(Setting, RunFigures)| Some(&one.0) == self.control.as_ref();
+        let plain = |one: &&(Setting, RunFigures)| one.0.options.is_empty();
         let control = block
             .iter()
             .find(is_control)
@@ -490,7 +490,7 @@ pub fn compare(
     blocks: &[Block],
     one: &Setting,
     other: &Setting,
-    log: impl Fn(&Figures) -> Option<f64>,
+    log: impl Fn(&RunFigures) -> Option<f64>,
 ) -> Option<Comparison> {
     let of = |block: &Block, wanted: &Setting| {
         let (_, figures) = block.iter().find(|(setting, _)| setting == wanted)?;

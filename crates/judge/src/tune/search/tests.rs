@@ -54,7 +54,7 @@ impl Surface {
 }
 
 impl Lab for Surface {
-    fn run(&mut self, setting: &Setting) -> Option<Result<Figures, String>> {
+    fn run(&mut self, setting: &Setting) -> Option<Result<RunFigures, String>> {
         if self.runs >= self.stop_after {
             return None;
         }
@@ -303,7 +303,7 @@ fn what_dies_in_its_confirmation_is_not_recommended() {
 fn one_bad_run_of_the_control_does_not_end_the_comparison() {
     struct Flaky(Surface);
     impl Lab for Flaky {
-        fn run(&mut self, setting: &Setting) -> Option<Result<Figures, String>> {
+        fn run(&mut self, setting: &Setting) -> Option<Result<RunFigures, String>> {
             let ran = self.0.run(setting);
             match self.0.runs {
                 2 => Some(Err("it stumbled".to_owned())),

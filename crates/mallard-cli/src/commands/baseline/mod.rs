@@ -33,7 +33,7 @@ use crate::terminal::exit::usage;
 use crate::terminal::output::{self, say};
 use file::{Baseline, Save};
 use options::{Ab, Check, Command, Options, Outputs, Save as SaveOptions};
-use outcome::{Outcome, Sitting};
+use outcome::{CheckOutcome, Sitting};
 
 pub fn run(options: &Options) -> Result<ExitCode> {
     match &options.command {
@@ -53,7 +53,7 @@ pub fn history(text: &str) -> Result<History, String> {
 
 /// The JSON of a check, or of `ab`, as what reports show.
 pub fn checked(text: &str) -> Result<Checked, String> {
-    Outcome::of(text).map(|outcome| show::checked(&outcome))
+    CheckOutcome::of(text).map(|outcome| show::checked(&outcome))
 }
 
 fn save(options: &SaveOptions) -> Result<ExitCode> {
@@ -132,7 +132,7 @@ fn check(options: &Check) -> Result<ExitCode> {
     let looks = Looks::new(&gates, &saved.metrics, &found, &base);
     let (decisions, blocks) = decide(&mut pair, options.times.budget, looks)?;
     let anchor = anchor_line(&baseline, &saved, &blocks, &gates);
-    let outcome = Outcome {
+    let outcome = CheckOutcome {
         title,
         blocks: blocks.len(),
         decisions,
@@ -239,7 +239,7 @@ fn ab(options: &Ab) -> Result<ExitCode> {
     let base = |blocks: &[Block], gate: &Gate| figures(blocks, &gate.metric, true);
     let looks = Looks::new(&gates, &metrics, &beside, &base);
     let (decisions, blocks) = decide(&mut pair, options.times.budget, looks)?;
-    let outcome = Outcome {
+    let outcome = CheckOutcome {
         title: format!("{} against {}", names.0, names.1),
         blocks: blocks.len(),
         decisions,
@@ -285,7 +285,7 @@ fn writable(outputs: &Outputs) -> Result<()> {
     }
 }
 
-fn show_outcome(outcome: &Outcome, outputs: &Outputs) -> Result<()> {
+fn show_outcome(outcome: &CheckOutcome, outputs: &Outputs) -> Result<()> {
     if let Some(path) = &outputs.junit {
         let written = std::fs::File::create(path)
             .and_then(|mut file| file.write_all(outcome.junit().as_bytes()));

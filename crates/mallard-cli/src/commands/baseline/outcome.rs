@@ -13,7 +13,7 @@ use super::file::Save;
 
 /// All gates of a check.
 #[derive(Debug, Clone)]
-pub struct Outcome {
+pub struct CheckOutcome {
     /// `web (saved 2026-11-12, 3c40325)`.
     pub title: String,
     pub blocks: usize,
@@ -65,7 +65,7 @@ struct KeptLine {
 /// The version of [`Kept`]. A reader of version N reads all versions up to N.
 const SCHEMA: u32 = 1;
 
-/// What the cells of [`Outcome::cells`] are.
+/// What the cells of [`CheckOutcome::cells`] are.
 pub const HEADS: [&str; 6] = [
     "metric",
     "then → now",
@@ -139,7 +139,7 @@ fn range(c: &Comparison) -> String {
     }
 }
 
-impl Outcome {
+impl CheckOutcome {
     /// 0 within, 1 worse, 3 cannot tell.
     pub fn code(&self, inconclusive: Option<Inconclusive>) -> u8 {
         match (worst(&self.decisions), inconclusive) {
@@ -199,8 +199,8 @@ impl Outcome {
         serde_json::to_string_pretty(&kept).expect("figures are numbers") + "\n"
     }
 
-    /// Reads what [`Outcome::json`] wrote.
-    pub fn of(text: &str) -> Result<Outcome, String> {
+    /// Reads what [`CheckOutcome::json`] wrote.
+    pub fn of(text: &str) -> Result<CheckOutcome, String> {
         let kept: Kept = serde_json::from_str(text)
             .map_err(|error| format!("it is not a check of this lab: {error}"))?;
         if kept.schema > SCHEMA {
@@ -236,7 +236,7 @@ impl Outcome {
             })
         };
         let lines: Result<Vec<Decision>, String> = kept.gates.into_iter().map(line).collect();
-        Ok(Outcome {
+        Ok(CheckOutcome {
             title: kept.title,
             blocks: kept.blocks,
             decisions: lines?,
@@ -350,14 +350,14 @@ mod tests {
     use mallard_judge::baseline::gate::Gate;
     use mallard_judge::figures::Metric;
 
-    fn outcome(verdict: Verdict, ratio: f64) -> Outcome {
+    fn outcome(verdict: Verdict, ratio: f64) -> CheckOutcome {
         let gate: Gate = "p99>+5%".parse().unwrap();
         let metric = Metric {
             name: "p99".to_owned(),
             unit: "ms".to_owned(),
             higher_is_better: false,
         };
-        Outcome {
+        CheckOutcome {
             title: "web (saved 2026-11-12, 3c40325)".to_owned(),
             blocks: 8,
             decisions: vec![Decision {
@@ -422,14 +422,14 @@ mod tests {
         assert!(worse.annotations().contains("+10.0 %25"));
         let json: serde_json::Value = serde_json::from_str(&worse.json()).unwrap();
         assert_eq!(json["gates"][0]["verdict"], "WORSE");
-        let again = Outcome::of(&worse.json()).unwrap();
+        let again = CheckOutcome::of(&worse.json()).unwrap();
         assert_eq!((again.text(), again.code(None)), (text, 1));
         assert_eq!(
             again.summary(),
             "web (saved 2026-11-12, 3c40325): worse, p99 +10.0 %."
         );
         let newer = worse.json().replacen("\"schema\": 1", "\"schema\": 99", 1);
-        assert!(Outcome::of(&newer).unwrap_err().contains("version 99"));
+        assert!(CheckOutcome::of(&newer).unwrap_err().contains("version 99"));
         let unclear = outcome(Verdict::Unclear, 1.04);
         assert!(
             unclear.text().contains("blocks are needed"),
@@ -450,7 +450,7 @@ mod tests {
         };
         let text = worse.text();
         assert!(text.contains("3.00 ms   from zero"), "{text}");
-        let again = Outcome::of(&worse.json()).unwrap();
+        let again = CheckOutcome::of(&worse.json()).unwrap();
         assert_eq!((again.text(), again.code(None)), (text, 1));
         assert!(
             worse.junit().contains("from zero, limit"),
@@ -464,7 +464,7 @@ mod tests {
         let json = outcome(Verdict::Worse, 1.1).json();
         let (now, _) = json.split_once("\"now\": ").unwrap();
         let rest = json[now.len()..].split_once(',').unwrap().1;
-        let before = Outcome::of(&format!("{now}{}", rest.trim_start())).unwrap();
+        let before = CheckOutcome::of(&format!("{now}{}", rest.trim_start())).unwrap();
         assert!((before.decisions[0].now - 9.79).abs() < 1e-9);
     }
 }

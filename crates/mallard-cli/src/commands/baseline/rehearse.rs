@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use super::file::Baseline;
 use super::options::Rehearse;
-use super::outcome::Outcome;
+use super::outcome::CheckOutcome;
 use crate::terminal::exit::{CANNOT_TELL, usage};
 use crate::terminal::output::{self, say};
 
@@ -108,7 +108,7 @@ fn pool(baseline: &Baseline, files: &[std::path::PathBuf]) -> Result<Vec<Block>>
 fn checked(file: &Path, name: &str) -> Result<Vec<Block>> {
     let shown = file.display();
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {shown}"))?;
-    let outcome = Outcome::of(&text).map_err(|reason| usage(format!("{shown}: {reason}")))?;
+    let outcome = CheckOutcome::of(&text).map_err(|reason| usage(format!("{shown}: {reason}")))?;
     if outcome.sitting.name != name {
         let other = outcome.sitting.name;
         return Err(usage(format!(

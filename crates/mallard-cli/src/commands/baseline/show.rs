@@ -10,7 +10,7 @@ use mallard_report::metrics;
 use mallard_report::model::Metric;
 
 use super::file::{self, Baseline};
-use super::outcome::{HEADS, Outcome};
+use super::outcome::{CheckOutcome, HEADS};
 use crate::terminal::output::say;
 use mallard_report::units::change;
 
@@ -88,7 +88,7 @@ pub fn history(baseline: &Baseline) -> History {
 }
 
 /// A check as reports show it: its reference and its own blocks like two saves.
-pub fn checked(outcome: &Outcome) -> Checked {
+pub fn checked(outcome: &CheckOutcome) -> Checked {
     let sitting = &outcome.sitting;
     let saves = sitting.then.iter().chain([&sitting.now]);
     Checked {

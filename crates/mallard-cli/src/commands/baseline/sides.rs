@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 use mallard_judge::baseline::blocks::Block;
-use mallard_judge::figures::{Figures, Metric};
+use mallard_judge::figures::{Metric, RunFigures};
 use mallard_judge::schedule;
 use mallard_runner::Spec;
 
@@ -114,6 +114,6 @@ fn interrupted(blocks: usize) -> anyhow::Error {
     }
 }
 
-fn by_name(figures: Figures) -> BTreeMap<String, f64> {
+fn by_name(figures: RunFigures) -> BTreeMap<String, f64> {
     figures.into_iter().collect()
 }

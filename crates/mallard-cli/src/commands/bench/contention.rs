@@ -22,7 +22,7 @@ use crate::session::folder::Folder;
 use crate::terminal::exit::usage;
 use crate::terminal::output::{self, say};
 use crate::workloads::conditions::LIMIT_SECONDS;
-use crate::workloads::{ANSWER_BYTES_MAX, Answer, Workloads};
+use crate::workloads::{ANSWER_BYTES_MAX, WorkloadReport, Workloads};
 
 const THREAD_COUNTS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
 const RUNS_PER_POINT: u32 = 3;
@@ -269,8 +269,8 @@ impl Counter<'_> {
             bail!("the workload failed: {:?}\n{said}", measured.end);
         }
         let text = measured.stdout.head(ANSWER_BYTES_MAX).unwrap_or_default();
-        let answer =
-            Answer::read(&text).ok_or_else(|| anyhow!("the workload did not print its result"))?;
+        let answer = WorkloadReport::read(&text)
+            .ok_or_else(|| anyhow!("the workload did not print its result"))?;
         let reported = fs::read_to_string(&self.counts)
             .with_context(|| format!("the library {library} wrote no counts"))?;
         Ok((answer.operations, reported))

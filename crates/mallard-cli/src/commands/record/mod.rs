@@ -24,7 +24,7 @@ use mallard_trace::cut::{self, Part};
 use mallard_trace::description::Start;
 use mallard_trace::{EXTENSION, Recording, Writer};
 use mallard_watch::folder::{Ask, Record};
-use mallard_watch::recorder::{Clock, Drain, Ended, Limits, Outcome};
+use mallard_watch::recorder::{Clock, Drain, Ended, Limits, RecordingOutcome};
 use mallard_watch::{Folder, PROBE, PROBE_NAME, layout};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -232,7 +232,7 @@ impl Job<'_> {
 
 /// A run with the recorder.
 struct Recorded {
-    outcome: Outcome,
+    outcome: RecordingOutcome,
     status: ExitStatus,
     wall: Duration,
     /// Whether the program was ended by us.

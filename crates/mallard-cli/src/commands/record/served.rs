@@ -16,7 +16,7 @@ use mallard_report::model::Run;
 use mallard_runner::{Error, Launcher, Measurement, Purpose, Spec};
 use mallard_service::Service;
 use mallard_trace::Writer;
-use mallard_watch::recorder::{Clock, Drain, Ended, Limits, Outcome};
+use mallard_watch::recorder::{Clock, Drain, Ended, Limits, RecordingOutcome};
 
 use super::options::Options;
 use super::{Output, Recorder, allocator, leave_out, path, start, summary};
@@ -123,7 +123,7 @@ fn writer(
 /// A run with the recorder.
 struct Recorded {
     measured: Measurement,
-    outcome: Outcome,
+    outcome: RecordingOutcome,
     file: Option<File>,
 }
 

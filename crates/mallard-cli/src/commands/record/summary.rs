@@ -10,7 +10,7 @@ use anyhow::{Result, bail};
 use mallard_report::model::Exit;
 use mallard_report::units;
 use mallard_trace::{Recording, summary};
-use mallard_watch::recorder::{Ended, Outcome};
+use mallard_watch::recorder::{Ended, RecordingOutcome};
 
 use super::options::Options;
 use crate::terminal::progress::Spinner;
@@ -20,7 +20,7 @@ use crate::terminal::progress::Spinner;
 pub fn print(
     options: &Options,
     output: &Path,
-    outcome: &Outcome,
+    outcome: &RecordingOutcome,
     whole: bool,
     cost: Option<String>,
 ) -> Result<()> {
@@ -67,7 +67,7 @@ pub fn print(
 fn facts(
     options: &Options,
     output: &Path,
-    outcome: &Outcome,
+    outcome: &RecordingOutcome,
     whole: bool,
     cost: Option<String>,
 ) -> Result<Vec<String>> {
@@ -114,7 +114,7 @@ pub fn cost(wall: Duration, without: &[Duration]) -> Option<String> {
 }
 
 /// Prints how a program ended, where that is worth a line.
-pub fn print_end(outcome: &Outcome, status: ExitStatus, ended_by_us: bool) {
+pub fn print_end(outcome: &RecordingOutcome, status: ExitStatus, ended_by_us: bool) {
     if outcome.ended == Ended::Time {
         eprintln!("  the program was ended after --for");
     }

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use mallard_allocators::Allocator;
-use mallard_judge::figures::{Figures, figure};
+use mallard_judge::figures::{RunFigures, figure};
 use mallard_judge::statistics::median;
 use mallard_judge::tune::search::{Lab, Phase};
 use mallard_judge::tune::space::Setting;
@@ -28,7 +28,7 @@ pub struct Kept {
     pub options: BTreeMap<String, String>,
     pub seconds: f64,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub figures: Figures,
+    pub figures: RunFigures,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
     /// How often the program ran; the figures are medians.
@@ -74,7 +74,7 @@ pub fn executions(times: usize) -> String {
 }
 
 /// The median of each figure.
-fn medians(runs: &[Figures]) -> Figures {
+fn medians(runs: &[RunFigures]) -> RunFigures {
     let names = runs.first().into_iter().flatten().map(|(name, _)| name);
     let of = |name: &String| {
         let values: Vec<f64> = runs.iter().filter_map(|run| figure(run, name)).collect();
@@ -172,7 +172,7 @@ impl Bench<'_> {
 }
 
 impl Lab for Bench<'_> {
-    fn run(&mut self, setting: &Setting) -> Option<Result<Figures, String>> {
+    fn run(&mut self, setting: &Setting) -> Option<Result<RunFigures, String>> {
         self.runs += 1;
         let share = (self.spent / self.budget * 100.0).min(100.0);
         self.spinner.show(format!(

@@ -18,7 +18,7 @@ use anyhow::{Result, bail};
 use mallard_allocators::{Allocator, Kind, conf};
 use mallard_judge::figures::Metric;
 use mallard_judge::tune::goal::Goal;
-use mallard_judge::tune::search::{self, Outcome};
+use mallard_judge::tune::search::{self, SearchOutcome};
 use mallard_judge::tune::space::{self, Knob, Setting};
 use mallard_report::stats::{BASELINE, SUBJECT};
 use mallard_runner::{Cpus, Launcher, Stop};
@@ -138,7 +138,7 @@ fn ordered(
     Ok(bases)
 }
 
-fn ending(stop: &Stop, folder: &Folder, outcome: &Outcome) -> ExitCode {
+fn ending(stop: &Stop, folder: &Folder, outcome: &SearchOutcome) -> ExitCode {
     if stop.requested() {
         eprintln!(
             "Interrupted: continue with --resume {} and the same options.",

@@ -2,10 +2,10 @@
 
 use anyhow::Result;
 use mallard_allocators::Allocator;
-use mallard_judge::figures::{Figures, Metric};
+use mallard_judge::figures::{Metric, RunFigures};
 use mallard_judge::statistics::Comparison;
 use mallard_judge::tune::goal::{self, Goal};
-use mallard_judge::tune::search::{self, Block, IMPROVEMENT_MIN, Outcome, Refusal, Unproven};
+use mallard_judge::tune::search::{self, Block, IMPROVEMENT_MIN, Refusal, SearchOutcome, Unproven};
 use mallard_judge::tune::space::Setting;
 use mallard_report::tuning::{self, Point, Tuning};
 
@@ -22,7 +22,7 @@ pub struct Found<'a> {
     pub metrics: &'a [Metric],
     pub control: Setting,
     pub allocators: &'a [Allocator],
-    pub outcome: &'a Outcome,
+    pub outcome: &'a SearchOutcome,
     /// Executions of a run.
     pub times: usize,
     pub spent: f64,
@@ -200,7 +200,7 @@ impl Found<'_> {
     fn changes(&self, setting: &Setting, other: &Setting) -> String {
         let blocks = &self.outcome.confirmation;
         let of = |name: &str| {
-            let log = |figures: &Figures| Some(goal::positive(figures, name)?.ln());
+            let log = |figures: &RunFigures| Some(goal::positive(figures, name)?.ln());
             search::compare(blocks, setting, other, log).map(|c| format!("{name} {}", shown(&c)))
         };
         let wanted = |metric: &&Metric| {
@@ -314,7 +314,7 @@ fn ratio(blocks: &[Block], one: &Setting, other: &Setting, name: &str) -> Option
     if one == other {
         return Some(1.0);
     }
-    let log = |figures: &Figures| Some(goal::positive(figures, name)?.ln());
+    let log = |figures: &RunFigures| Some(goal::positive(figures, name)?.ln());
     search::compare(blocks, one, other, log).map(|c| c.ratio)
 }
 

@@ -15,7 +15,7 @@ use mallard_report::model::{About, Cell, Experiment, Failure, Kind, Metric, Row}
 use mallard_report::{stats, suite, units};
 use mallard_runner::{Cpus, Spec};
 
-use super::suite::{Command, Place, Program, Real, SuiteRow};
+use super::suite::{Command, Program, Real, SuiteRow, WorkPlace};
 use super::{Options, subject};
 use crate::allocators::preload;
 use crate::race::runs::Runs;
@@ -329,7 +329,7 @@ impl Suite<'_> {
     }
 
     /// A folder for a real program's files.
-    fn place(&self, row: &SuiteRow, quick: bool) -> Result<Place, String> {
+    fn place(&self, row: &SuiteRow, quick: bool) -> Result<WorkPlace, String> {
         let size = if quick { "short" } else { "long" };
         let folder: PathBuf = self
             .session
@@ -340,7 +340,7 @@ impl Suite<'_> {
             .join(size);
         std::fs::create_dir_all(&folder)
             .map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
-        Ok(Place { folder, quick })
+        Ok(WorkPlace { folder, quick })
     }
 
     fn workload(&self, row: &SuiteRow, allocator: &Allocator) -> Entry {
