@@ -1,6 +1,7 @@
 //! What a replay itself costs: measured without an allocator, and subtracted from every run.
 
 use anyhow::{Result, bail};
+use mallard_judge::statistics::median;
 use mallard_runner::{End, Launcher, Spec, Stop};
 
 use crate::workloads::{ANSWER_BYTES_MAX, WorkloadReport};
@@ -51,9 +52,8 @@ impl Cost {
             });
         }
         let middle = |of: fn(&Cost) -> f64| {
-            let mut values: Vec<f64> = all.iter().map(of).collect();
-            values.sort_by(f64::total_cmp);
-            values.get(values.len() / 2).copied().unwrap_or(0.0)
+            let values: Vec<f64> = all.iter().map(of).collect();
+            median(&values).unwrap_or(0.0)
         };
         Ok(Cost {
             seconds: middle(|cost| cost.seconds),
