@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use mallard_live::memory::{Fields, Memory, PAGE_BYTES, Piece};
-use mallard_live::page::{self, Words};
-use mallard_live::source::ROOT_MAGIC;
+use mallard_inspect::memory::{Fields, Memory, PAGE_BYTES, Piece};
+use mallard_inspect::page::{self, Words};
+use mallard_inspect::source::ROOT_MAGIC;
 
 use super::Error;
 use super::copies::{Versioned, stable};

@@ -5,8 +5,8 @@
 //! processes follow its header, so a writer goes family by family. A process that writes its own
 //! metrics has no labels of its own.
 //!
-//! `mallard export` is built from these files as well (`crates/live/src/metrics`), so that both say
-//! the same. For this reason nothing here uses another part of the allocator. There is no
+//! `mallard export` is built from these files as well (`crates/inspect/src/metrics`), so that both
+//! say the same. For this reason nothing here uses another part of the allocator. There is no
 //! arithmetic with floating point: it would bring its printing into the library.
 
 mod table;
