@@ -2,11 +2,10 @@
 //! count` for each, to the file named by the variable `MALLARD_COUNTERS`. Only in builds for
 //! measurement.
 
-use core::ffi::{CStr, c_char};
+use core::ffi::c_char;
 use core::fmt::{self, Write};
 use mallard_core::sys::count;
-
-const VARIABLE: &CStr = c"MALLARD_COUNTERS";
+use mallard_formats::variables::COUNTERS;
 
 unsafe extern "C" {
     fn secure_getenv(name: *const c_char) -> *const c_char;
@@ -46,7 +45,7 @@ extern "C" fn tell() {
     // A process with more privileges than its caller must not append to a file of the caller's
     // choice.
     // SAFETY: the name is a C string; the result is used at once, at the end of the process.
-    let path = unsafe { secure_getenv(VARIABLE.as_ptr()) };
+    let path = unsafe { secure_getenv(COUNTERS.as_ptr()) };
     if path.is_null() {
         return;
     }

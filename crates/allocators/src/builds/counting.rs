@@ -4,11 +4,13 @@
 
 use std::path::{Path, PathBuf};
 
-use super::cargo;
 use crate::cache::{cleanup, files};
 
 /// The variable that names the file to which such a build appends its counts when a process ends.
-pub const VARIABLE: &str = "MALLARD_COUNTERS";
+pub const VARIABLE: &str = match mallard_formats::variables::COUNTERS.to_str() {
+    Ok(name) => name,
+    Err(_) => panic!("a name in ASCII"),
+};
 
 /// Builds `libmallard.so` with the feature `counters`; returns at once if it is up to date. An
 /// error is a sentence.
@@ -21,7 +23,7 @@ pub fn counting_library(cache: Option<&Path>) -> Result<PathBuf, String> {
         ));
     }
     let target = files::cache_folder(cache)?.join(folder_of(&manifest));
-    let mut command = cargo::command();
+    let mut command = mallard_cargo::command();
     command
         .args(["build", "--release", "--locked", "--quiet"])
         .args(["--features", "counters", "--manifest-path"])

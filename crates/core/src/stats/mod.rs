@@ -15,7 +15,6 @@
 
 mod figures;
 mod gather;
-pub mod metrics;
 pub mod page;
 mod process;
 mod snapshot;

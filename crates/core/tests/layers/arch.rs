@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use proc_macro2::{TokenStream, TokenTree};
+use mallard_layers::proc_macro2::{TokenStream, TokenTree};
+use mallard_layers::{after_colons, inside, is_mark, is_word};
 
-use crate::paths::{after_colons, inside, is_mark, is_word};
 use crate::sources;
 
 /// The crates that are loaded into programs.
-const CRATES: &[&str] = &["mallard", "mallard-c", "probe", "http"];
+const CRATES: &[&str] = &["core", "formats", "http", "mallard", "mallard-c", "probe"];
 /// System calls that newer architectures do not have; there are others for the same.
 const OLD_CALLS: &[&str] = &[
     "access",

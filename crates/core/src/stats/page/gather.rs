@@ -10,11 +10,11 @@ use crate::space::{meta, segment};
 use crate::stats;
 use crate::sys::lock::RawLock;
 use crate::sys::page::PAGE;
-use crate::upkeep::export::page::{
-    ABOUT, ARENAS, About, CLASSES, FIGURES, LOCKS, Lock, OfArena, OfClass, OfLock, Section, TOTALS,
-    Total,
-};
 use crate::upkeep::{background_state, threads};
+use mallard_formats::page::{
+    ABOUT, ARENAS, About, CLASSES, FIGURES, LOCKS, Lock, OfArena, OfClass, OfLock, Section, TOTALS,
+    Total, version_word,
+};
 
 /// Fills in all figures but those of the publication itself.
 pub fn gather(figures: &mut [u64; FIGURES]) {
@@ -234,17 +234,17 @@ impl Gather<'_> {
 }
 
 /// The library's version in a word.
-const VERSION: u64 = part(env!("CARGO_PKG_VERSION_MAJOR")) << 32
-    | part(env!("CARGO_PKG_VERSION_MINOR")) << 16
-    | part(env!("CARGO_PKG_VERSION_PATCH"));
+const VERSION: u64 = version_word([
+    part(env!("CARGO_PKG_VERSION_MAJOR")),
+    part(env!("CARGO_PKG_VERSION_MINOR")),
+    part(env!("CARGO_PKG_VERSION_PATCH")),
+]);
 
-const fn part(digits: &str) -> u64 {
+const fn part(digits: &str) -> u32 {
     let (mut n, mut i) = (0, 0);
     while i < digits.len() {
-        n = n * 10 + (digits.as_bytes()[i] - b'0') as u64;
+        n = n * 10 + (digits.as_bytes()[i] - b'0') as u32;
         i += 1;
     }
     n
 }
-
-const _: () = assert!(CLASSES.rows == CACHED_CLASSES + 1);
