@@ -1,8 +1,8 @@
 //! The figures of processes as metrics for Prometheus.
 //!
 //! The names, and the figures that a process reports about itself, come from
-//! [`mallard_formats::metrics`], so a process that writes its metrics itself writes the same. Only the
-//! figures that an observer adds are here.
+//! [`mallard_formats::metrics`], so a process that writes its metrics itself writes the same.
+//! Only the figures that an observer adds are here.
 
 use std::fmt::{Result, Write};
 

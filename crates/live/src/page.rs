@@ -1,5 +1,5 @@
-//! The words of a page of statistics, which [`mallard_formats::page`] describes. The end-to-end tests
-//! read real pages.
+//! The words of a page of statistics, which [`mallard_formats::page`] describes. The end-to-end
+//! tests read real pages.
 
 use mallard_formats::page::{About, FIGURES_AT_WORD, Section, WORD_BYTES, WORD_LAYOUT};
 

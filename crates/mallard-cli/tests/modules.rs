@@ -13,9 +13,10 @@ use std::path::{Path, PathBuf};
 use mallard_layers::{modules_of, uses};
 
 /// The crates that are built with std, by their folders.
-const CRATES: [&str; 20] = [
+const CRATES: [&str; 21] = [
     "allocators",
     "book",
+    "browser",
     "cargo",
     "e2e",
     "figures",

@@ -39,12 +39,12 @@ fn counts_shown_never_fall_and_differ_by_what_is_in_use() {
     let mut shown = Shown::default();
     let mut last = (0, 0);
     for (taken, given, cached) in steps {
-        let (made, freed) = shown.show(taken, given, cached);
-        assert_eq!(made - freed, taken - given - cached);
+        let told = shown.show(taken, given, cached);
+        assert_eq!(told.0 - told.1, taken - given - cached);
         assert!(
-            made >= last.0 && freed >= last.1,
-            "{made} {freed} after {last:?}"
+            told.0 >= last.0 && told.1 >= last.1,
+            "{told:?} after {last:?}"
         );
-        last = (made, freed);
+        last = told;
     }
 }

@@ -1,10 +1,10 @@
 //! The page of statistics that other processes read, word by word.
 //!
 //! A reader finds a page by the descriptor of its memory ([`MEMORY_NAME`]) or by the root block
-//! ([`crate::records`]). [`Page::sequence`] is odd while the figures are written, and has another
-//! value afterwards. Everything here is a promise to readers of other builds: a change needs another
-//! [`LAYOUT`]. Sections and rows may become longer within a layout, because the figures say where
-//! each section lies ([`About`]).
+//! ([`crate::records`]). [`Page::sequence`] is odd while the figures are written, and has
+//! another value afterwards. Everything here is a promise to readers of other builds: a change
+//! needs another [`LAYOUT`]. Sections and rows may become longer within a layout, because the
+//! figures say where each section lies ([`About`]).
 //!
 //! The process writes all of it but [`Page::request`], which a reader that may write the memory
 //! sets; the process reads it with care.

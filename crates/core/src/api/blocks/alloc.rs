@@ -101,7 +101,7 @@ fn pop(size: usize, place: Place) -> *mut u8 {
 #[inline(always)]
 fn pop_tabled(size: usize, place: Place) -> *mut u8 {
     match cache::stack_at(place).pop_to_write() {
-        Some(block) => counted_if_on(block, size),
+        Some(block) => spend_if_on(block, size),
         None => alloc_slow(size, place),
     }
 }
@@ -112,7 +112,7 @@ fn pop_tabled(size: usize, place: Place) -> *mut u8 {
 #[inline(never)]
 fn alloc_slow(size: usize, place: Place) -> *mut u8 {
     match place.is_hidden() {
-        true => pop_counted(size, hidden::place_of_small(size)),
+        true => pop_and_spend(size, hidden::place_of_small(size)),
         false => alloc_empty(size, place),
     }
 }
@@ -122,7 +122,7 @@ fn alloc_slow(size: usize, place: Place) -> *mut u8 {
 #[inline(never)]
 fn alloc_medium_slow(size: usize, place: Place) -> *mut u8 {
     match place.is_hidden() {
-        true => pop_counted(size, hidden::place_of_medium(size)),
+        true => pop_and_spend(size, hidden::place_of_medium(size)),
         false => alloc_empty(size, place),
     }
 }
@@ -148,7 +148,7 @@ fn pop_and_count(size: usize, place: Place, cache: &ThreadCache) -> *mut u8 {
 
 /// Like [`pop`], and counts the request for the profiler.
 #[inline(always)]
-fn pop_counted(size: usize, place: Place) -> *mut u8 {
+fn pop_and_spend(size: usize, place: Place) -> *mut u8 {
     let (stack, countdown) = cache::stack_and_countdown(place);
     match stack.pop_to_write() {
         Some(block) if countdown.spend(size) => block as *mut u8,
@@ -171,7 +171,7 @@ fn refill(size: usize, place: Place) -> *mut u8 {
     }
     if let Some(block) = take(class) {
         errands();
-        return counted_if_on(block, size);
+        return spend_if_on(block, size);
     }
     alloc_again(class)
 }
@@ -179,18 +179,18 @@ fn refill(size: usize, place: Place) -> *mut u8 {
 /// Counts a new block for the profiler that is cleared or filled already; null is allowed.
 #[cold]
 #[inline(never)]
-pub(in crate::api) fn counted_filled(block: *mut u8, size: usize) -> *mut u8 {
+pub(in crate::api) fn spend_filled(block: *mut u8, size: usize) -> *mut u8 {
     match block.is_null() {
         true => block,
-        false => prof::counted(block, size),
+        false => prof::spend(block, size),
     }
 }
 
 /// Counts a new block for the profiler, if that samples.
 #[inline]
-fn counted_if_on(block: usize, size: usize) -> *mut u8 {
+fn spend_if_on(block: usize, size: usize) -> *mut u8 {
     match prof::is_on() {
-        true => prof::counted(block as *mut u8, size),
+        true => prof::spend(block as *mut u8, size),
         false => block as *mut u8,
     }
 }
@@ -255,7 +255,7 @@ fn alloc_uncached(class: Class, size: usize) -> *mut u8 {
     let block = counted_from_arena(class).or_else(|| try_again(class, counted_from_arena));
     match block {
         Some(block) => {
-            let block = counted_if_on(block, size);
+            let block = spend_if_on(block, size);
             prepared(block, size_at(block.addr()))
         }
         None => out_of_memory(class.size()),
@@ -304,7 +304,7 @@ fn alloc_pages(pages: Pages, align: usize, zeroed: bool, size: usize) -> *mut u8
         return out_of_memory(pages.bytes());
     };
     counted::allocated(pages.bytes());
-    let block = counted_if_on(run.addr, size);
+    let block = spend_if_on(run.addr, size);
     if zeroed {
         let is_clear = run.zeroed || clear_by_kernel(run.addr, pages);
         if !is_clear {
@@ -413,7 +413,7 @@ fn alloc_zeroed_run(size: usize) -> *mut u8 {
         Some(cache) if !cache.keeps(class) => match cache.take_transferred(class) {
             Some(block) => {
                 counted::allocated(class.size());
-                zeroed(counted_if_on(block, size))
+                zeroed(spend_if_on(block, size))
             }
             None => alloc_large(size, PAGE, true),
         },
@@ -514,7 +514,7 @@ fn alloc_on_boundary(size: usize, align: usize, wanted: usize) -> *mut u8 {
     let stack = cache::stack_at(place);
     if let Some(block) = stack.pop() {
         if block.is_multiple_of(align) {
-            return counted_if_on(block, wanted);
+            return spend_if_on(block, wanted);
         }
         // This cannot fail: it was just popped.
         stack.push(block);
@@ -522,7 +522,7 @@ fn alloc_on_boundary(size: usize, align: usize, wanted: usize) -> *mut u8 {
     match current::cache().and_then(|cache| cache.take_aligned(class, align, wanted)) {
         Some(block) => {
             counted::allocated(class.size());
-            counted_if_on(block, wanted)
+            spend_if_on(block, wanted)
         }
         None => alloc_pages(Pages::of(size).wanting(wanted), align, false, wanted),
     }

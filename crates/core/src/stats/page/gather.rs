@@ -88,8 +88,8 @@ impl Gather<'_> {
                 let slabs = u64::from(counts.slabs) * class.shape().pages as u64;
                 (counts.taken, counts.given, slabs * PAGE as u64)
             } else {
-                let (made, freed) = arena.large_counts(class);
-                (made, freed, made.saturating_sub(freed) * size)
+                let (taken, given) = arena.large_counts(class);
+                (taken, given, taken.saturating_sub(given) * size)
             };
             let out = taken.saturating_sub(given);
             *self.class(class, OfClass::TransferCached) += stored;
@@ -104,10 +104,10 @@ impl Gather<'_> {
             pages_bytes += pages;
         }
         for class in Class::large().filter(|class| !class.is_cachable()) {
-            let (made, freed) = arena.large_counts(class);
-            let blocks = made.saturating_sub(freed);
-            *self.larger(OfClass::Taken) += made;
-            *self.larger(OfClass::Given) += freed;
+            let (taken, given) = arena.large_counts(class);
+            let blocks = taken.saturating_sub(given);
+            *self.larger(OfClass::Taken) += taken;
+            *self.larger(OfClass::Given) += given;
             *self.larger(OfClass::Blocks) += blocks;
             out_bytes += blocks * class.size() as u64;
             pages_bytes += blocks * class.size() as u64;

@@ -15,6 +15,7 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result, anyhow, bail};
 use mallard_allocators::counting;
+use mallard_formats::variables::{MALLARD_CONF, MALLOC_CONF};
 use mallard_measure::{Cpus, End, Launcher, Spec, Stop};
 
 use super::Options;
@@ -254,7 +255,7 @@ impl Counter<'_> {
                     self.counts.display().to_string(),
                 ),
             ],
-            without: ["LD_LIBRARY_PATH", "MALLOC_CONF", "MALLARD_CONF"]
+            without: ["LD_LIBRARY_PATH", MALLOC_CONF, MALLARD_CONF]
                 .map(str::to_owned)
                 .to_vec(),
             cpus: self.cpus.clone(),
