@@ -4,11 +4,14 @@
 //! Changes in appearance need a human eye: with `MALLARD_PICTURES=folder` the tests leave pictures
 //! of the pages there.
 
+#[allow(dead_code)]
+#[path = "../../report/tests/common/browser.rs"]
+mod browser;
 mod sample;
 
 use std::path::{Path, PathBuf};
 
-use mallard_browser::{self as browser, Browser};
+use browser::Browser;
 use mallard_profile::model::Profile;
 use mallard_profile::names::Outcome;
 use mallard_profile::show::{Named, Page, html};

@@ -3,9 +3,10 @@
 //!
 //! With `MALLARD_PICTURES=folder` the test saves pictures for a human eye.
 
+#[path = "common/browser.rs"]
+mod browser;
 mod common;
 
-use mallard_browser as browser;
 use mallard_report::collation;
 use mallard_report::diagnosis::{
     self, Answer, Bound, Calls, Diagnosis, Moment, Next, Trouble, TroubleKey,

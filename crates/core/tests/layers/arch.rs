@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use mallard_layers::proc_macro2::{TokenStream, TokenTree};
-use mallard_layers::{after_colons, inside, is_mark, is_word};
+use proc_macro2::{TokenStream, TokenTree};
 
+use crate::paths::{after_colons, inside, is_mark, is_word};
 use crate::sources;
 
 /// The crates that are loaded into programs.

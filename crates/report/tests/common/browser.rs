@@ -173,6 +173,7 @@ impl Browser {
     }
 
     /// The page as PDF, as it would be printed.
+    #[allow(dead_code)] // Not every test that takes a browser prints.
     pub fn pdf(&mut self) -> Vec<u8> {
         let answer = self.call("Page.printToPDF", json!({"printBackground": true}));
         base64::engine::general_purpose::STANDARD

@@ -1,7 +1,5 @@
-//! Reads a source file as tokens, for the paths in it that lead to modules of its crate. The tests of
-//! the core's layers and of the lab's modules compare them with the order that they hold.
+//! Reads a source file as tokens, for the paths in it that lead to modules of the crate.
 
-pub use proc_macro2;
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 /// A path in a source file that leads to a module of the crate.
