@@ -117,9 +117,10 @@ pub fn grouped(value: f64) -> String {
         }
         text.push(digit);
     }
-    match value < 0.0 && digits != "0" {
-        true => format!("-{text}"),
-        false => text,
+    if value < 0.0 && digits != "0" {
+        format!("-{text}")
+    } else {
+        text
     }
 }
 

@@ -1,12 +1,8 @@
 //! Environment variables that one side sets or names, and the other one reads.
 
-use core::ffi::CStr;
-
 /// Options as jemalloc's users write them.
 pub const MALLOC_CONF: &str = "MALLOC_CONF";
 /// Options that Mallard alone reads, after all other sources.
 pub const MALLARD_CONF: &str = "MALLARD_CONF";
-/// The file in which a build that counts what threads do to each other writes its counts.
-pub const COUNTERS: &CStr = c"MALLARD_COUNTERS";
 /// The folder that a probe shares with the lab.
 pub const PROBE: &str = "MALLARD_PROBE";

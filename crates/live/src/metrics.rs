@@ -6,14 +6,14 @@
 
 use std::fmt::{Result, Write};
 
-use mallard_formats::metrics::{self as text, Figures, Kind, Of, Scale, Section};
+use mallard_formats::metrics::{self as text, Kind, MetricSource, Of, Scale, Section};
 use mallard_formats::page::{ABOUT, About};
 
 use crate::page::Words;
 use crate::snapshot::Snapshot;
 pub use mallard_formats::metrics::{Family, Format, families};
 
-impl Figures for Words {
+impl MetricSource for Words {
     fn rows(&self, section: Section) -> usize {
         self.section(place(section)).rows
     }

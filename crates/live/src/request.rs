@@ -6,7 +6,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mallard_formats::page::{self, Answer};
+use mallard_formats::page::{self, RequestStatus};
 
 use crate::process;
 use crate::source::Reader;
@@ -48,10 +48,10 @@ impl Reader {
         written.map_err(|error| Error::of(self.pid, error))?;
         loop {
             if self.word(page::WORD_DONE)? == word {
-                return match Answer::of(self.word(page::WORD_ANSWER)?) {
-                    Answer::Done => Ok(()),
-                    Answer::Unknown => Err(Error::Unknown(self.pid)),
-                    Answer::Failed => Err(Error::Failed(self.pid)),
+                return match RequestStatus::of(self.word(page::WORD_ANSWER)?) {
+                    RequestStatus::Done => Ok(()),
+                    RequestStatus::Unknown => Err(Error::Unknown(self.pid)),
+                    RequestStatus::Failed => Err(Error::Failed(self.pid)),
                 };
             }
             if Instant::now() >= until {

@@ -1,5 +1,4 @@
-//! What the lab builds from sources: the peers, and the Mallard that counts lock contention.
+//! What the lab builds from sources: the peers.
 
-pub mod counting;
 pub(crate) mod peers;
 pub(crate) mod workshop;

@@ -26,12 +26,13 @@ pub fn check(allocator: &Allocator, conf: &str, cache: Option<&Path>) -> Result<
     if !said.is_empty() {
         return Err(said.join("; "));
     }
-    match ended_well {
-        true => Ok(()),
-        false => Err(format!(
+    if ended_well {
+        Ok(())
+    } else {
+        Err(format!(
             "a probe program failed under it: {}",
             complaints.trim()
-        )),
+        ))
     }
 }
 

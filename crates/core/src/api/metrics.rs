@@ -2,7 +2,7 @@
 
 use crate::stats::page::Words;
 use core::fmt;
-use mallard_formats::metrics::{self, Figures, Format, Section};
+use mallard_formats::metrics::{self, Format, MetricSource, Section};
 use mallard_formats::page::{OfClass, Total};
 
 /// Returns the figures of this moment.

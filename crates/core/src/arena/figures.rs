@@ -130,7 +130,7 @@ impl Arena {
 pub fn owner_hint(p: usize, class: Class) -> Option<u16> {
     let kept = meta::keep();
     let segment = Segment::find(p)?;
-    match segment.look_at(&kept, p) {
+    match segment.read_record(&kept, p) {
         PageRecord::Slab(at) | PageRecord::Watched { slab: at, .. } if class.is_slab() => {
             Some(Slab::at(at).arena())
         }

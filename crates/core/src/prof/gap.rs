@@ -231,10 +231,10 @@ mod tests {
             set_seed(seed);
             let mut gaps: Vec<f64> = (0..N).map(|_| draw(lg) as f64 / mean(lg)).collect();
             gaps.sort_by(f64::total_cmp);
-            let distance = (gaps.iter().enumerate()).fold(0.0, |most: f64, (i, &gap)| {
+            let distance = (gaps.iter().enumerate()).fold(0.0, |max: f64, (i, &gap)| {
                 let cdf = -(-gap).exp_m1();
                 let (below, above) = (i as f64 / N as f64, (i + 1) as f64 / N as f64);
-                most.max((cdf - below).abs()).max((above - cdf).abs())
+                max.max((cdf - below).abs()).max((above - cdf).abs())
             });
             // The 1 % point of the statistic is 1.63 / √N.
             assert!(distance < 1.63 / (N as f64).sqrt(), "{seed}: {distance}");

@@ -8,7 +8,7 @@
 
 use crate::arena::inspect::SLAB_RECORD_BYTES;
 use crate::sys::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
-use crate::upkeep::export::page::Page;
+use crate::upkeep::export::page::StatsPage;
 use core::arch::global_asm;
 use core::ptr::null_mut;
 use mallard_formats::records::{self, LAYOUT, MAGIC, NOTE_OWNER, NOTE_TEXT_BYTES, NOTE_TYPE};
@@ -108,7 +108,7 @@ pub fn begin(lg_sample: u32, bytes: RecordBytes) {
 }
 
 /// Leads readers to the page of statistics, or to none.
-pub fn set_page(page: *const Page) {
+pub fn set_page(page: *const StatsPage) {
     ROOT.page.store(page.cast_mut().cast(), Ordering::Release);
 }
 

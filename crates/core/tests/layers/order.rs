@@ -62,7 +62,7 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
                 "meter",
                 "rank",
                 "bell",
-                "errands",
+                "pending",
                 "seqlock",
             ],
             &["count", "flag"],
@@ -244,7 +244,7 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
         &[
             &["extras"],
             &["start"],
-            &["errands"],
+            &["pending"],
             &["blocks"],
             &["controls", "inspect", "global", "metrics"],
             &["arenas"],
@@ -301,11 +301,6 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["system"],
         ],
     ),
-];
-/// The permitted exceptions: a file, and the higher folder that it uses.
-pub const UPWARDS: &[(&str, &str)] = &[
-    // In builds that count contention, the atomics' operations do so.
-    ("sys/atomic.rs", "sync"),
 ];
 /// Layers that do not use a lower one, though the order allows it.
 pub const APART_FROM: &[(&str, &str)] = &[("heap", "class")];

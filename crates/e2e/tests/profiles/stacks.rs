@@ -259,9 +259,10 @@ fn profiles(sandbox: &Sandbox) -> Result<Vec<Profile>, String> {
         let bytes = fs::read(entry.path()).map_err(|error| error.to_string())?;
         found.push(read::profile(&bytes).map_err(|error| error.to_string())?);
     }
-    match found.is_empty() {
-        true => Err("no profile was written".into()),
-        false => Ok(found),
+    if found.is_empty() {
+        Err("no profile was written".into())
+    } else {
+        Ok(found)
     }
 }
 

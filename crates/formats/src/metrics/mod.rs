@@ -29,9 +29,10 @@ pub enum Format {
 impl Format {
     /// The format that an `Accept` header of HTTP asks for.
     pub fn accepted(accept: &str) -> Format {
-        match accept.contains("application/openmetrics-text") {
-            true => Format::OpenMetrics,
-            false => Format::Text,
+        if accept.contains("application/openmetrics-text") {
+            Format::OpenMetrics
+        } else {
+            Format::Text
         }
     }
 
@@ -111,7 +112,7 @@ pub enum Section {
 }
 
 /// The figures of a process.
-pub trait Figures {
+pub trait MetricSource {
     /// The rows of a section.
     fn rows(&self, section: Section) -> usize;
     /// A word of a row; 0 if there is none.
@@ -147,11 +148,11 @@ pub fn samples(
     out: &mut impl Write,
     family: &Family,
     labels: &str,
-    figures: &impl Figures,
+    figures: &impl MetricSource,
 ) -> Result {
     let total = |word: Total| figures.word(Section::Totals, word as usize, 0);
     let about = |word: About| figures.word(Section::About, word as usize, 0);
-    let mut line = Line {
+    let mut line = MetricLine {
         out,
         family,
         labels,
@@ -201,7 +202,7 @@ pub fn end(out: &mut impl Write, format: Format) -> Result {
 }
 
 /// Writes the metrics of one process.
-pub fn process(out: &mut impl Write, format: Format, figures: &impl Figures) -> Result {
+pub fn process(out: &mut impl Write, format: Format, figures: &impl MetricSource) -> Result {
     for family in families() {
         header(out, &family, format)?;
         samples(out, &family, "", figures)?;
@@ -209,7 +210,7 @@ pub fn process(out: &mut impl Write, format: Format, figures: &impl Figures) -> 
     end(out, format)
 }
 
-struct Line<'a, W> {
+struct MetricLine<'a, W> {
     out: &'a mut W,
     family: &'a Family,
     labels: &'a str,
@@ -217,8 +218,8 @@ struct Line<'a, W> {
 
 type Label<'a> = Option<(&'static str, core::fmt::Arguments<'a>)>;
 
-impl<W: Write> Line<'_, W> {
-    fn class(&mut self, row: usize, figures: &impl Figures) -> Result {
+impl<W: Write> MetricLine<'_, W> {
+    fn class(&mut self, row: usize, figures: &impl MetricSource) -> Result {
         let word = |word: OfClass| figures.word(Section::Classes, row, word as usize);
         if word(OfClass::Taken) == 0 && word(OfClass::Pages) == 0 {
             return Ok(());

@@ -33,7 +33,7 @@ fn names_of_metrics_follow_the_rules() {
 /// A page whose words are their own numbers.
 struct Numbered;
 
-impl Figures for Numbered {
+impl MetricSource for Numbered {
     fn rows(&self, section: Section) -> usize {
         match section {
             Section::Classes => 2,

@@ -15,7 +15,7 @@ mod words;
 use core::ffi::CStr;
 use core::mem::offset_of;
 
-pub use requests::{Answer, Request};
+pub use requests::{Request, RequestStatus};
 pub use words::{About, Lock, OfArena, OfClass, OfLock, Total, Totals};
 
 /// How a page begins.
@@ -40,7 +40,7 @@ pub struct Page<Word> {
     pub pid: Word,
     /// From a reader: a [`Request`], with six bytes that no two requests share.
     pub request: Word,
-    /// The last request that was carried out, and its [`Answer`].
+    /// The last request that was carried out, and its [`RequestStatus`].
     pub done: Word,
     pub answer: Word,
     /// The last request that a thread has taken on.

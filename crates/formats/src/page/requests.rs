@@ -46,19 +46,19 @@ impl Request {
 /// How a request ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)]
-pub enum Answer {
+pub enum RequestStatus {
     Done = 0,
     /// The process does not know this request: its library is older.
     Unknown = 1,
     Failed = 2,
 }
 
-impl Answer {
-    pub fn of(word: u64) -> Answer {
+impl RequestStatus {
+    pub fn of(word: u64) -> RequestStatus {
         match word {
-            0 => Answer::Done,
-            1 => Answer::Unknown,
-            _ => Answer::Failed,
+            0 => RequestStatus::Done,
+            1 => RequestStatus::Unknown,
+            _ => RequestStatus::Failed,
         }
     }
 }
@@ -78,8 +78,12 @@ mod tests {
             0xffff_ffff_0001_0003
         );
         assert_eq!(Request::Dump.word(0), 4);
-        for answer in [Answer::Done, Answer::Unknown, Answer::Failed] {
-            assert_eq!(Answer::of(answer as u64), answer);
+        for answer in [
+            RequestStatus::Done,
+            RequestStatus::Unknown,
+            RequestStatus::Failed,
+        ] {
+            assert_eq!(RequestStatus::of(answer as u64), answer);
         }
     }
 

@@ -276,9 +276,10 @@ pub fn check_sets(allocators: &[Allocator], sets: &[String]) -> Result<()> {
 
 /// The error for an option string. jemalloc names no nearest key, but Mallard knows jemalloc's.
 fn refused(flag: &str, options: &str, allocator: &Allocator, reason: String) -> anyhow::Error {
-    let hint = match reason.contains("did you mean") || allocator.catalog_name() == "mallard" {
-        true => String::new(),
-        false => hint(options).map_or(String::new(), |hint| format!(" ({hint})")),
+    let hint = if reason.contains("did you mean") || allocator.catalog_name() == "mallard" {
+        String::new()
+    } else {
+        hint(options).map_or(String::new(), |hint| format!(" ({hint})"))
     };
     usage(format!(
         "{flag}{options}: {} refuses it: {reason}{hint}",

@@ -146,8 +146,8 @@ pub fn start(thread: &Thread) {
         return;
     }
     let pool = pool();
-    let most = pool.count.load(Ordering::Relaxed) / 4 * 3;
-    if pool.taken.fetch_add(1, Ordering::Relaxed) >= most {
+    let max = pool.count.load(Ordering::Relaxed) / 4 * 3;
+    if pool.taken.fetch_add(1, Ordering::Relaxed) >= max {
         pool.taken.fetch_sub(1, Ordering::Relaxed);
     } else if let Some((index, _)) = pool::take() {
         thread.serial.set(0);

@@ -211,10 +211,11 @@ impl Root {
                 let blocks = record.u64(at + offset_of!(records::Amount, blocks));
                 [blocks, record.u64(at + offset_of!(records::Amount, bytes))]
             };
-            let peak = match of_peak {
-                true => amount(offset_of!(records::Site, peak)),
-                false => amount(offset_of!(records::Site, live)),
-            };
+            let peak = amount(if of_peak {
+                offset_of!(records::Site, peak)
+            } else {
+                offset_of!(records::Site, live)
+            });
             let frames = copied[self.site_bytes..].chunks_exact(8);
             records.sites.push(Site {
                 at: site.at,

@@ -98,9 +98,10 @@ impl BinState {
     #[cold]
     #[inline(never)]
     pub fn take_own(&mut self, class: Class, out: &mut [usize]) -> usize {
-        let mut n = match self.transfer.has_others() {
-            true => 0,
-            false => self.transfer.take(class, out),
+        let mut n = if self.transfer.has_others() {
+            0
+        } else {
+            self.transfer.take(class, out)
         };
         if n > 0 || !class.is_slab() {
             return n;

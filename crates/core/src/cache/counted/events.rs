@@ -2,7 +2,7 @@
 //! bytes.
 //!
 //! They need threads that count their bytes (`counted`). Once there is a callback, all threads
-//! count: new ones from their first call, running ones from the next look at their cache (`gc`).
+//! count: new ones from their first call, running ones from the next GC pass of their cache (`gc`).
 
 use crate::sys::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 

@@ -14,7 +14,7 @@ pub mod events;
 use super::countdown::Sampling;
 use super::current::{countdown, front};
 use super::{Countdown, Front, ThreadCache};
-use crate::class::{Class, Place};
+use crate::class::{Class, StackOffset};
 use crate::space::meta;
 use crate::sys::atomic::Ordering;
 use crate::sys::tls;
@@ -195,19 +195,19 @@ fn counts() -> Option<&'static Counts> {
 /// Pops a block for the calling thread, which counts and owns this cache; `None` if the stack is
 /// empty.
 #[inline(always)]
-pub fn pop(cache: &ThreadCache, place: Place) -> Option<usize> {
-    let block = cache.stack_at(place).pop_to_write()?;
-    cache.counts.count(place.size());
+pub fn pop(cache: &ThreadCache, offset: StackOffset) -> Option<usize> {
+    let block = cache.stack_at(offset).pop_to_write()?;
+    cache.counts.count(offset.size());
     Some(block)
 }
 
 /// Pushes a block for the calling thread, which counts and owns this cache, unless the stack is
 /// full or there is none.
 #[inline(always)]
-pub fn push(cache: &ThreadCache, place: Place, block: usize) -> bool {
-    let is_pushed = cache.stack_at(place).push(block);
+pub fn push(cache: &ThreadCache, offset: StackOffset, block: usize) -> bool {
+    let is_pushed = cache.stack_at(offset).push(block);
     if is_pushed {
-        cache.counts.count_freed(place.size());
+        cache.counts.count_freed(offset.size());
     }
     is_pushed
 }

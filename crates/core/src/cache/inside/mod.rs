@@ -149,7 +149,7 @@ impl<'a> Busy<'a> {
     /// For a thread that is inside already, or takes no lock.
     pub fn new(cache: &'a ThreadCache) -> Self {
         let before = cache.busy.raise();
-        cache.glance.expect_end();
+        cache.peek.expect_end();
         Busy(cache, before)
     }
 

@@ -181,9 +181,10 @@ pub fn pass(pprof: bool, out: &mut dyn Sink) -> Result<(), i32> {
 
 fn pass_inside(pprof: bool, out: &mut dyn Sink) -> Result<(), i32> {
     capture::refresh();
-    match pprof {
-        true => pprof::write(out, lg_sample(), Shown::Live, None)?,
-        false => heap_v2::write(out, lg_sample(), ACCUM.load(Ordering::Relaxed)),
+    if pprof {
+        pprof::write(out, lg_sample(), Shown::Live, None)?
+    } else {
+        heap_v2::write(out, lg_sample(), ACCUM.load(Ordering::Relaxed))
     }
     Ok(())
 }
@@ -367,7 +368,7 @@ const LEAK_FRAMES_MAX: usize = 8;
 pub fn report_leaks() -> bool {
     let _inside = inside::enter_or_wait();
     let (mut sum, mut count) = (Amount::NONE, 0);
-    let mut most: [Option<(&'static Site, Amount)>; LEAKS_MAX] = [None; LEAKS_MAX];
+    let mut largest: [Option<(&'static Site, Amount)>; LEAKS_MAX] = [None; LEAKS_MAX];
     sites::each(&mut |site, figures| {
         if figures.live.is_none() {
             return;
@@ -375,9 +376,9 @@ pub fn report_leaks() -> bool {
         sum = sum.plus(figures.live);
         count += 1;
         let bytes = |entry: &Option<(&Site, Amount)>| entry.map_or(0, |(_, live)| live.bytes());
-        let at = most.partition_point(|entry| bytes(entry) >= figures.live.bytes());
+        let at = largest.partition_point(|entry| bytes(entry) >= figures.live.bytes());
         let mut next = Some((site, figures.live));
-        for entry in most.iter_mut().skip(at) {
+        for entry in largest.iter_mut().skip(at) {
             core::mem::swap(entry, &mut next);
         }
     });
@@ -391,7 +392,7 @@ pub fn report_leaks() -> bool {
         "mallard: Leak approximation summary: ~{bytes} bytes, ~{blocks} objects, >= {count} contexts"
     );
     message::say(line.line());
-    for (site, live) in most.into_iter().flatten() {
+    for (site, live) in largest.into_iter().flatten() {
         let mut line = ShortText::new();
         let _ = write!(
             line,

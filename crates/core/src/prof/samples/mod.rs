@@ -15,7 +15,7 @@ mod groups;
 use super::gap::{Weight, rounded};
 use super::root::{self, Version, promised};
 use super::sites::{Amount, Site};
-use crate::arena;
+use crate::arena::{self, Watch};
 use crate::space::meta;
 use crate::sys::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use crate::sys::lock::{Guard, Mutex, RawLock};
@@ -195,7 +195,7 @@ pub fn enter(at: usize, sample: Sample) -> bool {
         entry.next.set(bucket.replace(Some(entry)));
     }
     if sample.slab != 0 {
-        arena::watch(at, true);
+        arena::watch(at, Watch::Begin);
     }
     samples.count += 1;
     COUNT.store(samples.count, Ordering::Relaxed);
@@ -213,7 +213,7 @@ pub fn leave(at: usize) -> Option<Sample> {
     entry.version.change(|| entry.at.set(0));
     entry.next.set(samples.spare.replace(entry));
     if sample.slab != 0 {
-        arena::watch(at, false);
+        arena::watch(at, Watch::End);
     }
     samples.count -= 1;
     COUNT.store(samples.count, Ordering::Relaxed);

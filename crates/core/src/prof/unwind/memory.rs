@@ -41,12 +41,13 @@ impl Memory {
     /// walks go by it.
     #[inline(always)]
     pub fn known([first, end]: [usize; 2], stack_pointer: usize) -> Memory {
-        match (first..end).contains(&stack_pointer) {
-            true => Memory {
+        if (first..end).contains(&stack_pointer) {
+            Memory {
                 first,
                 len: end - first,
-            },
-            false => Memory::around(stack_pointer),
+            }
+        } else {
+            Memory::around(stack_pointer)
         }
     }
 

@@ -215,9 +215,10 @@ impl<'a> Walker<'a> {
             Err(Missing::Uncovered) => {
                 let is_start = table.find(self.registers.pc, &mut entry).is_ok()
                     && entry.start == self.registers.pc;
-                Ok(Some(match is_start && !self.is_exact {
-                    true => PackedRules::OUTERMOST,
-                    false => PackedRules::UNCOVERED,
+                Ok(Some(if is_start && !self.is_exact {
+                    PackedRules::OUTERMOST
+                } else {
+                    PackedRules::UNCOVERED
                 }))
             }
             Err(Missing::Broken) => Err(End::BrokenTable),
@@ -277,9 +278,10 @@ impl<'a> Walker<'a> {
 
     fn count_signal(&mut self) -> Result<(), End> {
         self.signals += 1;
-        match self.signals > SIGNAL_FRAMES_MAX {
-            true => Err(End::TooMany),
-            false => Ok(()),
+        if self.signals > SIGNAL_FRAMES_MAX {
+            Err(End::TooMany)
+        } else {
+            Ok(())
         }
     }
 

@@ -130,9 +130,10 @@ impl Segment {
     /// The address after the last one that the segment has; for a reservation, after its whole
     /// length.
     pub(super) fn known_end(&self) -> usize {
-        match self.is_reserved() {
-            true => self.end(),
-            false => self.heap() + self.chunks() * CHUNK,
+        if self.is_reserved() {
+            self.end()
+        } else {
+            self.heap() + self.chunks() * CHUNK
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::cache::inside;
 use crate::space::meta;
 use core::ops::Deref;
 use core::ptr::NonNull;
-use mallard_formats::metrics::{Figures, Section};
+use mallard_formats::metrics::{MetricSource, Section};
 use mallard_formats::page::{self, ABOUT, CLASSES, FIGURES, LOCKS, TOTALS};
 
 /// The figures of one moment.
@@ -33,7 +33,7 @@ impl Words {
     }
 }
 
-impl Figures for Words {
+impl MetricSource for Words {
     fn rows(&self, section: Section) -> usize {
         place(section).rows
     }

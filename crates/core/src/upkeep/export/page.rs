@@ -6,19 +6,19 @@
 use crate::class::CACHED_CLASSES;
 use crate::sys::atomic::{AtomicU64, Ordering};
 use crate::sys::seqlock;
-use mallard_formats::page::{self, Answer, CLASSES, FIGURES, MAGIC, layout_word};
+use mallard_formats::page::{self, CLASSES, FIGURES, MAGIC, RequestStatus, layout_word};
 
 const _: () = assert!(CLASSES.rows == CACHED_CLASSES + 1);
 
-/// The page; all zeros before [`Page::begin`].
+/// The page; all zeros before [`StatsPage::begin`].
 #[repr(transparent)]
-pub struct Page(page::Page<AtomicU64>);
+pub struct StatsPage(page::Page<AtomicU64>);
 
-impl Page {
+impl StatsPage {
     /// Makes a page of zeros one that readers accept. What its figures are of comes first.
     pub fn begin(&self, pid: u32) {
         self.0.pid.store(pid.into(), Ordering::Relaxed);
-        let layout = layout_word(size_of::<Page>());
+        let layout = layout_word(size_of::<StatsPage>());
         self.0.layout.store(layout, Ordering::Relaxed);
         self.0.magic.store(MAGIC, Ordering::Release);
     }
@@ -55,7 +55,7 @@ impl Page {
     }
 
     /// Reports to the reader that its request was carried out.
-    pub fn answer(&self, request: u64, answer: Answer) {
+    pub fn answer(&self, request: u64, answer: RequestStatus) {
         self.0.answer.store(answer as u64, Ordering::Relaxed);
         self.0.done.store(request, Ordering::Release);
     }

@@ -94,9 +94,12 @@ pub fn median(blocks: &[Block], metric: &str, anchor: bool) -> Option<f64> {
 
 /// The figures of a metric of the subject, or of the anchor.
 pub fn figures(blocks: &[Block], metric: &str, anchor: bool) -> Vec<f64> {
-    let side = |block: &Block| match anchor {
-        true => block.anchor.as_ref()?.get(metric).copied(),
-        false => block.subject.get(metric).copied(),
+    let side = |block: &Block| {
+        if anchor {
+            block.anchor.as_ref()?.get(metric).copied()
+        } else {
+            block.subject.get(metric).copied()
+        }
     };
     blocks.iter().filter_map(side).collect()
 }
@@ -129,9 +132,10 @@ impl Baseline {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let known = names();
-                let known = match known.is_empty() {
-                    true => "there is none here".to_owned(),
-                    false => format!("there are {}", known.join(", ")),
+                let known = if known.is_empty() {
+                    "there is none here".to_owned()
+                } else {
+                    format!("there are {}", known.join(", "))
                 };
                 return Err(usage(format!(
                     "there is no baseline `{name}` ({}); {known}; `mallard baseline save {name} -- PROGRAM` makes one",

@@ -68,17 +68,15 @@ impl Goal {
             } else {
                 limit.metric.as_str()
             };
-            match has(name) {
-                true => Ok((name.to_owned(), (1.0 + limit.change).ln())),
-                false => {
-                    let known: Vec<&str> =
-                        metrics.iter().map(|metric| metric.name.as_str()).collect();
-                    Err(usage(format!(
-                        "--within {}: there is no such metric; there are rss, {}",
-                        limit.metric,
-                        known.join(", ")
-                    )))
-                }
+            if has(name) {
+                Ok((name.to_owned(), (1.0 + limit.change).ln()))
+            } else {
+                let known: Vec<&str> = metrics.iter().map(|metric| metric.name.as_str()).collect();
+                Err(usage(format!(
+                    "--within {}: there is no such metric; there are rss, {}",
+                    limit.metric,
+                    known.join(", ")
+                )))
             }
         });
         Ok(Goal {

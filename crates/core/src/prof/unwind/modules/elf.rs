@@ -168,9 +168,10 @@ impl Image {
     pub fn table(&self) -> Option<Table<'static>> {
         let index = self.segment_of(self.unwind)?;
         let entries_at = table::entries_at(index, self.unwind)?;
-        let entries = match index.contains(entries_at) {
-            true => index,
-            false => self.segment_of(entries_at)?,
+        let entries = if index.contains(entries_at) {
+            index
+        } else {
+            self.segment_of(entries_at)?
         };
         Some(Table {
             index,

@@ -221,13 +221,14 @@ fn in_heap(heap: &Heap, peak_rss: u64) -> Option<Trouble> {
         units::bytes(heap.allocated as f64),
         units::bytes(free as f64)
     );
-    Some(match free * 2 >= excess {
-        true => trouble(
+    Some(if free * 2 >= excess {
+        trouble(
             TroubleKey::HeldBack,
             "the allocator keeps free memory",
             because,
-        ),
-        false => trouble(TroubleKey::Pinned, PINNED, because),
+        )
+    } else {
+        trouble(TroubleKey::Pinned, PINNED, because)
     })
 }
 

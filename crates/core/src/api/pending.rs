@@ -12,12 +12,12 @@ use crate::cache::inside;
 use crate::prof::{self, dump};
 use crate::stats;
 use crate::sys::atomic::{AtomicPtr, AtomicU32, Ordering};
-use crate::sys::errands::{self, Errand};
 use crate::sys::errno::KeepErrno;
+use crate::sys::pending::{self, Work};
 use crate::upkeep::export;
-use crate::upkeep::export::page::Page;
+use crate::upkeep::export::page::StatsPage;
 use crate::upkeep::probes;
-use mallard_formats::page::{Answer, Request};
+use mallard_formats::page::{Request, RequestStatus};
 
 /// The reporter, a `fn()`; null for none.
 static REPORTER: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
@@ -41,9 +41,9 @@ pub fn on_interval(report: fn()) {
 
 /// Does the pending work. This may allocate.
 #[inline]
-pub(super) fn errands() {
+pub(super) fn do_pending() {
     background::start_if_wanted();
-    if errands::are_any() {
+    if pending::are_any() {
         run();
     }
 }
@@ -52,8 +52,8 @@ pub(super) fn errands() {
 /// the last ones for a long time. Otherwise the page waits for a thread that gets memory, so that
 /// its figures are not those between the free of a block and the request for the next one.
 #[inline]
-pub(super) fn errands_of_free() {
-    if errands::is_wanted(Errand::Page) && export::is_another_heap() {
+pub(super) fn do_pending_after_free() {
+    if pending::is_pending(Work::Page) && export::is_another_heap() {
         publish();
     }
 }
@@ -65,7 +65,7 @@ fn publish() {
     let Some(inside) = inside::enter() else {
         return;
     };
-    if !errands::claim(Errand::Page) {
+    if !pending::claim(Work::Page) {
         return;
     }
     let _keep = KeepErrno::new();
@@ -83,14 +83,14 @@ fn publish() {
 fn run() {
     publish();
     follow_tracers();
-    if errands::claim(Errand::Server) {
+    if pending::claim(Work::Server) {
         let restart = RESTART.load(Ordering::Acquire);
         if !restart.is_null() {
             // SAFETY: only `on_child` writes it, and only with a `fn()`.
             unsafe { core::mem::transmute::<*mut (), fn()>(restart)() };
         }
     }
-    if errands::is_wanted(Errand::Report) {
+    if pending::is_pending(Work::Report) {
         report();
     }
 }
@@ -103,7 +103,7 @@ fn follow_tracers() {
     let Some(_inside) = inside::enter() else {
         return;
     };
-    if !errands::claim(Errand::Probes) {
+    if !pending::claim(Work::Probes) {
         return;
     }
     let _keep = KeepErrno::new();
@@ -117,7 +117,7 @@ fn follow_tracers() {
 
 /// Carries out what a reader of the page asks for, or returns a request for a profile.
 #[inline(always)]
-fn obey() -> Option<(&'static Page, u64)> {
+fn obey() -> Option<(&'static StatsPage, u64)> {
     let page = export::page()?;
     // Another thread may have come first.
     let request = page.take_request()?;
@@ -131,9 +131,9 @@ fn obey() -> Option<(&'static Page, u64)> {
 }
 
 /// How the request ended; `None` for one for a profile, which is not carried out.
-fn carry_out(request: u64) -> Option<Answer> {
+fn carry_out(request: u64) -> Option<RequestStatus> {
     match Request::of(request) {
-        None => return Some(Answer::Unknown),
+        None => return Some(RequestStatus::Unknown),
         Some(Request::Dump) => return None,
         Some(Request::Purge) => {
             trim();
@@ -151,16 +151,16 @@ fn carry_out(request: u64) -> Option<Answer> {
             prof::switch(false);
         }
     }
-    Some(Answer::Done)
+    Some(RequestStatus::Done)
 }
 
 /// Writes a profile for a reader.
 #[inline(always)]
-fn written() -> Answer {
+fn written() -> RequestStatus {
     expect_profiler();
     match dump::write_for_reader() {
-        Ok(()) => Answer::Done,
-        Err(_) => Answer::Failed,
+        Ok(()) => RequestStatus::Done,
+        Err(_) => RequestStatus::Failed,
     }
 }
 
@@ -250,8 +250,8 @@ mod tests {
         black_box(api::alloc(64 << 20));
         publish();
         // 2 MiB each, as on every system with this processor.
-        let most = total(Total::Mapped) >> 21;
-        assert!((16..=most).contains(&total(Total::HugePages)));
+        let max = total(Total::Mapped) >> 21;
+        assert!((16..=max).contains(&total(Total::HugePages)));
     }
 
     #[test]
@@ -286,7 +286,7 @@ mod tests {
 
     /// Publishes, so that the next publication is not due for a while.
     fn publish_now() {
-        errands::want(Errand::Page);
+        pending::add(Work::Page);
         super::publish();
     }
 
@@ -373,7 +373,7 @@ mod tests {
     /// Asks as a reader does, for `mallard profile --start` with a distance.
     fn ask_to_start(lg: u32) {
         let request = Request::Start(Some(lg)).word(1);
-        assert_eq!(carry_out(request), Some(Answer::Done));
+        assert_eq!(carry_out(request), Some(RequestStatus::Done));
     }
 
     #[test]
@@ -392,9 +392,12 @@ mod tests {
         assert_eq!((prof::is_on(), prof::lg_sample()), (true, 16));
         assert_eq!(prof::totals().live_bytes, 0);
         // Without a distance, and after a stop, the last one stays.
-        assert_eq!(carry_out(Request::Stop.word(2)), Some(Answer::Done));
+        assert_eq!(carry_out(Request::Stop.word(2)), Some(RequestStatus::Done));
         assert!(!prof::is_on());
-        assert_eq!(carry_out(Request::Start(None).word(3)), Some(Answer::Done));
+        assert_eq!(
+            carry_out(Request::Start(None).word(3)),
+            Some(RequestStatus::Done)
+        );
         assert_eq!((prof::is_on(), prof::lg_sample()), (true, 16));
     }
 
@@ -413,7 +416,7 @@ mod tests {
             (page.request(), Request::of(request)),
             (Some(request), Some(Request::Purge))
         );
-        page.answer(request, Answer::Done);
+        page.answer(request, RequestStatus::Done);
         assert_eq!(page.request(), None);
     }
 }
