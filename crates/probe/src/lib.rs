@@ -19,8 +19,8 @@
 //! [`allocator::loader`], which reads the loader's own list of objects. A forked child notices by
 //! [`state`] that it is one, and makes a segment of its own. If the lab wants a recording,
 //! [`record`] writes each call into [`mallard_formats::probe::chunks`] instead of counting it.
-//! `segment::exit` looks at the memory when the program ends. [`mallard_formats::probe`] describes the
-//! shared memory; [`file`] maps it. [`arch`] has what depends on the processor.
+//! `segment::exit` looks at the memory when the program ends. [`mallard_formats::probe`] describes
+//! the shared memory; [`file`] maps it. [`arch`] has what depends on the processor.
 //!
 //! What always holds: nothing here allocates, takes a lock or changes `errno`. Everything that two
 //! threads or the lab touch is atomic. The thread's variables take 48 bytes of static TLS.
