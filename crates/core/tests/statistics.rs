@@ -83,7 +83,7 @@ fn check(s: &Snapshot) {
         assert!(a.active_bytes() <= a.resident(), "{what}: active, resident");
         assert!(a.resident() <= a.mapped(), "{what}: resident, mapped");
         for (class, bin) in a.bins.iter().enumerate() {
-            assert_eq!(bin.made - bin.freed, bin.current, "{what} bin {class}");
+            assert_eq!(bin.taken - bin.given, bin.current, "{what} bin {class}");
             assert!(bin.with_room <= bin.slabs, "{what} bin {class}: {bin:?}");
             assert!(
                 bin.slabs as u64 <= bin.slabs_ever,
@@ -188,7 +188,7 @@ fn what_is_purged_is_told_by_kind() {
 fn a_manual_arena_has_figures_of_its_own_and_leaves_its_counts_behind() {
     alone(|| {
         let index = api::arenas::create().expect("memory for an arena");
-        let destroyed = |s: &Snapshot| s.arena(DESTROYED).map_or(0, |a| a.large().made);
+        let destroyed = |s: &Snapshot| s.arena(DESTROYED).map_or(0, |a| a.large().taken);
         let before = snapshot();
         check_at_rest(&before);
         let small = api::arenas::alloc_in(index, 100, 8, api::Contents::Any);
@@ -209,7 +209,7 @@ fn a_manual_arena_has_figures_of_its_own_and_leaves_its_counts_behind() {
         let freed = snapshot();
         check_at_rest(&freed);
         let arena = freed.arena(index as usize).expect("the arena's figures");
-        assert_eq!((arena.allocated(), arena.large().made), (0, 1));
+        assert_eq!((arena.allocated(), arena.large().taken), (0, 1));
         assert!(arena.dirty >= 256, "its free pages are its own");
         // SAFETY: it holds no block.
         assert_eq!(unsafe { api::arenas::destroy(index) }, Ok(()));

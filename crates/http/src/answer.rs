@@ -8,9 +8,9 @@ use mallard_core::api::{
     self, profile,
     profile::{Shown, Sink, Snapshot},
 };
-use mallard_core::stats::metrics::Format;
 use mallard_core::stats_print;
 use mallard_core::sys::{proc, time};
+use mallard_formats::metrics::Format;
 
 /// Milliseconds in which a client has to read an answer.
 const ANSWER_TIMEOUT_MS: u64 = 5000;

@@ -6,8 +6,8 @@
 //!   root block of [`image`] leads.
 //! - [`memory`] is that of any process, running or dead: `mallard_profile` reads its records by it.
 //! - [`core_file`] reads the page in a core file.
-//! - [`page`] has the layout, which is a promise of the allocator (`upkeep::export::page` there);
-//!   [`snapshot`] is what a page says, with names.
+//! - [`page`] has the words of a page, whose layout is a promise of the allocator
+//!   ([`mallard_formats::page`]); [`snapshot`] is what a page says, with names.
 //! - [`metrics`] writes the figures for Prometheus.
 //! - [`request`] asks a process for something.
 //!
@@ -22,9 +22,6 @@ pub mod request;
 pub mod scan;
 pub mod snapshot;
 pub mod source;
-/// The names of the metrics and their text: the allocator's own file.
-#[path = "../../core/src/stats/metrics/mod.rs"]
-pub mod text;
 
 pub use source::{core_file, image};
 

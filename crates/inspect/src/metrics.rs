@@ -1,26 +1,17 @@
 //! The figures of processes as metrics for Prometheus.
 //!
-//! The names, and the figures that a process reports about itself, come from the allocator's own
-//! files (`stats::metrics` there), so a process that writes its metrics itself writes the same.
+//! The names, and the figures that a process reports about itself, come from
+//! [`mallard_formats::metrics`], so a process that writes its metrics itself writes the same.
 //! Only the figures that an observer adds are here.
 
 use std::fmt::{Result, Write};
 
-use crate::page::{self, Words};
-use crate::snapshot::Snapshot;
-pub use crate::text::{self, Family, Format, LOCKS};
-use crate::text::{Kind, MetricSource, Of, Scale, Section};
+use mallard_formats::metrics::{self as text, Kind, MetricSource, Of, Scale, Section};
+use mallard_formats::page::{ABOUT, About};
 
-impl Format {
-    /// The format that an `Accept` header of HTTP asks for.
-    pub fn accepted(accept: &str) -> Format {
-        if accept.contains("application/openmetrics-text") {
-            Format::OpenMetrics
-        } else {
-            Format::Text
-        }
-    }
-}
+use crate::page::Words;
+use crate::snapshot::Snapshot;
+pub use mallard_formats::metrics::{Family, Format, families};
 
 impl MetricSource for Words {
     fn rows(&self, section: Section) -> usize {
@@ -29,18 +20,18 @@ impl MetricSource for Words {
 
     fn word(&self, section: Section, row: usize, word: usize) -> u64 {
         match section {
-            Section::About => self.about(row),
+            Section::About => self.cell(ABOUT, row, word),
             other => self.cell(self.section(place(other)), row, word),
         }
     }
 }
 
 /// The word of a page that says where the section is.
-fn place(section: Section) -> usize {
+fn place(section: Section) -> About {
     match section {
-        Section::About | Section::Totals => page::FIGURE_TOTALS,
-        Section::Classes => page::FIGURE_CLASSES,
-        Section::Locks => page::FIGURE_LOCKS,
+        Section::About | Section::Totals => About::Totals,
+        Section::Classes => About::Classes,
+        Section::Locks => About::Locks,
     }
 }
 
@@ -129,7 +120,7 @@ pub fn write(out: &mut impl Write, format: Format, processes: &[Process<'_>]) ->
     if processes.is_empty() {
         return Ok(());
     }
-    for family in text::families() {
+    for family in families() {
         text::header(out, &family, format)?;
         for process in processes {
             text::samples(out, &family, process.labels, &process.snapshot.words)?;
@@ -242,13 +233,5 @@ mallard_process_resident_bytes{pid=\"2\"} 4096
         described.sort_unstable();
         names.sort_unstable();
         assert_eq!(described, names);
-    }
-
-    #[test]
-    fn a_scraper_gets_the_format_that_it_asks_for() {
-        let prometheus =
-            "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5";
-        assert_eq!(Format::accepted(prometheus), Format::OpenMetrics);
-        assert_eq!(Format::accepted("*/*"), Format::Text);
     }
 }

@@ -1,53 +1,10 @@
-//! The layout of a page of statistics. The allocator's `upkeep::export::page` promises it. Both
-//! files have a test that checks it, and the end-to-end tests read real pages.
+//! The words of a page of statistics, which [`mallard_formats::page`] describes. The end-to-end
+//! tests read real pages.
 
-/// `MALLSTAT`, as a little-endian number.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"MALLSTAT");
-/// The layout that this crate reads.
-pub const LAYOUT: u32 = 1;
+use mallard_formats::page::{About, FIGURES_AT_WORD, Section, WORD_BYTES, WORD_LAYOUT};
 
-/// The page's first words, by number.
-pub const WORD_MAGIC: usize = 0;
-pub const WORD_LAYOUT: usize = 1;
-pub const WORD_SEQUENCE: usize = 2;
-pub const WORD_PID: usize = 3;
-pub const WORD_REQUEST: usize = 4;
-pub const WORD_DONE: usize = 5;
-pub const WORD_ANSWER: usize = 6;
-/// The first figure.
-pub const FIGURES_AT_WORD: usize = 8;
 /// The most bytes of a page that are read.
 pub const BYTES_MAX: usize = 256 * 1024;
-/// Bytes of a word.
-pub const WORD_BYTES: usize = 8;
-
-/// Figures about the page, counted from the first.
-pub const FIGURE_BEGAN: usize = 0;
-pub const FIGURE_PUBLISHED: usize = 1;
-pub const FIGURE_COUNT: usize = 2;
-pub const FIGURE_VERSION: usize = 3;
-pub const FIGURE_TOTALS: usize = 4;
-pub const FIGURE_CLASSES: usize = 5;
-pub const FIGURE_ARENAS: usize = 6;
-pub const FIGURE_LOCKS: usize = 7;
-
-/// A section: rows of words.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Section {
-    pub first: usize,
-    pub rows: usize,
-    pub width: usize,
-}
-
-impl Section {
-    pub fn of(word: u64) -> Section {
-        Section {
-            first: (word >> 32) as usize,
-            rows: (word >> 16 & 0xffff) as usize,
-            width: (word & 0xffff) as usize,
-        }
-    }
-}
 
 /// The words of a page, none of which is trusted.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -82,12 +39,13 @@ impl Words {
     }
 
     /// A figure about the page.
-    pub fn about(&self, which: usize) -> u64 {
-        self.figure(which)
+    pub fn about(&self, which: About) -> u64 {
+        self.figure(which as usize)
     }
 
-    pub fn section(&self, which: usize) -> Section {
-        Section::of(self.figure(which))
+    /// Where a section lies, by the figure that says so.
+    pub fn section(&self, which: About) -> Section {
+        Section::of(self.about(which))
     }
 
     /// A word of a row; 0 if the section has no such.
@@ -106,8 +64,8 @@ mod tests {
     #[test]
     fn words_beyond_a_page_are_zero_whatever_it_says() {
         let mut words = Words(vec![0; FIGURES_AT_WORD + 8]);
-        words.0[FIGURES_AT_WORD + FIGURE_TOTALS] = u64::MAX;
-        let section = words.section(FIGURE_TOTALS);
+        words.0[FIGURES_AT_WORD + About::Totals as usize] = u64::MAX;
+        let section = words.section(About::Totals);
         assert_eq!(section.rows, 0xffff);
         assert_eq!(words.cell(section, 0xfffe, 0xfffe), 0);
         assert_eq!(words.cell(Section::of(8 << 32 | 56 << 16 | 1), 56, 0), 0);

@@ -6,22 +6,14 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::page;
+use mallard_formats::page::{self, RequestStatus};
+
 use crate::process;
 use crate::source::Reader;
 use crate::{Error, Result};
 
 /// What to ask for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Request {
-    /// Sample allocations from now on, with this mean distance (base-2 logarithm) if one is given.
-    Start(Option<u32>),
-    Stop,
-    /// Return all free memory to the system.
-    Purge,
-    /// Write a profile, where the process's options say.
-    Dump,
-}
+pub use mallard_formats::page::Request;
 
 /// Whether the request may be written into a process's own memory, which requires permission to
 /// debug it. The word is in a page that the process keeps for readers.
@@ -32,19 +24,6 @@ pub enum Consent {
 }
 
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
-
-impl Request {
-    /// The word of the request, with a number by which it differs from others.
-    fn word(self, serial: u64) -> u64 {
-        let (verb, argument) = match self {
-            Request::Start(lg) => (1, lg.map_or(0, |lg| u64::from(lg) + 1)),
-            Request::Stop => (2, 0),
-            Request::Purge => (3, 0),
-            Request::Dump => (4, 0),
-        };
-        serial << 16 | argument << 8 | verb
-    }
-}
 
 impl Reader {
     /// Asks the process and waits for its answer, for as long as `patience` says.
@@ -69,10 +48,10 @@ impl Reader {
         written.map_err(|error| Error::of(self.pid, error))?;
         loop {
             if self.word(page::WORD_DONE)? == word {
-                return match self.word(page::WORD_ANSWER)? {
-                    0 => Ok(()),
-                    1 => Err(Error::Unknown(self.pid)),
-                    _ => Err(Error::Failed(self.pid)),
+                return match RequestStatus::of(self.word(page::WORD_ANSWER)?) {
+                    RequestStatus::Done => Ok(()),
+                    RequestStatus::Unknown => Err(Error::Unknown(self.pid)),
+                    RequestStatus::Failed => Err(Error::Failed(self.pid)),
                 };
             }
             if Instant::now() >= until {
@@ -80,20 +59,5 @@ impl Reader {
             }
             thread::sleep(POLL_INTERVAL);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn words_have_the_form_that_the_allocator_reads() {
-        assert_eq!(Request::Start(None).word(5) & 0xffff, 1);
-        assert_eq!(Request::Start(Some(16)).word(5), 5 << 16 | 17 << 8 | 1);
-        assert_eq!(
-            Request::Purge.word(0xffff_ffff_ffff_0001),
-            0xffff_ffff_0001_0003
-        );
     }
 }

@@ -1,8 +1,10 @@
 //! What a page says, with names. Sizes are in bytes unless noted.
 
-use crate::page::{self, Words};
-use crate::text::LOCKS;
+use crate::page::Words;
+use mallard_formats::page::{About, Lock as Kind, OfArena, OfClass, OfLock, version_of};
 use std::time::Duration;
+
+pub use mallard_formats::page::Totals;
 
 /// The statistics of a process at one moment.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -22,100 +24,6 @@ pub struct Snapshot {
     pub locks: Vec<Lock>,
     /// The page itself.
     pub words: Words,
-}
-
-macro_rules! totals {
-    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
-        /// Figures of the process, in the order of the page.
-        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-        pub struct Totals { $($(#[$doc])* pub $name: u64),* }
-
-        impl Totals {
-            fn read(word: impl Fn(usize) -> u64) -> Totals {
-                let mut at = 0..;
-                Totals { $($name: word(at.next().expect("endless"))),* }
-            }
-
-            /// Every figure with its name.
-            pub fn each(&self) -> impl Iterator<Item = (&'static str, u64)> {
-                [$((stringify!($name), self.$name)),*].into_iter()
-            }
-        }
-    };
-}
-
-totals! {
-    /// Blocks that the program holds, with the sizes of their classes.
-    allocated,
-    /// Pages with slabs and large blocks.
-    active,
-    /// Free pages with old contents, and those that the system may take.
-    dirty,
-    muzzy,
-    /// Free pages without memory.
-    retained,
-    mapped,
-    /// An upper bound of the memory behind all of it.
-    resident,
-    /// The allocator's own records.
-    metadata,
-    /// Free blocks in thread caches, and in transfer caches.
-    thread_cached,
-    transfer_cached,
-    /// Numbers.
-    threads,
-    arenas,
-    /// Rounds of purging, system calls for them, and the bytes of dirty and of muzzy pages.
-    purges,
-    advices,
-    purged,
-    muzzy_purged,
-    /// Blocks that thread caches took from arenas and gave back, in batches.
-    taken,
-    given,
-    fills,
-    flushes,
-    /// Most of `allocated` at any publication.
-    peak,
-    metadata_mapped,
-    /// 1 while the profiler samples, and the mean bytes between samples (base-2 logarithm).
-    is_sampling,
-    lg_sample,
-    samples,
-    sites,
-    samples_lost,
-    /// Milliseconds; -1 for never.
-    dirty_decay_ms,
-    muzzy_decay_ms,
-    background_thread,
-    background_rounds,
-    /// Nanoseconds that a publication took.
-    cost_ns,
-    zero_reallocs,
-    /// Parts of the heap of 2 MiB in which huge pages are asked for.
-    huge_pages,
-    /// Samples that share a call stack because there was no room for theirs.
-    samples_more,
-}
-
-impl Totals {
-    pub fn cached(&self) -> u64 {
-        self.thread_cached + self.transfer_cached
-    }
-
-    /// The part of the pages in use that holds no block of the program: free regions of slabs and
-    /// cached blocks.
-    pub fn fragmentation(&self) -> f64 {
-        match self.active {
-            0 => 0.0,
-            active => active.saturating_sub(self.allocated) as f64 / active as f64,
-        }
-    }
-
-    /// The mean bytes between samples; `None` while there are none taken.
-    pub fn sampling(&self) -> Option<u64> {
-        (self.is_sampling != 0).then(|| 1 << self.lg_sample.min(63))
-    }
 }
 
 /// A size class.
@@ -173,18 +81,14 @@ pub struct Lock {
 impl Snapshot {
     /// Reads the words of a page, `now` nanoseconds of the monotonic clock.
     pub fn read(words: &Words, now: u64) -> Snapshot {
-        let (began, published) = (
-            words.about(page::FIGURE_BEGAN),
-            words.about(page::FIGURE_PUBLISHED),
-        );
-        let totals = words.section(page::FIGURE_TOTALS);
-        let version = words.about(page::FIGURE_VERSION);
+        let (began, published) = (words.about(About::Began), words.about(About::Published));
+        let totals = words.section(About::Totals);
         Snapshot {
             uptime: Duration::from_nanos(published.saturating_sub(began)),
             age: Duration::from_nanos(now.saturating_sub(published)),
-            count: words.about(page::FIGURE_COUNT),
-            version: [version >> 32, version >> 16 & 0xffff, version & 0xffff].map(|n| n as u32),
-            totals: Totals::read(|at| words.cell(totals, at, 0)),
+            count: words.about(About::Count),
+            version: version_of(words.about(About::Version)),
+            totals: Totals::read(|total| words.cell(totals, total as usize, 0)),
             classes: classes(words),
             arenas: arenas(words),
             locks: locks(words),
@@ -202,18 +106,18 @@ impl Snapshot {
 }
 
 fn classes(words: &Words) -> Vec<Class> {
-    let section = words.section(page::FIGURE_CLASSES);
+    let section = words.section(About::Classes);
     let read = |row| {
-        let word = |word| words.cell(section, row, word);
+        let word = |word: OfClass| words.cell(section, row, word as usize);
         Class {
-            size: word(0),
-            allocated: word(1),
-            thread_cached: word(2),
-            transfer_cached: word(3),
-            pages: word(4),
-            taken: word(5),
-            given: word(6),
-            blocks: word(7),
+            size: word(OfClass::Size),
+            allocated: word(OfClass::Allocated),
+            thread_cached: word(OfClass::ThreadCached),
+            transfer_cached: word(OfClass::TransferCached),
+            pages: word(OfClass::Pages),
+            taken: word(OfClass::Taken),
+            given: word(OfClass::Given),
+            blocks: word(OfClass::Blocks),
         }
     };
     let mut classes: Vec<Class> = (0..section.rows).map(read).collect();
@@ -224,54 +128,41 @@ fn classes(words: &Words) -> Vec<Class> {
 }
 
 fn arenas(words: &Words) -> Vec<Arena> {
-    let section = words.section(page::FIGURE_ARENAS);
+    let section = words.section(About::Arenas);
     let read = |row| {
-        let word = |word| words.cell(section, row, word);
+        let word = |word: OfArena| words.cell(section, row, word as usize);
         Some(Arena {
-            number: word(0).checked_sub(1)?,
-            threads: word(1),
-            taken: word(2),
-            transfer_cached: word(3),
-            pages: word(4),
-            heap: word(5),
-            dirty: word(6),
-            muzzy: word(7),
+            number: word(OfArena::Number).checked_sub(1)?,
+            threads: word(OfArena::Threads),
+            taken: word(OfArena::Taken),
+            transfer_cached: word(OfArena::TransferCached),
+            pages: word(OfArena::Pages),
+            heap: word(OfArena::Heap),
+            dirty: word(OfArena::Dirty),
+            muzzy: word(OfArena::Muzzy),
         })
     };
     (0..section.rows).filter_map(read).collect()
 }
 
 fn locks(words: &Words) -> Vec<Lock> {
-    let section = words.section(page::FIGURE_LOCKS);
-    let read = |(row, name)| Lock {
-        name,
-        taken: words.cell(section, row, 0),
-        waits: words.cell(section, row, 1),
-        waited_ns: words.cell(section, row, 2),
-        longest_ns: words.cell(section, row, 3),
+    let section = words.section(About::Locks);
+    let read = |(row, name)| {
+        let word = |word: OfLock| words.cell(section, row, word as usize);
+        Lock {
+            name,
+            taken: word(OfLock::Taken),
+            waits: word(OfLock::Waits),
+            waited_ns: word(OfLock::Waited),
+            longest_ns: word(OfLock::Longest),
+        }
     };
-    LOCKS.into_iter().enumerate().map(read).collect()
+    Kind::NAMES.into_iter().enumerate().map(read).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_totals_have_the_page_s_order() {
-        let totals = Totals::read(|at| at as u64);
-        // As `upkeep::export::page` of the allocator has them.
-        let some = [
-            totals.thread_cached,
-            totals.purged,
-            totals.peak,
-            totals.samples,
-        ];
-        assert_eq!(some, [8, 14, 20, 24]);
-        assert_eq!(totals.zero_reallocs, 32);
-        assert_eq!(totals.huge_pages, 33);
-        assert_eq!(totals.samples_more, 34);
-    }
 
     #[test]
     fn a_page_of_zeros_is_an_empty_snapshot() {

@@ -20,17 +20,29 @@ use mallard_core::sys::errno::{self, KeepErrno};
 use mallard_core::sys::fault::MessageLine;
 use mallard_core::sys::mem::os_page;
 
-/// The names that are redirected, each zero-terminated, and an empty one. One text, because a table
-/// of pointers would be relocated at every start. `malloc` and `free` come first.
-///
-/// The symbol's name is a pattern. rustc puts it on the linker's list of exports, where it matches
-/// the two names that only the linker script defines (`layout.ld.in`): the archive must not define
-/// them, because a static program has no other `dlopen`.
-#[unsafe(export_name = "dl*ope[n]")]
-pub static NAMES: [u8; 213] = *b"malloc\0free\0calloc\0realloc\0posix_memalign\0aligned_alloc\0memalign\0valloc\0pvalloc\0\
+/// The names that are redirected, each with a zero at its end, and an empty one. One text, because
+/// a table of pointers would be relocated at every start. `malloc` and `free` come first.
+const TEXT: &[u8] = b"malloc\0free\0calloc\0realloc\0posix_memalign\0aligned_alloc\0memalign\0valloc\0pvalloc\0\
     malloc_usable_size\0reallocarray\0free_sized\0free_aligned_sized\0cfree\0mallinfo\0mallinfo2\0malloc_info\0\
     malloc_trim\0mallopt\0malloc_stats\0\0";
-const COUNT: usize = 20;
+/// How many there are.
+const COUNT: usize = {
+    let (mut zeros, mut i) = (0, 0);
+    while i < TEXT.len() {
+        zeros += (TEXT[i] == 0) as usize;
+        i += 1;
+    }
+    zeros - 1
+};
+
+/// [`TEXT`]. The symbol's name is a pattern: rustc puts it on the linker's list of exports, where
+/// it matches `dlopen` and `dlmopen`, which only the linker script defines (`layout.ld.in`). The
+/// archive must not define them, because a static program has no other `dlopen`.
+#[unsafe(export_name = "dl*ope[n]")]
+pub static NAMES: [u8; TEXT.len()] = match TEXT.first_chunk() {
+    Some(names) => *names,
+    None => unreachable!(),
+};
 
 /// The function of this name that the process uses, by `dlsym`. The reference is weak, because a
 /// static program that links the archive has no `dlsym`; it never calls this.

@@ -13,10 +13,12 @@ use std::path::{Path, PathBuf};
 use mallard_testing::sources::{modules_of, uses};
 
 /// The crates that are built with std, by their folders.
-const CRATES: [&str; 16] = [
+const CRATES: [&str; 18] = [
     "allocators",
     "book",
+    "cargo",
     "e2e",
+    "formats",
     "http",
     "inspect",
     "judge",

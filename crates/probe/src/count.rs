@@ -5,12 +5,12 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use crate::allocator::loader::{Pointer, hash_of};
 use crate::clock::now;
 use crate::segment::{self, join, trim};
-use crate::shared_memory::chunks;
-use crate::shared_memory::layout::{
-    BIRTH_ENTRIES, BLOCKS_PER_FOLLOWED, LIVE_STEP_BYTES, MATRIX_THREADS, Slot, State, class_of,
-};
 use crate::tls::{Thread, thread};
 use crate::{allocator, record, state};
+use mallard_formats::event::Kind;
+use mallard_formats::probe::layout::{
+    BIRTH_ENTRIES, BLOCKS_PER_FOLLOWED, LIVE_STEP_BYTES, MATRIX_THREADS, Slot, State, class_of,
+};
 
 /// A call that is being counted.
 pub struct Call {
@@ -182,7 +182,7 @@ impl Call {
 
     /// Something else was done, of this kind of record.
     #[inline(always)]
-    pub fn did(&self, kind: u64, block: Pointer) {
+    pub fn did(&self, kind: Kind, block: Pointer) {
         if self.mode.is_on() {
             record::write(self.thread, self.mode, kind, 0, block, 0);
         }
@@ -193,7 +193,7 @@ impl Call {
     #[inline(always)]
     pub fn before_resize(&self, block: Pointer) -> Old {
         if self.mode.is_on() {
-            record::note_end(self.thread, self.mode, chunks::REALLOC_BEGIN, block);
+            record::note_end(self.thread, self.mode, Kind::ReallocBegin, block);
             return Old {
                 block,
                 usable: 0,
@@ -212,7 +212,7 @@ impl Call {
     pub fn resized(&self, old: Old, moved: Pointer, size: usize) {
         if self.mode.is_on() {
             record::note_begin(moved, size);
-            let kind = chunks::REALLOC_END;
+            let kind = Kind::ReallocEnd;
             return record::write(self.thread, self.mode, kind, 0, moved, size);
         }
         let Old {
@@ -275,19 +275,19 @@ impl Call {
 
 /// The kind of record of a request without an alignment.
 #[inline(always)]
-pub fn plain_kind(state: State) -> u64 {
+pub fn plain_kind(state: State) -> Kind {
     match state {
-        State::Calloc => chunks::CALLOC,
-        _ => chunks::MALLOC,
+        State::Calloc => Kind::Calloc,
+        _ => Kind::Malloc,
     }
 }
 
 /// The kind of record of a block's end.
 #[inline(always)]
-pub fn end_kind(state: State) -> u64 {
+pub fn end_kind(state: State) -> Kind {
     match state {
-        State::SizedFree => chunks::SIZED_FREE,
-        _ => chunks::FREES,
+        State::SizedFree => Kind::SizedFree,
+        _ => Kind::Free,
     }
 }
 

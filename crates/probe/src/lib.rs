@@ -18,10 +18,9 @@
 //! and by the lab. The first call of a process makes the segment, and finds the real functions with
 //! [`allocator::loader`], which reads the loader's own list of objects. A forked child notices by
 //! [`state`] that it is one, and makes a segment of its own. If the lab wants a recording,
-//! [`record`] writes each call into [`shared_memory::chunks`] instead of counting it.
-//! `segment::exit` looks at the memory when the program ends. [`shared_memory::layout`] is the one
-//! description of the shared memory; the lab includes the same file. [`arch`] has what depends on
-//! the processor.
+//! [`record`] writes each call into [`mallard_formats::probe::chunks`] instead of counting it.
+//! `segment::exit` looks at the memory when the program ends. [`mallard_formats::probe`] describes
+//! the shared memory; [`file`] maps it. [`arch`] has what depends on the processor.
 //!
 //! What always holds: nothing here allocates, takes a lock or changes `errno`. Everything that two
 //! threads or the lab touch is atomic. The thread's variables take 48 bytes of static TLS.
@@ -32,10 +31,10 @@ mod allocator;
 mod arch;
 mod clock;
 mod count;
+mod file;
 mod interposers;
 mod record;
 mod segment;
-pub mod shared_memory;
 mod state;
 mod tls;
 

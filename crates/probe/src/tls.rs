@@ -4,8 +4,8 @@
 use core::cell::Cell;
 
 use crate::arch;
-use crate::shared_memory::chunks::Record;
-use crate::shared_memory::layout::Slot;
+use mallard_formats::probe::chunks::Record;
+use mallard_formats::probe::layout::Slot;
 
 /// What the probe knows of a thread.
 #[repr(C)]

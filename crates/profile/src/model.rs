@@ -25,30 +25,12 @@ pub struct SampleType {
     pub unit: Text,
 }
 
-// The names of kinds of figures in pprof's format.
-pub const ALLOC_OBJECTS: &str = "alloc_objects";
-pub const ALLOC_SPACE: &str = "alloc_space";
-pub const INUSE_OBJECTS: &str = "inuse_objects";
-pub const INUSE_SPACE: &str = "inuse_space";
-pub const PEAK_SPACE: &str = "peak_space";
-pub const WASTE_SPACE: &str = "waste_space";
-pub const FREED_OBJECTS: &str = "freed_objects";
-pub const LIFETIME: &str = "lifetime";
-pub const FRAG_SPACE: &str = "frag_space";
+use mallard_formats::profile;
+pub use mallard_formats::profile::{
+    ALLOC_OBJECTS, ALLOC_SPACE, FRAG_SPACE, FREED_OBJECTS, INUSE_OBJECTS, INUSE_SPACE, LIFETIME,
+    PEAK_SPACE, TYPES, WASTE_SPACE,
+};
 
-/// The kinds of figures that a process on Mallard has, with their units. Those of jemalloc's format
-/// come first.
-pub const TYPES: [(&str, &str); 9] = [
-    (ALLOC_OBJECTS, "count"),
-    (ALLOC_SPACE, "bytes"),
-    (INUSE_OBJECTS, "count"),
-    (INUSE_SPACE, "bytes"),
-    (PEAK_SPACE, "bytes"),
-    (WASTE_SPACE, "bytes"),
-    (FREED_OBJECTS, "count"),
-    (LIFETIME, "nanoseconds"),
-    (FRAG_SPACE, "bytes"),
-];
 /// The place of [`INUSE_SPACE`], the last kind of jemalloc's format.
 pub const INUSE_SPACE_INDEX: usize = 3;
 
@@ -163,9 +145,6 @@ impl Mapping {
     }
 }
 
-/// The comment of Mallard in a profile in which what is in use is known by call stack alone.
-const BY_STACK_ALONE: &str = "in use by call stack alone";
-
 /// What the allocator itself counted as in use, and how long before the profile: in a comment
 /// `stats.allocated: BYTES, NANOSECONDS ns before`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -208,7 +187,9 @@ impl Profile {
     /// Whether what is in use is known by call stack alone: without sizes, threads, arenas and what
     /// fragmentation takes.
     pub fn is_by_stack_alone(&self) -> bool {
-        self.comments.iter().any(|it| &**it == BY_STACK_ALONE)
+        self.comments
+            .iter()
+            .any(|it| &**it == profile::BY_STACK_ALONE)
     }
 
     /// What a reader of the file has to know of it, one sentence each.

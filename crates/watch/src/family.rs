@@ -2,10 +2,12 @@
 
 use std::path::Path;
 
+use mallard_formats::variables::MALLARD_CONF;
+
 /// How the names of the environment's variables begin that set options of an allocator.
 const OPTION_VARIABLES: [&str; 7] = [
     "MALLOC_",
-    "MALLARD_CONF",
+    MALLARD_CONF,
     "GLIBC_TUNABLES",
     "MIMALLOC_",
     "RPMALLOC_",
@@ -63,7 +65,7 @@ impl Family {
             } else {
                 Family::Mallard
             })
-        } else if has(b"mallard: ") && has(b"MALLARD_CONF") {
+        } else if has(b"mallard: ") && has(MALLARD_CONF.as_bytes()) {
             Some(Family::Mallard)
         } else if has(b"mimalloc: ") {
             Some(Family::Mimalloc)

@@ -13,7 +13,6 @@ use std::process::{Command, Stdio};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-use super::cargo;
 use crate::builds::peers::Peer;
 use crate::cache::files;
 
@@ -166,7 +165,7 @@ impl Workshop {
         progress: &mut dyn FnMut(&str),
     ) -> Result<PathBuf, String> {
         let package = format!("peer-{}", peer.name);
-        let mut command = cargo::command();
+        let mut command = mallard_cargo::command();
         command
             .args([
                 "build",

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use mallard_formats::variables;
+
 use crate::builds::peers;
 use crate::builds::peers::Peer;
 use crate::builds::workshop::Workshop;
@@ -367,7 +369,7 @@ impl Entry {
         let owned = |(name, value): &(&str, &str)| (name.to_string(), value.to_string());
         let (kind, environment, conf_variable) = match &self.origin {
             Origin::Glibc => (Kind::Glibc, Vec::new(), None),
-            Origin::Mallard => (Kind::Mallard, Vec::new(), Some("MALLARD_CONF")),
+            Origin::Mallard => (Kind::Mallard, Vec::new(), Some(variables::MALLARD_CONF)),
             Origin::Peer(peer) => {
                 let environment = peer.environment.iter().map(owned).collect();
                 (Kind::Peer, environment, peer.conf_variable)

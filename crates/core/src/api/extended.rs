@@ -9,8 +9,8 @@
 
 use super::arenas;
 use super::blocks::alloc::{
-    ALIGN_MAX, alloc, alloc_aligned, alloc_aligned_zeroed, alloc_outside, counted_filled,
-    out_of_memory, usable_for, zeroed,
+    ALIGN_MAX, alloc, alloc_aligned, alloc_aligned_zeroed, alloc_outside, out_of_memory,
+    spend_filled, usable_for, zeroed,
 };
 use super::blocks::free::{class_at, dealloc, dealloc_direct, dealloc_sized, size_at};
 use super::blocks::resize::{enter_with, grown};
@@ -170,7 +170,7 @@ fn alloc_past_cache(way: Way, size: usize, flags: Flags) -> *mut u8 {
     drop(inside);
     do_pending();
     if prof::is_on() {
-        counted_filled(block, size)
+        spend_filled(block, size)
     } else {
         block
     }

@@ -1,9 +1,9 @@
 //! Metrics for Rust programs: figures of the process, and their text for Prometheus.
 
-use crate::stats::metrics::{self, Format, MetricSource, Section};
 use crate::stats::page::Words;
-use crate::upkeep::export::page::{OfClass, Total};
 use core::fmt;
+use mallard_formats::metrics::{self, Format, MetricSource, Section};
+use mallard_formats::page::{OfClass, Total};
 
 /// Returns the figures of this moment.
 ///

@@ -15,8 +15,9 @@ use crate::sys::atomic::{AtomicPtr, AtomicU32, Ordering};
 use crate::sys::errno::KeepErrno;
 use crate::sys::pending::{self, PendingWork};
 use crate::upkeep::export;
-use crate::upkeep::export::page::{RequestStatus, StatsPage, Verb};
+use crate::upkeep::export::page::StatsPage;
 use crate::upkeep::probes;
+use mallard_formats::page::{Request, RequestStatus};
 
 /// The reporter, a `fn()`; null for none.
 static REPORTER: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
@@ -131,13 +132,13 @@ fn obey() -> Option<(&'static StatsPage, u64)> {
 
 /// How the request ended; `None` for one for a profile, which is not carried out.
 fn carry_out(request: u64) -> Option<RequestStatus> {
-    match Verb::of(request) {
+    match Request::of(request) {
         None => return Some(RequestStatus::Unknown),
-        Some(Verb::Dump) => return None,
-        Some(Verb::Purge) => {
+        Some(Request::Dump) => return None,
+        Some(Request::Purge) => {
             trim();
         }
-        Some(Verb::Start(lg)) => {
+        Some(Request::Start(lg)) => {
             expect_profiler();
             // Samples of two distances would not go together in one profile.
             if let Some(lg) = lg.filter(|&lg| lg != prof::lg_sample()) {
@@ -145,7 +146,7 @@ fn carry_out(request: u64) -> Option<RequestStatus> {
             }
             prof::switch(true);
         }
-        Some(Verb::Stop) => {
+        Some(Request::Stop) => {
             expect_profiler();
             prof::switch(false);
         }
@@ -188,9 +189,7 @@ mod tests {
     use crate::stats::now;
     use crate::stats::page::{figure as word, publish};
     use crate::testing::{alone, own_process, skipped};
-    use crate::upkeep::export::page::{
-        ABOUT, ARENAS, About, CLASSES, OfArena, OfClass, TOTALS, Total,
-    };
+    use mallard_formats::page::{ABOUT, ARENAS, About, CLASSES, OfArena, OfClass, TOTALS, Total};
     use std::hint::black_box;
     use std::vec::Vec;
 
@@ -353,7 +352,7 @@ mod tests {
         for stop in [
             || api::profile::set_active(false),
             || {
-                carry_out(2);
+                carry_out(Request::Stop.word(2));
             },
         ] {
             api::profile::set_active(true);
@@ -372,8 +371,9 @@ mod tests {
     }
 
     /// Asks as a reader does, for `mallard profile --start` with a distance.
-    fn ask_to_start(lg: u64) {
-        assert_eq!(carry_out((lg + 1) << 8 | 1), Some(RequestStatus::Done));
+    fn ask_to_start(lg: u32) {
+        let request = Request::Start(Some(lg)).word(1);
+        assert_eq!(carry_out(request), Some(RequestStatus::Done));
     }
 
     #[test]
@@ -392,9 +392,12 @@ mod tests {
         assert_eq!((prof::is_on(), prof::lg_sample()), (true, 16));
         assert_eq!(prof::totals().live_bytes, 0);
         // Without a distance, and after a stop, the last one stays.
-        assert_eq!(carry_out(2), Some(RequestStatus::Done));
+        assert_eq!(carry_out(Request::Stop.word(2)), Some(RequestStatus::Done));
         assert!(!prof::is_on());
-        assert_eq!(carry_out(1), Some(RequestStatus::Done));
+        assert_eq!(
+            carry_out(Request::Start(None).word(3)),
+            Some(RequestStatus::Done)
+        );
         assert_eq!((prof::is_on(), prof::lg_sample()), (true, 16));
     }
 
@@ -405,13 +408,13 @@ mod tests {
         publish();
         let page = export::page().expect("a page");
         assert_eq!(page.take_request(), None);
-        let request = 7 << 16 | 3;
+        let request = Request::Purge.word(7);
         page.ask(request);
         assert_eq!(page.take_request(), Some(request));
         assert_eq!(page.take_request(), None);
         assert_eq!(
-            (page.request(), Verb::of(request)),
-            (Some(request), Some(Verb::Purge))
+            (page.request(), Request::of(request)),
+            (Some(request), Some(Request::Purge))
         );
         page.answer(request, RequestStatus::Done);
         assert_eq!(page.request(), None);

@@ -72,12 +72,12 @@ impl Arena {
         }
     }
 
-    /// How many blocks of a class above the slab classes were made and freed.
+    /// How many blocks of a class above the slab classes were taken and given back.
     pub fn large_counts(&self, class: Class) -> (u64, u64) {
         let count = &self.large.classes[class.large_index()];
-        // Freed first, so that freed never exceeds made.
-        let freed = count.freed.load(Ordering::Acquire);
-        (count.made.load(Ordering::Relaxed), freed)
+        // In this order, so that `given` never exceeds `taken`.
+        let given = count.given.load(Ordering::Acquire);
+        (count.taken.load(Ordering::Relaxed), given)
     }
 
     /// Resets the readings of the bins' locks.
@@ -94,8 +94,8 @@ impl Arena {
     pub(super) fn count_anew(&self) {
         self.born_ns.store(time::now_ns(), Ordering::Relaxed);
         for count in &self.large.classes {
-            count.made.store(0, Ordering::Relaxed);
-            count.freed.store(0, Ordering::Relaxed);
+            count.taken.store(0, Ordering::Relaxed);
+            count.given.store(0, Ordering::Relaxed);
         }
         for bin in self.bins.iter() {
             bin.0.lock_seldom().counts = BinCounts::default();

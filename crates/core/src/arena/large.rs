@@ -51,9 +51,9 @@ fn spread(run: usize) -> usize {
 }
 
 /// Counts a block of `pages` pages that was made, with `spread` extra pages in its run.
-fn count_made(arena: u16, pages: usize, spread: usize) {
+fn count_taken(arena: u16, pages: usize, spread: usize) {
     if let Some(counts) = super::large_counts(arena) {
-        counts.of(pages).made.fetch_add(1, Ordering::Relaxed);
+        counts.of(pages).taken.fetch_add(1, Ordering::Relaxed);
         if spread > 0 {
             counts.spread.fetch_add(spread, Ordering::Relaxed);
         }
@@ -64,9 +64,9 @@ fn count_made(arena: u16, pages: usize, spread: usize) {
 }
 
 /// Counts a block of `pages` pages that was freed, with `spread` extra pages in its run.
-fn count_freed(arena: u16, pages: usize, spread: usize) {
+fn count_given(arena: u16, pages: usize, spread: usize) {
     if let Some(counts) = super::large_counts(arena) {
-        counts.of(pages).freed.fetch_add(1, Ordering::Relaxed);
+        counts.of(pages).given.fetch_add(1, Ordering::Relaxed);
         if spread > 0 {
             counts.spread.fetch_sub(spread, Ordering::Relaxed);
         }
@@ -114,7 +114,7 @@ fn home_of(arena: u16) -> Option<&'static Arena> {
 fn enter(home: &Arena, p: usize, pages: usize, spread: usize, arena: u16, zeroed: bool) {
     describe(p, pages, arena);
     LARGE.add(pages);
-    count_made(arena, pages, spread);
+    count_taken(arena, pages, spread);
     if zeroed {
         home.grew(pages);
     }
@@ -214,7 +214,7 @@ pub fn forget(p: usize) -> (usize, usize) {
     let (segment, pages, arena) = find(p, "free");
     segment.describe(p, 1, Class::NONE, PageRecord::None);
     let (run, len) = run_of(p, pages);
-    count_freed(arena, pages, len - pages);
+    count_given(arena, pages, len - pages);
     LARGE.sub(pages);
     (run, len)
 }
@@ -269,8 +269,8 @@ pub fn resize_in_place(p: usize, pages: impl Into<Pages>, added: Contents, reach
     }
     describe(p, new, arena);
     LARGE.add(new.wrapping_sub(old));
-    count_made(arena, new, 0);
-    count_freed(arena, old, 0);
+    count_taken(arena, new, 0);
+    count_given(arena, old, 0);
     if new < old && !PAGE_HEAPS.is_standalone(p) {
         PAGE_HEAPS.free(run + (len - old + new) * PAGE, old - new);
     }
@@ -322,7 +322,7 @@ fn relocate_long(
     let home = home_of(arena)?;
     if PAGE_HEAPS.is_standalone(p) {
         let to = PAGE_HEAPS.relocate_standalone(p, home.heap(), pages.len)?;
-        count_freed(from, old, 0);
+        count_given(from, old, 0);
         LARGE.sub(old);
         enter(home, to, pages.len, 0, arena, true);
         return Some(to);

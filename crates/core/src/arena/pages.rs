@@ -90,12 +90,12 @@ impl From<Class> for Pages {
     }
 }
 
-/// How many blocks of a class an arena has made and freed, including those in thread caches and
-/// transfer caches.
+/// How many blocks of a class were taken from an arena and given back; those in thread caches and
+/// transfer caches count as taken.
 #[derive(Default)]
 pub struct Count {
-    pub made: AtomicU64,
-    pub freed: AtomicU64,
+    pub taken: AtomicU64,
+    pub given: AtomicU64,
 }
 
 /// An arena's counts of all large classes.

@@ -7,6 +7,7 @@
 use super::line::{LineBuffer, Sink};
 use super::nearest::nearest;
 use super::options::{Descriptor, Options, TABLE, find};
+use mallard_formats::variables;
 
 /// Messages about mistakes before the rest is only counted.
 pub(super) const MESSAGES: u32 = 16;
@@ -47,9 +48,9 @@ impl Source {
             Source::CompiledIn => "compiled-in options",
             Source::Symbol => "symbol malloc_conf",
             Source::Link => "/etc/malloc.conf",
-            Source::MallocConf => "MALLOC_CONF",
+            Source::MallocConf => variables::MALLOC_CONF,
             Source::Harder => "malloc_conf_2_conf_harder",
-            Source::MallardConf => "MALLARD_CONF",
+            Source::MallardConf => variables::MALLARD_CONF,
         }
     }
 }

@@ -14,6 +14,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use super::Symbols;
 use super::line::Sink;
 use super::reader::{Source, Sources};
+use mallard_formats::variables;
 
 unsafe extern "C" {
     /// libc's pointer to the environment; null until libc has initialised itself.
@@ -56,8 +57,14 @@ pub(super) fn with_sources<R>(
     }
     // SAFETY: libc keeps `environ` a null-terminated array of C strings, see above.
     unsafe {
-        sources.set(Source::MallocConf, variable(environment, b"MALLOC_CONF"));
-        sources.set(Source::MallardConf, variable(environment, b"MALLARD_CONF"));
+        sources.set(
+            Source::MallocConf,
+            variable(environment, variables::MALLOC_CONF.as_bytes()),
+        );
+        sources.set(
+            Source::MallardConf,
+            variable(environment, variables::MALLARD_CONF.as_bytes()),
+        );
     }
     use_them(&sources)
 }
@@ -76,8 +83,14 @@ fn set_symbols(sources: &mut Sources<'_>, symbols: Symbols) {
 fn with_early_environment<R>(others: Sources<'_>, use_them: impl FnOnce(&Sources<'_>) -> R) -> R {
     let early = EarlyEnvironment::read();
     let mut sources = others;
-    sources.set(Source::MallocConf, early.variable(b"MALLOC_CONF"));
-    sources.set(Source::MallardConf, early.variable(b"MALLARD_CONF"));
+    sources.set(
+        Source::MallocConf,
+        early.variable(variables::MALLOC_CONF.as_bytes()),
+    );
+    sources.set(
+        Source::MallardConf,
+        early.variable(variables::MALLARD_CONF.as_bytes()),
+    );
     let done = use_them(&sources);
     if sources.get(Source::MallocConf).is_some() {
         // `kept` points into it.

@@ -11,6 +11,7 @@
 
 use crate::sys::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sys::spread::SPREAD_FACTOR;
+use mallard_formats::records::FRACTION_BITS;
 
 /// The mean distance in bytes (base-2 logarithm).
 static LG_SAMPLE: AtomicU32 = AtomicU32::new(19);
@@ -46,8 +47,6 @@ pub fn set_manner(biased: bool, precise: bool) {
     PRECISE.store(precise, Ordering::Relaxed);
 }
 
-/// Fraction bits of a [`Weight`].
-pub const FRACTION_BITS: u32 = 20;
 /// Requests of this many times the mean distance are sampled with a probability of 1 but for 1e-7.
 const SURE_DISTANCES: f64 = 16.0;
 

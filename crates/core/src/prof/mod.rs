@@ -12,7 +12,7 @@
 //! While sampling is off, no path knows of it. Switching it on hides the stacks of requests
 //! ([`class::hidden`](crate::class::hidden)), so that `malloc` takes an entry that counts bytes;
 //! the other paths that give out blocks ask [`is_on`]. A thread counts down the bytes of its
-//! requests. When none are left, the block that it got is sampled ([`counted`]): the page map files
+//! requests. When none are left, the block that it got is sampled ([`spend`]): the page map files
 //! the page where it begins under no class, so that its free takes the slow path, which finds out
 //! by [`filed`]. Frees of blocks that begin in other pages are as they were.
 //!

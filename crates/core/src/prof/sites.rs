@@ -9,20 +9,20 @@
 //! that was its amount at the peak.
 
 use super::gap::{Weight, rounded};
-use super::root::{self, Version};
+use super::root::{self, Version, promised};
 use crate::space::meta;
 use crate::sys::lock::{Guard, Mutex, RawLock};
 use crate::sys::published::Published;
 use crate::sys::rank::Rank;
 use core::cell::Cell;
 use core::ptr::NonNull;
+use mallard_formats::records;
 
 /// Buckets of the first table.
 const FIRST_BUCKETS: usize = 256;
 
-/// The one frame of the site that stands for all stacks for which there was no room. No return
-/// address is as high; readers name it `(more)`.
-pub const MORE: usize = usize::MAX;
+/// The one frame of the site that stands for all stacks for which there was no room.
+pub const MORE: usize = records::MORE as usize;
 
 /// Sums over samples: the blocks in units of 2^-20, and the bytes.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -103,27 +103,14 @@ pub struct Site {
     lived_ms: Cell<u64>,
 }
 
+promised!(Site as records::Site:
+    frames, version, later, live, ever, requested, peak, epoch, freed, lived_ms);
+promised!(Amount as records::Amount: blocks, bytes);
+
 // SAFETY: the table's lock guards the cells; the rest never changes.
 unsafe impl Sync for Site {}
 
 impl Site {
-    /// Where its number of frames, its version, the site made later, what is live and ever, the
-    /// requested bytes, the peak, the epoch, the freed blocks and their lifetimes lie, for readers
-    /// outside the process.
-    #[cfg(test)]
-    pub const OFFSETS: [usize; 10] = [
-        core::mem::offset_of!(Site, frames),
-        core::mem::offset_of!(Site, version),
-        core::mem::offset_of!(Site, later),
-        core::mem::offset_of!(Site, live),
-        core::mem::offset_of!(Site, ever),
-        core::mem::offset_of!(Site, requested),
-        core::mem::offset_of!(Site, peak),
-        core::mem::offset_of!(Site, epoch),
-        core::mem::offset_of!(Site, freed),
-        core::mem::offset_of!(Site, lived_ms),
-    ];
-
     /// The stack's return addresses, the innermost first. None for samples without a stack.
     pub fn frames(&self) -> &'static [usize] {
         // SAFETY: the record was made with this many addresses behind it, and lives for ever.

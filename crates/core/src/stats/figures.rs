@@ -22,8 +22,8 @@ pub fn run_class(pages: usize) -> usize {
 /// The state and history of a bin.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct Bin {
-    pub made: u64,
-    pub freed: u64,
+    pub taken: u64,
+    pub given: u64,
     /// Regions in use.
     pub current: u64,
     pub fills: u64,
@@ -40,14 +40,14 @@ pub struct Bin {
 /// Large blocks of a class.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct Large {
-    pub made: u64,
-    pub freed: u64,
+    pub taken: u64,
+    pub given: u64,
 }
 
 impl Large {
     /// Blocks in use.
     pub fn current(&self) -> u64 {
-        self.made - self.freed
+        self.taken - self.given
     }
 }
 
@@ -82,8 +82,8 @@ impl Lock {
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct Blocks {
     pub allocated: usize,
-    pub made: u64,
-    pub freed: u64,
+    pub taken: u64,
+    pub given: u64,
     pub fills: u64,
     pub flushes: u64,
 }
@@ -146,27 +146,28 @@ pub(super) struct Kept {
 
 /// What was reported for a class, so that its counts never fall.
 ///
-/// Blocks in a cache are not in use, so they count as freed. When they leave it, that count would
-/// fall. But they were then also made again, out of the cache: both counts rise by their number.
+/// Blocks in a cache are not in use, so they count as given back. When they leave it, that count
+/// would fall. But they were then also taken again, out of the cache: both counts rise by their
+/// number.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Shown {
     served: u64,
-    freed: u64,
+    given: u64,
 }
 
 impl Shown {
-    /// Returns the numbers of blocks made and freed to report, given those that left the slabs,
-    /// came back, and lie in caches.
+    /// Returns the numbers of blocks taken and given back to report, given those that left the
+    /// slabs, came back, and lie in caches.
     pub fn show(&mut self, taken: u64, given: u64, cached: u64) -> (u64, u64) {
         let given = given.min(taken);
-        let freed = given + cached.min(taken - given);
-        self.served = self.served.max(self.freed.saturating_sub(freed));
-        self.freed = freed + self.served;
-        (taken + self.served, self.freed)
+        let given = given + cached.min(taken - given);
+        self.served = self.served.max(self.given.saturating_sub(given));
+        self.given = given + self.served;
+        (taken + self.served, self.given)
     }
 
-    /// The number of blocks made so far, given those that left the slabs.
-    pub fn made(&self, taken: u64) -> u64 {
+    /// The number of blocks taken so far, given those that left the slabs.
+    pub fn taken(&self, taken: u64) -> u64 {
         taken + self.served
     }
 }
@@ -178,8 +179,8 @@ impl ArenaFigures {
         let mut sum = Blocks::default();
         for (bin, class) in self.bins.iter().zip(Class::slabs()) {
             sum.allocated += bin.current as usize * class.size();
-            sum.made += bin.made;
-            sum.freed += bin.freed;
+            sum.taken += bin.taken;
+            sum.given += bin.given;
             sum.fills += bin.fills;
             sum.flushes += bin.flushes;
         }
@@ -196,8 +197,8 @@ impl ArenaFigures {
         };
         for (large, class) in self.large.iter().zip(Class::large()) {
             sum.allocated += large.current() as usize * class.size();
-            sum.made += large.made;
-            sum.freed += large.freed;
+            sum.taken += large.taken;
+            sum.given += large.given;
         }
         sum.allocated = sum.allocated.saturating_sub(self.large_short * PAGE);
         sum

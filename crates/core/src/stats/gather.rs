@@ -119,8 +119,8 @@ fn bins(snapshot: &mut Snapshot, arena: &Arena) {
             continue;
         }
         figures.bins[class.index() - 1] = Bin {
-            made: told.counts.taken,
-            freed: told.counts.given,
+            taken: told.counts.taken,
+            given: told.counts.given,
             current: 0,
             fills: told.counts.fills,
             flushes: told.counts.flushes,
@@ -153,22 +153,22 @@ fn blocks(figures: &mut ArenaFigures, arena: &Arena) {
         let shape = class.shape();
         // Cap the blocks in use at the number of regions, whatever moved meanwhile.
         let regions = bin.slabs as u64 * shape.regions as u64;
-        let out = bin.made.saturating_sub(bin.freed);
+        let out = bin.taken.saturating_sub(bin.given);
         let cached = figures.kept.cached[i].max(out.saturating_sub(regions));
-        (bin.made, bin.freed) = figures.kept.classes[i].show(bin.made, bin.freed, cached);
-        bin.current = bin.made - bin.freed;
+        (bin.taken, bin.given) = figures.kept.classes[i].show(bin.taken, bin.given, cached);
+        bin.current = bin.taken - bin.given;
         figures.active += bin.slabs as usize * shape.pages as usize;
     }
     for class in Class::large() {
-        let (made, freed) = arena.large_counts(class);
-        figures.active += (made - freed.min(made)) as usize * class.pages();
-        let (made, freed) = if class.is_cachable() {
+        let (taken, given) = arena.large_counts(class);
+        figures.active += (taken - given.min(taken)) as usize * class.pages();
+        let (taken, given) = if class.is_cachable() {
             let i = class.index();
-            figures.kept.classes[i].show(made, freed, figures.kept.cached[i])
+            figures.kept.classes[i].show(taken, given, figures.kept.cached[i])
         } else {
-            (made, freed)
+            (taken, given)
         };
-        figures.large[class.large_index()] = Large { made, freed };
+        figures.large[class.large_index()] = Large { taken, given };
     }
     figures.large_short = arena.large_short();
     figures.active += arena.large_spread();
@@ -181,8 +181,8 @@ pub fn retire(snapshot: &mut Snapshot, arena: &Arena) {
         .arena(arena.index() as usize)
         .filter(|f| f.born_ns == arena.born_ns())
         .map(|f| f.kept.classes);
-    let made = |class: Class, taken| match &shown {
-        Some(shown) if class.is_cachable() => shown[class.index()].made(taken),
+    let taken = |class: Class, taken| match &shown {
+        Some(shown) if class.is_cachable() => shown[class.index()].taken(taken),
         _ => taken,
     };
     let Some(figures) = snapshot.arena_mut(DESTROYED) else {
@@ -198,18 +198,18 @@ pub fn retire(snapshot: &mut Snapshot, arena: &Arena) {
         }
         let bin = &mut figures.bins[class.index() - 1];
         // All of its blocks were discarded.
-        bin.made += made(class, told.taken);
-        bin.freed += made(class, told.taken);
+        bin.taken += taken(class, told.taken);
+        bin.given += taken(class, told.taken);
         bin.fills += told.fills;
         bin.flushes += told.flushes;
         bin.slabs_ever += told.slabs_ever;
         bin.reused += told.reused;
     }
     for class in Class::large() {
-        let made = made(class, arena.large_counts(class).0);
+        let taken = taken(class, arena.large_counts(class).0);
         let large = &mut figures.large[class.large_index()];
-        large.made += made;
-        large.freed += made;
+        large.taken += taken;
+        large.given += taken;
     }
     let totals = arena.heap().totals_seldom();
     figures.dirty_retaken += arena.heap().retaken();
@@ -315,8 +315,8 @@ fn add(all: &mut ArenaFigures, one: &ArenaFigures) {
     all.large_fills += one.large_fills;
     all.large_flushes += one.large_flushes;
     for (all, one) in all.bins.iter_mut().zip(&one.bins) {
-        all.made += one.made;
-        all.freed += one.freed;
+        all.taken += one.taken;
+        all.given += one.given;
         all.current += one.current;
         all.fills += one.fills;
         all.flushes += one.flushes;
@@ -327,8 +327,8 @@ fn add(all: &mut ArenaFigures, one: &ArenaFigures) {
         all.lock = all.lock.plus(&one.lock);
     }
     for (all, one) in all.large.iter_mut().zip(&one.large) {
-        all.made += one.made;
-        all.freed += one.freed;
+        all.taken += one.taken;
+        all.given += one.given;
     }
     for (all, one) in all.extents.iter_mut().zip(&one.extents) {
         all.dirty += one.dirty;

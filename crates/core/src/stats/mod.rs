@@ -8,14 +8,14 @@
 //! - `allocated ≤ active ≤ resident ≤ mapped`, for every arena and for their sum;
 //! - the arenas' figures add up to the totals. Memory that several arenas share, such as a page
 //!   heap's free pages or the maps, counts for the first of them;
-//! - blocks made, minus blocks freed, are the blocks in use.
+//! - blocks taken, minus blocks given back, are the blocks in use. jemalloc's names for these
+//!   counts are `nmalloc` and `ndalloc`.
 //!
 //! It is exact while the process's threads are idle. While threads run, blocks that they move
 //! between slabs and caches may be seen at one end and not yet at the other: one batch per thread.
 
 mod figures;
 mod gather;
-pub mod metrics;
 pub mod page;
 mod process;
 mod snapshot;

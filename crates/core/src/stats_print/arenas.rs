@@ -122,7 +122,7 @@ fn blocks(e: &mut Emitter<'_>, a: &ArenaFigures) {
         column("(#/sec)", 10),
     ];
     let row = |e: &mut Emitter<'_>, title: &'static str, b: &Blocks| {
-        let counts = [b.made, b.freed, b.made, b.fills, b.flushes];
+        let counts = [b.taken, b.given, b.taken, b.fills, b.flushes];
         let rated = counts.map(|n| [n, rate(n, a.uptime_ns)]);
         let cells = [Cell::Text(title), Cell::Number(b.allocated as u64)];
         let cells = cells
@@ -135,9 +135,9 @@ fn blocks(e: &mut Emitter<'_>, a: &ArenaFigures) {
     for (key, title, b) in [("small", "small:", &small), ("large", "large:", &large)] {
         e.object(key);
         e.number("allocated", b.allocated as u64);
-        e.number("nmalloc", b.made);
-        e.number("ndalloc", b.freed);
-        e.number("nrequests", b.made);
+        e.number("nmalloc", b.taken);
+        e.number("ndalloc", b.given);
+        e.number("nrequests", b.taken);
         e.number("nfills", b.fills);
         e.number("nflushes", b.flushes);
         e.end_object();
@@ -145,8 +145,8 @@ fn blocks(e: &mut Emitter<'_>, a: &ArenaFigures) {
     }
     let both = Blocks {
         allocated: small.allocated + large.allocated,
-        made: small.made + large.made,
-        freed: small.freed + large.freed,
+        taken: small.taken + large.taken,
+        given: small.given + large.given,
         fills: small.fills + large.fills,
         flushes: small.flushes + large.flushes,
     };

@@ -16,10 +16,10 @@ mod write;
 
 use crate::api;
 use crate::cache::inside;
-use crate::stats::metrics::Format;
 use crate::stats::{self, ALL, DESTROYED, Snapshot};
 use crate::sys::page::PAGE;
 use core::ffi::CStr;
+use mallard_formats::metrics::Format;
 use write::Emitter;
 
 /// Which parts are printed; all, as text, by default.

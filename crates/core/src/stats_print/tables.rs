@@ -156,10 +156,10 @@ pub fn bins(e: &mut Emitter<'_>, a: &ArenaFigures, locks: bool) {
 
 #[inline(never)]
 fn bin_numbers(e: &mut Emitter<'_>, bin: &Bin) {
-    e.number("nmalloc", bin.made);
-    e.number("ndalloc", bin.freed);
+    e.number("nmalloc", bin.taken);
+    e.number("ndalloc", bin.given);
     e.number("curregs", bin.current);
-    e.number("nrequests", bin.made);
+    e.number("nrequests", bin.taken);
     e.number("nfills", bin.fills);
     e.number("nflushes", bin.flushes);
     e.number("nreslabs", bin.reused);
@@ -177,12 +177,12 @@ fn bin_cells<'a>(class: Class, bin: &Bin, uptime: u64, util: &'a mut Digits) -> 
         Number(class.size() as u64),
         Number(class.number() as u64),
         Number(bin.current * class.size() as u64),
-        Number(bin.made),
-        per_second(bin.made),
-        Number(bin.freed),
-        per_second(bin.freed),
-        Number(bin.made),
-        per_second(bin.made),
+        Number(bin.taken),
+        per_second(bin.taken),
+        Number(bin.given),
+        per_second(bin.given),
+        Number(bin.taken),
+        per_second(bin.taken),
         Number(1),
         Number(bin.current),
         Number(bin.slabs.into()),
@@ -213,19 +213,19 @@ pub fn large(e: &mut Emitter<'_>, a: &ArenaFigures) {
         e.element();
         e.number("curlextents", current);
         e.end_object();
-        if !gap.shows(e, large.made > 0) {
+        if !gap.shows(e, large.taken > 0) {
             continue;
         }
         let cells = [
             class.size() as u64,
             class.number() as u64,
             current * class.size() as u64,
-            large.made,
-            rate(large.made, a.uptime_ns),
-            large.freed,
-            rate(large.freed, a.uptime_ns),
-            large.made,
-            rate(large.made, a.uptime_ns),
+            large.taken,
+            rate(large.taken, a.uptime_ns),
+            large.given,
+            rate(large.given, a.uptime_ns),
+            large.taken,
+            rate(large.taken, a.uptime_ns),
             current,
         ];
         e.row(columns(), cells.into_iter().map(Cell::Number));

@@ -9,7 +9,7 @@ use mallard_testing::sources::proc_macro2::{TokenStream, TokenTree};
 use mallard_testing::sources::{after_colons, inside, is_mark, is_word};
 
 /// The crates that are loaded into programs.
-const CRATES: &[&str] = &["mallard", "mallard-c", "probe", "http"];
+const CRATES: &[&str] = &["core", "formats", "http", "mallard", "mallard-c", "probe"];
 /// System calls that newer architectures do not have; there are others for the same.
 const OLD_CALLS: &[&str] = &[
     "access",

@@ -222,7 +222,7 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
     (
         "prof/dump",
         &[
-            &["file", "maps", "snapshot", "text"],
+            &["file", "maps", "snapshot", "strings", "text"],
             &["gzip"],
             &["heap_v2", "json", "pprof"],
         ],
@@ -230,7 +230,7 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
     (
         "stats",
         &[
-            &["figures", "metrics"],
+            &["figures"],
             &["snapshot"],
             &["gather"],
             &["process"],
@@ -238,7 +238,6 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["page"],
         ],
     ),
-    ("stats/metrics", &[&["table"]]),
     ("stats/page", &[&["gather"], &["own"]]),
     (
         "api",

@@ -1,13 +1,14 @@
 //! The headers of a program or library, in a process's memory or in its file: its build id, and
 //! where Mallard's root block is.
 
+use mallard_formats::records::{NOTE_OWNER, NOTE_TEXT_BYTES, NOTE_TYPE};
+
 use super::{Fields, HEADER_BYTES, Memory, PAGE_BYTES, PT_LOAD, PT_NOTE, SEGMENT_BYTES};
 
 const SEGMENTS_MAX: usize = 64;
 /// Bytes of notes that are examined.
 const NOTES_BYTES_MAX: u64 = 64 << 10;
 const NT_GNU_BUILD_ID: u32 = 3;
-const NT_MALLARD_ROOT: u32 = 1;
 
 /// What the notes of an image say.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -77,7 +78,7 @@ impl Image {
                 (b"GNU\0", NT_GNU_BUILD_ID) => {
                     self.build_id = note.text.iter().map(|b| format!("{b:02x}")).collect();
                 }
-                (b"Mallard\0", NT_MALLARD_ROOT) if note.text.len() == 8 => {
+                (owner, NOTE_TYPE) if owner == NOTE_OWNER && note.text.len() == NOTE_TEXT_BYTES => {
                     let distance = Fields(note.text).u64(0);
                     let here = at.wrapping_add(place as u64);
                     self.root = Some(here.wrapping_add(distance));
@@ -140,7 +141,7 @@ mod tests {
     fn notes_tell_the_build_id_and_where_the_root_lies() {
         let mut notes = Vec::new();
         for (owner, kind, text) in [
-            (&b"Mallard\0"[..], 1u32, &(-16i64).to_le_bytes()[..]),
+            (&NOTE_OWNER[..], NOTE_TYPE, &(-16i64).to_le_bytes()[..]),
             (b"GNU\0", 3, &[0xab, 0xcd, 0xef][..]),
         ] {
             notes.extend((owner.len() as u32).to_le_bytes());

@@ -2,11 +2,14 @@
 
 use std::path::Path;
 
-use super::{ROOT_MAGIC, ROOT_PAGE_AT_BYTE};
+use mallard_formats::page::{self, About, FIGURES_AT_WORD, WORD_BYTES};
+use mallard_formats::records;
+
+use super::ROOT_PAGE_AT;
 use crate::memory::Memory;
 use crate::memory::core::Core;
 use crate::memory::image;
-use crate::page::{self, FIGURES_AT_WORD, WORD_BYTES, Words};
+use crate::page::{BYTES_MAX, Words};
 use crate::snapshot::Snapshot;
 use crate::{Error, Result};
 
@@ -50,7 +53,7 @@ fn snapshot(core: &Core<'_>, pid: u32) -> Result<Snapshot> {
     // There may be several copies of Mallard; one of them served the program.
     let page = roots.iter().find_map(|&root| page_of(core, root));
     let words = words(core, page.ok_or(Error::NoPage(pid))?, pid)?;
-    Ok(Snapshot::read(&words, words.about(page::FIGURE_PUBLISHED)))
+    Ok(Snapshot::read(&words, words.about(About::Published)))
 }
 
 /// The page that a root block leads to.
@@ -60,8 +63,8 @@ fn page_of(core: &Core<'_>, root: u64) -> Option<u64> {
         core.copy(at, &mut word).ok()?;
         Some(u64::from_le_bytes(word))
     };
-    let page = word(root.wrapping_add(ROOT_PAGE_AT_BYTE))?;
-    (word(root)? == ROOT_MAGIC && page != 0).then_some(page)
+    let page = word(root.wrapping_add(ROOT_PAGE_AT))?;
+    (word(root)? == records::MAGIC && page != 0).then_some(page)
 }
 
 fn words(core: &Core<'_>, at: u64, pid: u32) -> Result<Words> {
@@ -78,7 +81,7 @@ fn words(core: &Core<'_>, at: u64, pid: u32) -> Result<Words> {
             known: page::LAYOUT,
         });
     }
-    if !(FIGURES_AT_WORD * WORD_BYTES..=page::BYTES_MAX).contains(&head.bytes()) {
+    if !(FIGURES_AT_WORD * WORD_BYTES..=BYTES_MAX).contains(&head.bytes()) {
         return Err(Error::Damaged(pid));
     }
     let mut copy = vec![0; head.bytes()];

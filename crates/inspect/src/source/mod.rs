@@ -5,28 +5,28 @@ pub mod image;
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+use mallard_formats::page::{self, FIGURES_AT_WORD, WORD_BYTES};
+use mallard_formats::records;
 use mallard_procfs::{about, is_alive};
 
 use crate::memory::process::read as read_memory;
-use crate::page::{self, FIGURES_AT_WORD, WORD_BYTES, Words};
+use crate::page::{BYTES_MAX, Words};
 use crate::process;
 use crate::snapshot::Snapshot;
 use crate::{Error, Result};
 use image::Images;
 
-/// What the descriptor of a page's memory leads to.
-const LINK_TARGET: &str = "/memfd:mallard-stats (deleted)";
-/// Such descriptors have no lower numbers.
-const DESCRIPTOR_MIN: u32 = 100;
-/// `MALLARD` and a zero, as a little-endian number: how a root block begins.
-pub const ROOT_MAGIC: u64 = u64::from_le_bytes(*b"MALLARD\0");
-/// Where the root has the page's address, in every layout.
-pub(crate) const ROOT_PAGE_AT_BYTE: u64 = 120;
+/// What the descriptor of a page's memory leads to: its name between these.
+const LINK_BEFORE: &[u8] = b"/memfd:";
+const LINK_AFTER: &[u8] = b" (deleted)";
+/// Where the root has the page's address.
+pub(crate) const ROOT_PAGE_AT: u64 = records::ROOT_PAGE_AT as u64;
 /// Attempts at a page that is being written. A write takes a microsecond, but on a busy machine the
 /// writer may lose its CPU in it for longer. All attempts together take about a second.
 const ATTEMPTS_MAX: u32 = 200;
@@ -73,9 +73,8 @@ impl Reader {
             read_memory(pid, at, &mut word).map(|()| u64::from_le_bytes(word))
         };
         let magic = word(root).map_err(|error| Error::of(pid, error))?;
-        let at =
-            word(root.wrapping_add(ROOT_PAGE_AT_BYTE)).map_err(|error| Error::of(pid, error))?;
-        if magic != ROOT_MAGIC || at == 0 {
+        let at = word(root.wrapping_add(ROOT_PAGE_AT)).map_err(|error| Error::of(pid, error))?;
+        if magic != records::MAGIC || at == 0 {
             return Err(Error::NoPage(pid));
         }
         // A process opens the descriptor before its root leads to the page. One that made its page
@@ -110,7 +109,7 @@ impl Reader {
     pub(crate) fn words(&self) -> Result<Words> {
         let head = self.head()?;
         let bytes = head.bytes();
-        if !(FIGURES_AT_WORD * WORD_BYTES..=page::BYTES_MAX).contains(&bytes) {
+        if !(FIGURES_AT_WORD * WORD_BYTES..=BYTES_MAX).contains(&bytes) {
             return Err(Error::Damaged(self.pid));
         }
         let mut copy = vec![0; bytes];
@@ -194,6 +193,13 @@ impl Reader {
     }
 }
 
+/// Whether a descriptor that shows as this is the memory of a page.
+fn is_link_to_a_page(target: &Path) -> bool {
+    let name = target.as_os_str().as_bytes();
+    let name = name.strip_prefix(LINK_BEFORE);
+    name.and_then(|name| name.strip_suffix(LINK_AFTER)) == Some(page::MEMORY_NAME.to_bytes())
+}
+
 /// The page's memory by a descriptor of the process, if it has one that is its own.
 fn shared(pid: u32) -> Result<Option<Source>> {
     let entries = fs::read_dir(mallard_procfs::path(pid, "fd"));
@@ -205,8 +211,8 @@ fn shared(pid: u32) -> Result<Option<Source>> {
             .file_name()
             .to_str()
             .and_then(|name| name.parse().ok());
-        let is_page = number.is_some_and(|number: u32| number >= DESCRIPTOR_MIN)
-            && fs::read_link(entry.path()).is_ok_and(|target| target.as_os_str() == LINK_TARGET);
+        let is_page = number.is_some_and(|number: i32| number >= page::DESCRIPTOR_MIN)
+            && fs::read_link(entry.path()).is_ok_and(|target| is_link_to_a_page(&target));
         let Some(file) = is_page.then(|| File::open(entry.path()).ok()).flatten() else {
             continue;
         };

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use mallard_allocators::{environment_of_user, program};
+use mallard_formats::profile::FINAL_PPROF_SUFFIX;
 use mallard_profile::process::Reading;
 use mallard_profile::process::live::Process;
 use mallard_profile::read;
@@ -204,7 +205,7 @@ fn files(folder: &Path, pid: u32) -> Result<(Option<PathBuf>, usize)> {
     for entry in fs::read_dir(folder).context("cannot read the folder of profiles")? {
         let path = entry.context("cannot read the folder of profiles")?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if !name.ends_with(".f.pb.gz") {
+        if !name.ends_with(FINAL_PPROF_SUFFIX) {
             continue;
         }
         if name.starts_with(&own) {

@@ -8,9 +8,9 @@ use crate::allocator::{self, call};
 use crate::arch::page_bytes;
 use crate::count::{end_kind, enter, enter_in, plain_kind};
 use crate::record;
-use crate::shared_memory::chunks;
-use crate::shared_memory::layout::State;
 use crate::tls::{Thread, thread};
+use mallard_formats::event::Kind;
+use mallard_formats::probe::layout::State;
 
 #[unsafe(no_mangle)]
 pub extern "C" fn malloc(size: usize) -> Pointer {
@@ -203,7 +203,7 @@ pub unsafe extern "C" fn malloc_usable_size(block: Pointer) -> usize {
         return allocator::usable_size(block);
     };
     let usable = allocator::usable_size(block);
-    call.did(chunks::QUERY, block);
+    call.did(Kind::Query, block);
     call.leave();
     usable
 }
@@ -236,7 +236,7 @@ pub extern "C" fn malloc_trim(keep: usize) -> c_int {
         return trim();
     };
     let done = trim();
-    call.did(chunks::TRIM, null_mut());
+    call.did(Kind::Trim, null_mut());
     call.leave();
     done
 }

@@ -11,7 +11,7 @@ use super::c::{begun, ended};
 use crate::allocator::loader::Pointer;
 use crate::allocator::{self, Function, Operators, address, call};
 use crate::arch::take_or_jump;
-use crate::shared_memory::layout::State;
+use mallard_formats::probe::layout::State;
 
 /// Any object serves as `std::nothrow`: only its type matters.
 static NOTHROW: u8 = 0;

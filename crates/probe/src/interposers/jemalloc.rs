@@ -7,7 +7,8 @@ use super::c::{begun, ended, resized};
 use crate::allocator::loader::Pointer;
 use crate::allocator::{self, call};
 use crate::count::enter;
-use crate::shared_memory::layout::State;
+use mallard_formats::event::Kind;
+use mallard_formats::probe::layout::State;
 
 /// The flag that asks for zeros; the lowest six bits are the logarithm of the alignment.
 const ZERO: c_int = 0x40;
@@ -72,7 +73,7 @@ pub unsafe extern "C" fn sallocx(block: Pointer, flags: c_int) -> usize {
         return ask();
     };
     let usable = ask();
-    call.did(crate::shared_memory::chunks::QUERY, block);
+    call.did(Kind::Query, block);
     call.leave();
     usable
 }

@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 
 use super::mode::clock;
 use super::pool::{SPARE_RECORDS, hand_over, head, pool, put, records, take};
-use crate::shared_memory::chunks::*;
+use mallard_formats::probe::chunks::*;
 
 /// A record of a thread that has no chunk.
 pub fn push(first: u64, size: u64) {

@@ -1,4 +1,4 @@
-//! Records every call in order ([`crate::shared_memory::chunks`] describes the memory).
+//! Records every call in order ([`mallard_formats::probe::chunks`] describes the memory).
 //!
 //! A record costs a read of the clock and two stores into a chunk that only this thread writes. The
 //! clock gives the order: an allocation is stamped after the real call has returned, a free before
@@ -27,10 +27,11 @@ pub use mode::{Mode, is_on, mode};
 pub use pool::{leave_parent, make};
 
 use crate::allocator::loader::Pointer;
-use crate::shared_memory::chunks::*;
 use crate::tls::Thread;
 use crate::{allocator, state};
 use large_blocks::{LARGE_BLOCK_BYTES, may_be_large, touched};
+use mallard_formats::event::Kind;
+use mallard_formats::probe::chunks::*;
 use mode::{clock, clock_in};
 use own_chunk::push;
 use pool::{hand_over, pool, put};
@@ -60,7 +61,7 @@ pub fn enter(thread: &'static Thread) -> Option<Recorder> {
 impl Recorder {
     /// A request was answered with `block`. `plain` is the kind of one without an alignment.
     #[inline(always)]
-    pub fn begin(&self, plain: u64, align: u32, block: Pointer, size: usize) {
+    pub fn begin(&self, plain: Kind, align: u32, block: Pointer, size: usize) {
         note_begin(block, size);
         let kind = kind_of(plain, align, block);
         write(
@@ -75,7 +76,7 @@ impl Recorder {
 
     /// A block is about to end.
     #[inline(always)]
-    pub fn end(&self, kind: u64, block: Pointer) {
+    pub fn end(&self, kind: Kind, block: Pointer) {
         note_end(self.thread, Mode::BY_TSC, kind, block);
     }
 
@@ -90,21 +91,21 @@ const PLAIN_ALIGN: u32 = 4;
 
 /// The kind of record of an answered request.
 #[inline(always)]
-pub fn kind_of(plain: u64, align: u32, block: Pointer) -> u64 {
+pub fn kind_of(plain: Kind, align: u32, block: Pointer) -> Kind {
     match align {
-        _ if block.is_null() => FAILED,
-        _ if align > PLAIN_ALIGN => ALIGNED,
+        _ if block.is_null() => Kind::Failed,
+        _ if align > PLAIN_ALIGN => Kind::Aligned,
         _ => plain,
     }
 }
 
 /// Writes a record.
 #[inline(always)]
-pub fn write(thread: &Thread, mode: Mode, kind: u64, align: u64, address: Pointer, size: usize) {
+pub fn write(thread: &Thread, mode: Mode, kind: Kind, align: u64, address: Pointer, size: usize) {
     let at = thread.next.get();
     let passed = clock_in(mode).wrapping_sub(thread.base.get());
     let size = size as u64;
-    let first = address.addr() as u64 & ADDRESS_MASK | kind << KIND_AT | align << ALIGN_AT;
+    let first = address.addr() as u64 & ADDRESS_MASK | (kind as u64) << KIND_AT | align << ALIGN_AT;
     // A thread without a chunk has null for both.
     if at >= thread.end.get() || passed > TICKS_MASK || size > LARGEST_SIZE {
         return write_slowly(thread, first, size);
@@ -154,7 +155,7 @@ pub fn start(thread: &Thread) {
     } else {
         pool.taken.fetch_sub(1, Ordering::Relaxed);
     }
-    write(thread, mode(), THREAD_START, 0, null_mut(), 0);
+    write(thread, mode(), Kind::ThreadStart, 0, null_mut(), 0);
 }
 
 /// A thread ends: its chunk is the lab's. What it still does goes into the common chunk.
@@ -162,7 +163,7 @@ pub fn end(thread: &Thread) {
     if !is_on() {
         return;
     }
-    write(thread, mode(), THREAD_END, 0, null_mut(), 0);
+    write(thread, mode(), Kind::ThreadEnd, 0, null_mut(), 0);
     if !thread.next.get().is_null() {
         thread.next.set(null_mut());
         thread.end.set(null_mut());
@@ -175,7 +176,7 @@ pub fn end(thread: &Thread) {
 pub fn before_fork(thread: &Thread) {
     if is_on() {
         let before = thread.busy.replace(1);
-        write(thread, mode(), FORK, 0, null_mut(), 0);
+        write(thread, mode(), Kind::Fork, 0, null_mut(), 0);
         pool::note_fork(clock());
         thread.busy.set(before);
     }
@@ -189,13 +190,13 @@ fn note_touched(thread: &Thread, mode: Mode, block: Pointer) {
     if usable >= LARGE_BLOCK_BYTES
         && let Some(share) = touched(block, usable)
     {
-        write(thread, mode, TOUCHED, 0, null_mut(), share);
+        write(thread, mode, Kind::Touched, 0, null_mut(), share);
     }
 }
 
 /// A block is about to end. Of a large one, what was touched of it is recorded first.
 #[inline(always)]
-pub fn note_end(thread: &Thread, mode: Mode, kind: u64, block: Pointer) {
+pub fn note_end(thread: &Thread, mode: Mode, kind: Kind, block: Pointer) {
     if may_be_large(block) {
         note_touched(thread, mode, block);
     }

@@ -7,8 +7,9 @@ use super::mode::{self, clock};
 use super::pool::{
     SPARE_RECORDS, drops, hand_over, head, note_stall, pool, put, records, take, try_take,
 };
-use crate::shared_memory::chunks::*;
 use crate::tls::Thread;
+use mallard_formats::event::Kind;
+use mallard_formats::probe::chunks::*;
 
 /// Writes into the room that every chunk has left.
 pub fn push(thread: &Thread, first: u64, second: u64) {
@@ -62,7 +63,7 @@ pub fn change(thread: &Thread) -> bool {
         let ticks = clock().wrapping_sub(begun);
         note_stall(ticks);
         let size = (ticks >> STALL_SHIFT).min(LARGEST_SIZE);
-        push(thread, STALL << KIND_AT, size << SIZE_AT);
+        push(thread, (Kind::Stall as u64) << KIND_AT, size << SIZE_AT);
     }
     !ended(thread)
 }

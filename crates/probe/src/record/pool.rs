@@ -4,9 +4,9 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use super::mode;
-use crate::shared_memory::chunks::*;
-use crate::shared_memory::file::{Path, Text};
-use crate::shared_memory::layout::{self, Control};
+use crate::file::{Path, Text};
+use mallard_formats::probe::chunks::*;
+use mallard_formats::probe::layout::{self, Control};
 
 static POOL: AtomicPtr<Pool> = AtomicPtr::new(null_mut());
 static LOSSY: AtomicU32 = AtomicU32::new(0);

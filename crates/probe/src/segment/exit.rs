@@ -12,9 +12,9 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use crate::allocator::loader;
 use crate::segment;
 use crate::segment::trim::{self, Reading};
-use crate::shared_memory::layout::TRIM_AT_EXIT;
 use crate::state;
 use crate::tls::thread;
+use mallard_formats::probe::layout::TRIM_AT_EXIT;
 
 type Main = unsafe extern "C" fn(c_int, *mut *mut c_char, *mut *mut c_char) -> c_int;
 type Start = unsafe extern "C" fn(

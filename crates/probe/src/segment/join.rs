@@ -4,9 +4,9 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::allocator::loader::Pointer;
 use crate::segment::{self, tick};
-use crate::shared_memory::layout::{SLOTS_MAX, Slot};
 use crate::tls::{Thread, thread};
 use crate::{allocator, record, state};
+use mallard_formats::probe::layout::{SLOTS_MAX, Slot};
 
 /// The key whose destructor runs when a thread ends; `NO_KEY` before it is made.
 static KEY: AtomicU32 = AtomicU32::new(NO_KEY);

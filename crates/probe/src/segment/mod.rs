@@ -13,10 +13,10 @@ use core::ffi::{CStr, c_char};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, Ordering};
 
-use crate::shared_memory::file::{self, Failed, Text, copy};
-use crate::shared_memory::layout::{self, Birth, Control, Header, Slot};
+use crate::file::{self, Failed, Text, copy};
 use crate::tls::thread;
 use crate::{allocator, clock, record, state};
+use mallard_formats::probe::layout::{self, Birth, Control, Header, Slot};
 
 /// The mapped segment; also that of the parent in a child that has none yet.
 static MAPPED: AtomicPtr<Header> = AtomicPtr::new(null_mut());
@@ -193,7 +193,8 @@ fn in_folder() -> Option<*mut Header> {
         Some(path)
     };
     let mut path = begin()?;
-    path.push(b"/control")?;
+    path.push(b"/")?;
+    path.push(layout::CONTROL_FILE.as_bytes())?;
     let control = read_control(&path.bytes)?;
     // SAFETY: asks for an id.
     let process = unsafe { libc::getpid() } as u32;

@@ -7,8 +7,8 @@ use core::sync::atomic::Ordering;
 
 use crate::allocator::loader::{Pointer, function};
 use crate::clock::monotonic_ns;
-use crate::shared_memory::layout::Purge;
 use crate::{allocator, arch, segment};
+use mallard_formats::probe::layout::Purge;
 
 /// Memory of the process in bytes.
 struct Resident {

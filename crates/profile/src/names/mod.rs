@@ -175,8 +175,8 @@ pub fn name(profile: &mut Profile, options: &Options) -> NamingOutcome {
 /// Names the frame that Mallard gives to the stacks that it counts together, for want of room
 /// (`prof/sites.rs` there).
 fn name_more(profile: &mut Profile) {
-    /// One byte before the highest return address.
-    const MORE: u64 = u64::MAX - 1;
+    /// The place of a call is one byte before its return address.
+    const MORE: u64 = mallard_formats::records::MORE - 1;
     let more = (profile.locations.iter_mut()).filter(|location| location.address == MORE);
     for location in more {
         location.frames = vec![Frame {

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use mallard_formats::profile;
+
 use super::records::{FRACTION_BITS, Group, Key, Records, Root, Site, Thread};
 use crate::model::{
     INUSE_SPACE_INDEX, Label, LabelValue, Location, LocationIndex, Mapping, MappingIndex, Profile,
@@ -52,7 +54,7 @@ pub fn profile(
             default_type: Some(INUSE_SPACE_INDEX),
             mappings,
             period: period(root, records),
-            period_type: Some(SampleType::new("space", "bytes")),
+            period_type: Some(SampleType::new(profile::SPACE, profile::BYTES)),
             comments: comment.map(Into::into).into_iter().collect(),
             ..Profile::default()
         },
@@ -78,12 +80,12 @@ pub fn profile(
             .entry(key.thread)
             .or_insert_with(|| thread(key.thread));
         let labels = vec![
-            number("bytes", key.usable, "bytes"),
+            number("bytes", key.usable, profile::BYTES),
             Label {
-                key: "thread".into(),
+                key: profile::THREAD.into(),
                 value: LabelValue::Text(Arc::clone(name)),
             },
-            number("arena", key.arena.into(), ""),
+            number(profile::ARENA, key.arena.into(), ""),
         ];
         builder.sample(Arc::clone(stack), of_samples(key, group, blocks), labels);
     }

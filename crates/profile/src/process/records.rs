@@ -1,24 +1,23 @@
-//! The profiler's records in a process's memory: what `prof/root.rs` of the allocator describes.
+//! The profiler's records in a process's memory, which [`mallard_formats::records`] describes.
 
 use std::collections::{BTreeMap, HashSet};
+use std::mem::offset_of;
 
+use mallard_formats::page::{self, About};
+use mallard_formats::records::{self, ALIGN_BYTES, Entry, PlainRoot};
+pub use mallard_formats::records::{FRACTION_BITS, LAYOUT};
 use mallard_inspect::memory::{Fields, Memory, PAGE_BYTES, Piece};
-use mallard_inspect::page::{self, Words};
-use mallard_inspect::source::ROOT_MAGIC;
+use mallard_inspect::page::Words;
 
 use super::Error;
 use super::copies::{Versioned, stable};
 
-/// The layout that is read.
-pub const LAYOUT: u32 = 4;
-const ROOT_BYTES: usize = 128;
-/// Records begin at multiples of this.
-const GRAIN_BYTES: u64 = 32;
 /// Frames of the deepest stack, and regions of the largest slab.
 const FRAMES_MAX: u32 = 4096;
 const REGIONS_MAX: u32 = 4096;
-/// Fraction bits of weights and of sums of blocks.
-pub const FRACTION_BITS: u32 = 20;
+/// The most bytes of records that are read, as the root says.
+const SITE_BYTES_MAX: usize = 1024;
+const SAMPLE_BYTES_MAX: usize = 512;
 
 /// The root block.
 #[derive(Debug, Clone, Copy)]
@@ -97,31 +96,39 @@ pub struct Records {
 impl Root {
     /// Reads the root block; none if sampling was never on.
     pub fn read(memory: &dyn Memory, at: u64) -> Result<Option<Root>, Error> {
-        let mut bytes = [0; ROOT_BYTES];
+        let mut bytes = [0; size_of::<PlainRoot>()];
         memory.copy(at, &mut bytes)?;
         let root = Fields(&bytes);
-        if root.u64(0) == 0 {
+        let magic = root.u64(offset_of!(PlainRoot, magic));
+        let layout = root.u32(offset_of!(PlainRoot, layout));
+        if magic == 0 {
             return Ok(None);
         }
-        if root.u64(0) != ROOT_MAGIC {
+        if magic != records::MAGIC {
             return Err(Error::damaged("the root block has no mark"));
         }
-        if root.u32(8) != LAYOUT {
-            return Err(Error::Layout(root.u32(8)));
+        if layout != LAYOUT {
+            return Err(Error::Layout(layout));
         }
         let read = Root {
-            lg_sample: root.u32(12).min(62),
-            is_on: root.u32(16) != 0,
-            site_bytes: root.u32(20) as usize,
-            first_site: root.u64(24),
-            epoch_at: at.wrapping_add(32),
-            last_sample: root.u64(48),
-            sample_bytes: root.u32(56) as usize,
-            resets: root.u32(60) as u16,
-            slab_bytes: root.u32(64).into(),
-            page: root.u64(120),
+            lg_sample: root.u32(offset_of!(PlainRoot, lg_sample)).min(62),
+            is_on: root.u32(offset_of!(PlainRoot, is_on)) != 0,
+            site_bytes: root.u32(offset_of!(PlainRoot, site_bytes)) as usize,
+            first_site: root.u64(offset_of!(PlainRoot, first_site)),
+            epoch_at: at.wrapping_add(offset_of!(PlainRoot, epoch) as u64),
+            last_sample: root.u64(offset_of!(PlainRoot, last_sample)),
+            sample_bytes: root.u32(offset_of!(PlainRoot, sample_bytes)) as usize,
+            resets: root.u32(offset_of!(PlainRoot, resets)) as u16,
+            slab_bytes: root.u32(offset_of!(PlainRoot, slab_bytes)).into(),
+            page: root.u64(offset_of!(PlainRoot, page)),
         };
-        let plausible = [(read.site_bytes, 112..=1024), (read.sample_bytes, 88..=512)];
+        let plausible = [
+            (read.site_bytes, size_of::<records::Site>()..=SITE_BYTES_MAX),
+            (
+                read.sample_bytes,
+                offset_of!(Entry, next)..=SAMPLE_BYTES_MAX,
+            ),
+        ];
         // The block may lead to the page of statistics alone.
         let was_on = read.is_on || read.first_site != 0;
         if plausible.iter().all(|(bytes, range)| range.contains(bytes)) {
@@ -135,7 +142,7 @@ impl Root {
     /// and that time (nanoseconds of the monotonic clock); none without a page, or with one of
     /// another layout.
     pub fn allocated(&self, memory: &dyn Memory) -> Option<(u64, u64)> {
-        const HEAD_WORDS: usize = page::FIGURES_AT_WORD + page::FIGURE_TOTALS + 1;
+        const HEAD_WORDS: usize = page::FIGURES_AT_WORD + About::Totals as usize + 1;
         let mut head = [0; HEAD_WORDS * page::WORD_BYTES];
         (self.page != 0).then(|| memory.copy(self.page, &mut head).ok())??;
         let head = Words::new(&head);
@@ -143,16 +150,12 @@ impl Root {
             return None;
         }
         // The first total.
-        let words =
-            (page::FIGURES_AT_WORD + head.section(page::FIGURE_TOTALS).first) * page::WORD_BYTES;
+        let words = (page::FIGURES_AT_WORD + head.section(About::Totals).first) * page::WORD_BYTES;
         let mut allocated = [0; page::WORD_BYTES];
         memory
             .copy(self.page.wrapping_add(words as u64), &mut allocated)
             .ok()?;
-        Some((
-            u64::from_le_bytes(allocated),
-            head.about(page::FIGURE_PUBLISHED),
-        ))
+        Some((u64::from_le_bytes(allocated), head.about(About::Published)))
     }
 
     /// Reads the sites alone.
@@ -174,14 +177,15 @@ impl Root {
     }
 
     fn read_sites(&self, memory: &dyn Memory, records: &mut Records) -> Result<(), Error> {
+        const SITE_HEAD_BYTES: usize = offset_of!(records::Site, live);
         let mut list = List::new(memory);
         let mut found = Vec::new();
         let mut at = self.first_site;
-        let mut head = [0; 32];
+        let mut head = [0; SITE_HEAD_BYTES];
         while at != 0 {
             memory.copy(list.enter(at)?, &mut head)?;
             let head = Fields(&head);
-            let frames = head.u32(8);
+            let frames = head.u32(offset_of!(records::Site, frames));
             if frames > FRAMES_MAX {
                 return Err(Error::damaged("a call stack is too long"));
             }
@@ -189,10 +193,10 @@ impl Root {
             list.count(head_bytes)?;
             found.push(Versioned {
                 at,
-                version_at: 12,
+                version_at: offset_of!(records::Site, version) as u64,
                 bytes: head_bytes,
             });
-            at = head.u64(24);
+            at = head.u64(offset_of!(records::Site, later));
         }
         let copies = stable(memory, &found)?;
         records.torn += copies.torn;
@@ -202,16 +206,25 @@ impl Root {
         let epoch = u64::from_le_bytes(epoch);
         for (site, copied) in found.iter().zip(copies.records) {
             let record = Fields(&copied);
-            let of_peak = record.u64(88) == epoch;
+            let of_peak = record.u64(offset_of!(records::Site, epoch)) == epoch;
+            let amount = |at: usize| {
+                let blocks = record.u64(at + offset_of!(records::Amount, blocks));
+                [blocks, record.u64(at + offset_of!(records::Amount, bytes))]
+            };
+            let peak = amount(if of_peak {
+                offset_of!(records::Site, peak)
+            } else {
+                offset_of!(records::Site, live)
+            });
             let frames = copied[self.site_bytes..].chunks_exact(8);
             records.sites.push(Site {
                 at: site.at,
                 frames: frames.map(|frame| Fields(frame).u64(0)).collect(),
-                live: [record.u64(32), record.u64(40)],
-                ever: [record.u64(48), record.u64(56)],
-                peak_bytes: record.u64(if of_peak { 80 } else { 40 }),
-                freed: record.u64(96) >> FRACTION_BITS,
-                lived_ms: record.u64(104),
+                live: amount(offset_of!(records::Site, live)),
+                ever: amount(offset_of!(records::Site, ever)),
+                peak_bytes: peak[1],
+                freed: record.u64(offset_of!(records::Site, freed)) >> FRACTION_BITS,
+                lived_ms: record.u64(offset_of!(records::Site, lived_ms)),
             });
         }
         Ok(())
@@ -228,31 +241,31 @@ impl Root {
         let mut list = List::new(memory);
         let mut found = Vec::new();
         let mut at = self.last_sample;
-        let mut head = [0; 24];
+        let mut head = [0; offset_of!(Entry, sample)];
         let mut pages = Pages::new(memory);
         while at != 0 {
             pages.copy(list.enter(at)?, &mut head)?;
             list.count(self.sample_bytes)?;
-            if Fields(&head).u64(0) != 0 {
+            if Fields(&head).u64(offset_of!(Entry, at)) != 0 {
                 found.push(Versioned {
                     at,
-                    version_at: 8,
+                    version_at: offset_of!(Entry, version) as u64,
                     bytes: self.sample_bytes,
                 });
             }
-            at = Fields(&head).u64(16);
+            at = Fields(&head).u64(offset_of!(Entry, older));
         }
         let copies = stable(memory, &found)?;
         records.torn += copies.torn;
         for copied in &copies.records {
             // The block may have been freed meanwhile.
-            let block = Fields(copied).u64(0);
+            let block = Fields(copied).u64(offset_of!(Entry, at));
             if block == 0 {
                 continue;
             }
-            let sample = Fields(&copied[24..]);
-            let slab = sample.u64(32);
-            let regions = sample.u32(40);
+            let sample = Fields(&copied[offset_of!(Entry, sample)..]);
+            let slab = sample.u64(offset_of!(records::Sample, slab));
+            let regions = sample.u32(offset_of!(records::Sample, regions));
             let Some(key) = self.take(sample, has_ended, records) else {
                 continue;
             };
@@ -279,20 +292,23 @@ impl Root {
         has_ended: &HasEnded<'_>,
         records: &mut Records,
     ) -> Option<Key> {
-        if sample.u16(62) != self.resets {
+        if sample.u16(offset_of!(records::Sample, resets)) != self.resets {
             return None;
         }
         let key = Key {
-            site: sample.u64(0),
-            weight: sample.u64(8),
-            requested: sample.u64(16),
-            usable: sample.u64(24),
+            site: sample.u64(offset_of!(records::Sample, site)),
+            weight: sample.u64(offset_of!(records::Sample, weight)),
+            requested: sample.u64(offset_of!(records::Sample, requested)),
+            usable: sample.u64(offset_of!(records::Sample, usable)),
             thread: Thread {
-                number: sample.u32(56),
-                tid: sample.u32(44),
-                has_ended: has_ended(sample.u32(44), sample.u64(48)),
+                number: sample.u32(offset_of!(records::Sample, thread)),
+                tid: sample.u32(offset_of!(records::Sample, tid)),
+                has_ended: has_ended(
+                    sample.u32(offset_of!(records::Sample, tid)),
+                    sample.u64(offset_of!(records::Sample, born_ns)),
+                ),
             },
-            arena: sample.u16(60),
+            arena: sample.u16(offset_of!(records::Sample, arena)),
         };
         records.samples.entry(key).or_default().count += 1;
         Some(key)
@@ -448,7 +464,7 @@ impl List {
 
     /// Checks the address of the next record.
     fn enter(&mut self, at: u64) -> Result<u64, Error> {
-        if !at.is_multiple_of(GRAIN_BYTES) || !self.seen.insert(at) {
+        if !at.is_multiple_of(ALIGN_BYTES as u64) || !self.seen.insert(at) {
             return Err(Error::damaged("a list of records leads nowhere"));
         }
         Ok(at)

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use mallard_formats::profile::THREAD;
+
 use super::stack::{Stacks, Step, Steps};
 use super::{SampleTypes, View};
 use crate::model::{LabelValue, Profile, Sample, Text};
@@ -142,7 +144,7 @@ fn key(views: &[(View, SampleTypes)], sample: &Sample, steps: &Steps<'_>, by: By
             mapping.map(|mapping| mapping.name().to_owned())
         }
         By::Thread => {
-            let label = sample.labels.iter().find(|label| &*label.key == "thread");
+            let label = sample.labels.iter().find(|label| &*label.key == THREAD);
             label.map(|label| label.value.to_string())
         }
         By::Size => size(views, sample),

@@ -68,7 +68,7 @@ impl Folder {
     fn within(parent: &Path, ask: Ask) -> io::Result<PathBuf> {
         let path = parent.join(format!("mallard-probe-{}-{}", std::process::id(), unique()));
         fs::DirBuilder::new().mode(0o700).create(&path)?;
-        fs::write(path.join("control"), control(ask))?;
+        fs::write(path.join(layout::CONTROL_FILE), control(ask))?;
         Ok(path)
     }
 
@@ -90,7 +90,7 @@ fn unique() -> u32 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// The bytes of the file `control`.
+/// The bytes of [`layout::CONTROL_FILE`].
 fn control(ask: Ask) -> Vec<u8> {
     let mut flags = 0;
     if ask.trim_at_exit {

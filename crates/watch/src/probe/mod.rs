@@ -1,9 +1,6 @@
-//! What the probe and the lab share: the [`folder`], and in it the [`segments`] of processes. The
-//! probe's own files, [`chunks`] and [`layout`], define the layout of that memory.
+//! What the probe and the lab share: the [`folder`], and in it the [`segments`] of processes.
 
-#[path = "../../../probe/src/shared_memory/chunks.rs"]
-pub mod chunks;
 pub mod folder;
-#[path = "../../../probe/src/shared_memory/layout.rs"]
-pub mod layout;
 pub mod segments;
+
+pub use mallard_formats::probe::{chunks, layout};

@@ -103,7 +103,7 @@ fn pop(size: usize, offset: StackOffset) -> *mut u8 {
 #[inline(always)]
 fn pop_tabled(size: usize, offset: StackOffset) -> *mut u8 {
     match cache::stack_at(offset).pop_to_write() {
-        Some(block) => counted_if_on(block, size),
+        Some(block) => spend_if_on(block, size),
         None => alloc_slow(size, offset),
     }
 }
@@ -114,7 +114,7 @@ fn pop_tabled(size: usize, offset: StackOffset) -> *mut u8 {
 #[inline(never)]
 fn alloc_slow(size: usize, offset: StackOffset) -> *mut u8 {
     if offset.is_hidden() {
-        pop_counted(size, hidden::offset_of_small(size))
+        pop_and_spend(size, hidden::offset_of_small(size))
     } else {
         alloc_empty(size, offset)
     }
@@ -125,7 +125,7 @@ fn alloc_slow(size: usize, offset: StackOffset) -> *mut u8 {
 #[inline(never)]
 fn alloc_medium_slow(size: usize, offset: StackOffset) -> *mut u8 {
     if offset.is_hidden() {
-        pop_counted(size, hidden::offset_of_medium(size))
+        pop_and_spend(size, hidden::offset_of_medium(size))
     } else {
         alloc_empty(size, offset)
     }
@@ -152,7 +152,7 @@ fn pop_and_count(size: usize, offset: StackOffset, cache: &ThreadCache) -> *mut 
 
 /// Like [`pop`], and counts the request for the profiler.
 #[inline(always)]
-fn pop_counted(size: usize, offset: StackOffset) -> *mut u8 {
+fn pop_and_spend(size: usize, offset: StackOffset) -> *mut u8 {
     let (stack, countdown) = cache::stack_and_countdown(offset);
     match stack.pop_to_write() {
         Some(block) if countdown.spend(size) => block as *mut u8,
@@ -175,7 +175,7 @@ fn refill(size: usize, offset: StackOffset) -> *mut u8 {
     }
     if let Some(block) = take(class) {
         do_pending();
-        return counted_if_on(block, size);
+        return spend_if_on(block, size);
     }
     alloc_again(class)
 }
@@ -183,19 +183,19 @@ fn refill(size: usize, offset: StackOffset) -> *mut u8 {
 /// Counts a new block for the profiler that is cleared or filled already; null is allowed.
 #[cold]
 #[inline(never)]
-pub(in crate::api) fn counted_filled(block: *mut u8, size: usize) -> *mut u8 {
+pub(in crate::api) fn spend_filled(block: *mut u8, size: usize) -> *mut u8 {
     if block.is_null() {
         block
     } else {
-        prof::counted(block, size)
+        prof::spend(block, size)
     }
 }
 
 /// Counts a new block for the profiler, if that samples.
 #[inline]
-fn counted_if_on(block: usize, size: usize) -> *mut u8 {
+fn spend_if_on(block: usize, size: usize) -> *mut u8 {
     if prof::is_on() {
-        prof::counted(block as *mut u8, size)
+        prof::spend(block as *mut u8, size)
     } else {
         block as *mut u8
     }
@@ -261,7 +261,7 @@ fn alloc_uncached(class: Class, size: usize) -> *mut u8 {
     let block = counted_from_arena(class).or_else(|| try_again(class, counted_from_arena));
     match block {
         Some(block) => {
-            let block = counted_if_on(block, size);
+            let block = spend_if_on(block, size);
             prepared(block, size_at(block.addr()))
         }
         None => out_of_memory(class.size()),
@@ -310,7 +310,7 @@ fn alloc_pages(pages: Pages, align: usize, contents: Contents, size: usize) -> *
         return out_of_memory(pages.bytes());
     };
     counted::allocated(pages.bytes());
-    let block = counted_if_on(run.addr, size);
+    let block = spend_if_on(run.addr, size);
     if contents == Contents::Zeros {
         let is_clear = run.zeroed || clear_by_kernel(run.addr, pages);
         if !is_clear {
@@ -420,7 +420,7 @@ fn alloc_zeroed_run(size: usize) -> *mut u8 {
         Some(cache) if !cache.keeps(class) => match cache.take_transferred(class) {
             Some(block) => {
                 counted::allocated(class.size());
-                zeroed(counted_if_on(block, size))
+                zeroed(spend_if_on(block, size))
             }
             None => alloc_large(size, PAGE, Contents::Zeros),
         },
@@ -521,7 +521,7 @@ fn alloc_on_boundary(size: usize, align: usize, wanted: usize) -> *mut u8 {
     let stack = cache::stack_at(offset);
     if let Some(block) = stack.pop() {
         if block.is_multiple_of(align) {
-            return counted_if_on(block, wanted);
+            return spend_if_on(block, wanted);
         }
         // There is room: the block was just popped.
         stack.push(block);
@@ -529,7 +529,7 @@ fn alloc_on_boundary(size: usize, align: usize, wanted: usize) -> *mut u8 {
     match current::cache().and_then(|cache| cache.take_aligned(class, align, wanted)) {
         Some(block) => {
             counted::allocated(class.size());
-            counted_if_on(block, wanted)
+            spend_if_on(block, wanted)
         }
         None => {
             let pages = Pages::of(size).wanting(wanted);

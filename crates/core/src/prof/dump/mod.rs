@@ -12,6 +12,7 @@ mod json;
 mod maps;
 mod pprof;
 mod snapshot;
+mod strings;
 mod text;
 
 use super::capture;
@@ -28,6 +29,7 @@ use core::ffi::CStr;
 use core::fmt::Write;
 use file::File;
 pub use file::Sink;
+use mallard_formats::profile::{PPROF_SUFFIX, TEXT_SUFFIX};
 pub use pprof::Shown;
 pub use snapshot::Snapshot;
 use text::ShortText;
@@ -326,7 +328,7 @@ fn make_name(name: &mut ShortText, reason: Reason, pprof: bool) {
         Reason::Growth => write!(name, "u{}", of(growth)),
         Reason::Final => name.write_char('f'),
     };
-    let _ = name.write_str(if pprof { ".pb.gz" } else { ".heap" });
+    let _ = name.write_str(if pprof { PPROF_SUFFIX } else { TEXT_SUFFIX });
 }
 
 /// `<prefix>.<pid>`, or `<prefix>.<namespace>.<pid>`.

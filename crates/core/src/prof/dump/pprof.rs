@@ -12,6 +12,7 @@ use super::file::Sink;
 use super::gzip::Gzip;
 use super::maps;
 use super::snapshot::Snapshot;
+use super::strings;
 use super::text::HEX_DIGITS;
 use crate::prof::history;
 use crate::prof::samples::{self, SampleGroup, SampleGroups};
@@ -21,6 +22,8 @@ use crate::space::meta;
 use crate::sys::spread::SPREAD_FACTOR;
 use crate::sys::time;
 use core::ptr::NonNull;
+use mallard_formats::profile;
+use mallard_formats::records::FRACTION_BITS;
 
 /// Fields of the messages of `profile.proto`.
 mod field {
@@ -36,44 +39,35 @@ mod field {
     pub const DEFAULT_SAMPLE_TYPE: u64 = 14;
 }
 
-/// The strings with fixed numbers, in their order. The first is empty. One text, not a table, which
-/// would hold addresses that need relocation.
-const STRINGS: &str = ",alloc_objects,count,alloc_space,bytes,inuse_objects,inuse_space,peak_space,waste_space,\
-                       space,thread,arena,freed_objects,lifetime,nanoseconds,thread_name,frag_space,in use by call stack alone";
-const STRING_COUNT: u64 = 18;
-const COUNT: u64 = 2;
-const BYTES: u64 = 4;
-const INUSE_SPACE: u64 = 6;
-const SPACE: u64 = 9;
-const NANOSECONDS: u64 = 14;
-const THREAD: u64 = 10;
-const ARENA: u64 = 11;
-const THREAD_NAME: u64 = 15;
+const BYTES: u64 = strings::number_of(profile::BYTES);
+const SPACE: u64 = strings::number_of(profile::SPACE);
+const THREAD: u64 = strings::number_of(profile::THREAD);
+const ARENA: u64 = strings::number_of(profile::ARENA);
+const THREAD_NAME: u64 = strings::number_of(profile::THREAD_NAME);
 /// The comment in profiles without what is known by block.
-const BY_STACK_ALONE: u64 = 17;
+const BY_STACK_ALONE: u64 = strings::number_of(profile::BY_STACK_ALONE);
 /// The sample types: the number of the name, and of the unit.
-const TYPES: [(u64, u64); 9] = [
-    (1, COUNT),
-    (3, BYTES),
-    (5, COUNT),
-    (INUSE_SPACE, BYTES),
-    (7, BYTES),
-    (8, BYTES),
-    (12, COUNT),
-    (13, NANOSECONDS),
-    (16, BYTES),
-];
+const TYPES: [(u64, u64); profile::TYPES.len()] = {
+    let mut types = [(0, 0); profile::TYPES.len()];
+    let mut i = 0;
+    while i < types.len() {
+        let (name, unit) = profile::TYPES[i];
+        types[i] = (strings::number_of(name), strings::number_of(unit));
+        i += 1;
+    }
+    types
+};
 
 type Values = [u64; TYPES.len()];
 
 /// Which of its figures a profile shows at first: the number of the name of their type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shown {
-    Live = INUSE_SPACE as isize,
-    Allocs = 3,
-    Peak = 7,
-    Lifetime = 13,
-    Frag = 16,
+    Live = strings::number_of(profile::INUSE_SPACE) as isize,
+    Allocs = strings::number_of(profile::ALLOC_SPACE) as isize,
+    Peak = strings::number_of(profile::PEAK_SPACE) as isize,
+    Lifetime = strings::number_of(profile::LIFETIME) as isize,
+    Frag = strings::number_of(profile::FRAG_SPACE) as isize,
 }
 
 /// Bytes of the longest varint.
@@ -450,7 +444,7 @@ struct Writer<'a> {
 impl Writer<'_> {
     #[inline(never)]
     fn head(&mut self, period: u64, shown: Shown) {
-        for text in STRINGS.as_bytes().split(|&byte| byte == b',') {
+        for text in strings::TEXT.split(|&byte| byte == strings::BETWEEN) {
             string(&mut self.out, text);
         }
         for &thread in self.named.get() {
@@ -488,7 +482,7 @@ impl Writer<'_> {
             message.label(THREAD, group.thread.into(), 0);
             let place = self.named.place(group.thread as usize);
             if self.named.get().get(place) == Some(&(group.thread as usize)) {
-                message.text_label(THREAD_NAME, STRING_COUNT + place as u64);
+                message.text_label(THREAD_NAME, strings::COUNT + place as u64);
             }
             message.label(ARENA, group.arena.into(), 0);
         }
@@ -500,8 +494,8 @@ impl Writer<'_> {
     fn group(&mut self, group: &SampleGroup) -> bool {
         // Weights are fractions: what rounding leaves goes to the next group.
         let blocks = group.weight.times(group.count as usize) + self.rest;
-        let whole = blocks >> crate::prof::gap::FRACTION_BITS;
-        self.rest = blocks & ((1 << crate::prof::gap::FRACTION_BITS) - 1);
+        let whole = blocks >> FRACTION_BITS;
+        self.rest = blocks & ((1 << FRACTION_BITS) - 1);
         let one = Amount::of(group.weight, group.usable).bytes();
         let bytes = one * u64::from(group.count);
         let requested = Amount::of(group.weight, group.requested).bytes() * u64::from(group.count);
@@ -521,7 +515,7 @@ impl Writer<'_> {
 
     fn tail(mut self) -> Result<(), i32> {
         let mut ranges = Ranges::new().ok_or(libc::ENOMEM)?;
-        let mut next_string = STRING_COUNT + self.named.get().len() as u64;
+        let mut next_string = strings::COUNT + self.named.get().len() as u64;
         maps::each(&mut |mapping| {
             ranges.push(mapping.start, mapping.end);
             let mut text = |out: &mut dyn Sink, text: &[u8]| {
@@ -574,28 +568,4 @@ fn in_hex<'a>(bytes: &[u8], text: &'a mut [u8; 2 * BUILD_ID_MAX]) -> &'a [u8] {
         *digits = [byte >> 4, byte & 15].map(|digit| HEX_DIGITS[usize::from(digit & 15)]);
     }
     text.get(..2 * bytes.len()).unwrap_or(text)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_strings_have_their_numbers() {
-        let strings: std::vec::Vec<&str> = STRINGS.split(',').collect();
-        assert_eq!(strings.len() as u64, STRING_COUNT);
-        let at = |number: u64| strings[number as usize];
-        assert_eq!([COUNT, BYTES, SPACE].map(at), ["count", "bytes", "space"]);
-        assert_eq!(
-            [THREAD, ARENA, NANOSECONDS, THREAD_NAME].map(at),
-            ["thread", "arena", "nanoseconds", "thread_name"]
-        );
-        // Readers know it by these words.
-        assert_eq!(at(BY_STACK_ALONE), "in use by call stack alone");
-        let types = TYPES.map(|(name, unit)| (at(name), at(unit)));
-        assert_eq!(types[3], ("inuse_space", "bytes"));
-        assert_eq!(types[6], ("freed_objects", "count"));
-        assert_eq!(types[7], ("lifetime", "nanoseconds"));
-        assert_eq!(types[8], ("frag_space", "bytes"));
-    }
 }

@@ -58,7 +58,7 @@ pub fn set_thread_on(on: bool) {
 /// Returns the block. For paths that do not count by themselves, while sampling is on.
 #[cold]
 #[inline(never)]
-pub fn counted(block: *mut u8, size: usize) -> *mut u8 {
+pub fn spend(block: *mut u8, size: usize) -> *mut u8 {
     match cache::countdown() {
         Some(countdown) if countdown.spend(size) => {
             if pace::is_thinned(countdown) && pace::slow_event(countdown) {
@@ -67,7 +67,7 @@ pub fn counted(block: *mut u8, size: usize) -> *mut u8 {
             block
         }
         Some(countdown) => due_here(countdown, block, size),
-        None => counted_without_cache(block, size),
+        None => spend_without_cache(block, size),
     }
 }
 
@@ -129,10 +129,10 @@ extern "C" fn due_from(
     block
 }
 
-/// Like [`counted`], in a thread without a cache: such threads count down together.
+/// Like [`spend`], in a thread without a cache: such threads count down together.
 #[cold]
 #[inline(never)]
-fn counted_without_cache(block: *mut u8, size: usize) -> *mut u8 {
+fn spend_without_cache(block: *mut u8, size: usize) -> *mut u8 {
     let left = SHARED_LEFT.fetch_sub(size as u64 + 1, Ordering::Relaxed) as i64;
     if left > size as i64 {
         return block;

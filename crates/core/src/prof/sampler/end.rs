@@ -1,7 +1,7 @@
 //! Ends samples: blocks that are freed, change their length or place, or are discarded with their
 //! arena.
 
-use super::countdown::{counted, is_thread_on};
+use super::countdown::{is_thread_on, spend};
 use super::hidden::is_on;
 use super::sample::{mark, now_ns, site_of, stack, table_with};
 use super::threads;
@@ -155,7 +155,7 @@ pub fn grew(lifted: Option<Lifted>, p: *mut u8, size: usize) {
         end(lifted.1, &lifted.0);
     }
     if draws {
-        counted(p, size);
+        spend(p, size);
     }
 }
 

@@ -29,7 +29,7 @@ use crate::upkeep::export::page::StatsPage;
 use crate::upkeep::probes;
 use core::ffi::CStr;
 
-pub use countdown::{counted, due, is_thread_on, set_thread_on, set_threads_on, threads_on};
+pub use countdown::{due, is_thread_on, set_thread_on, set_threads_on, spend, threads_on};
 #[cfg(test)]
 pub use end::is_sampled;
 pub use end::{

@@ -13,7 +13,7 @@
 mod groups;
 
 use super::gap::{Weight, rounded};
-use super::root::{self, Version};
+use super::root::{self, Version, promised};
 use super::sites::{Amount, Site};
 use crate::arena::{self, Mark};
 use crate::space::meta;
@@ -23,13 +23,11 @@ use crate::sys::rank::Rank;
 use crate::sys::spread::SPREAD_FACTOR;
 use core::cell::Cell;
 use core::mem::MaybeUninit;
-#[cfg(test)]
-use core::mem::offset_of;
 use core::ptr::NonNull;
 pub use groups::{SampleGroup, SampleGroups, groups};
+use mallard_formats::records;
 
-/// What is known of a sampled block. Readers outside the process know its layout
-/// ([`super::root`]).
+/// What is known of a sampled block. Readers outside the process know its layout.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Sample {
@@ -52,24 +50,11 @@ pub struct Sample {
     pub resets: u16,
 }
 
-impl Sample {
-    /// Where its fields lie, in their order.
-    #[cfg(test)]
-    pub const OFFSETS: [usize; 11] = [
-        offset_of!(Sample, site),
-        offset_of!(Sample, weight),
-        offset_of!(Sample, requested),
-        offset_of!(Sample, usable),
-        offset_of!(Sample, slab),
-        offset_of!(Sample, regions),
-        offset_of!(Sample, tid),
-        offset_of!(Sample, born_ns),
-        offset_of!(Sample, thread),
-        offset_of!(Sample, arena),
-        offset_of!(Sample, resets),
-    ];
+promised!(Sample as records::Sample:
+    site, weight, requested, usable, slab, regions, tid, born_ns, thread, arena, resets);
 
-    /// The blocks and bytes that the sample stands for.
+impl Sample {
+    /// What it stands for.
     pub fn amount(&self) -> Amount {
         Amount::of(self.weight, self.usable)
     }
@@ -95,19 +80,13 @@ pub struct Entry {
     next: Cell<Option<&'static Entry>>,
 }
 
+promised!(Entry as records::Entry: at, version, older, sample, next);
+const _: () = assert!(size_of::<Entry>().is_multiple_of(records::ALIGN_BYTES));
+
 // SAFETY: the lock guards the cells.
 unsafe impl Sync for Entry {}
 
 impl Entry {
-    /// Where its address, its version, the older record and the sample lie.
-    #[cfg(test)]
-    pub const OFFSETS: [usize; 4] = [
-        offset_of!(Entry, at),
-        offset_of!(Entry, version),
-        offset_of!(Entry, older),
-        offset_of!(Entry, sample),
-    ];
-
     /// The sample of a record that is in the table. The caller holds the lock.
     fn sample(&self) -> Sample {
         debug_assert_ne!(self.at.get(), 0);

@@ -10,11 +10,11 @@ use crate::space::{meta, segment};
 use crate::stats;
 use crate::sys::lock::RawLock;
 use crate::sys::page::PAGE;
-use crate::upkeep::export::page::{
-    ABOUT, ARENAS, About, CLASSES, FIGURES, LOCKS, Lock, OfArena, OfClass, OfLock, Section, TOTALS,
-    Total,
-};
 use crate::upkeep::{background_state, threads};
+use mallard_formats::page::{
+    ABOUT, ARENAS, About, CLASSES, FIGURES, LOCKS, Lock, OfArena, OfClass, OfLock, Section, TOTALS,
+    Total, version_word,
+};
 
 /// Fills in all figures but those of the publication itself.
 pub fn gather(figures: &mut [u64; FIGURES]) {
@@ -88,8 +88,8 @@ impl Gather<'_> {
                 let slabs = u64::from(counts.slabs) * class.shape().pages as u64;
                 (counts.taken, counts.given, slabs * PAGE as u64)
             } else {
-                let (made, freed) = arena.large_counts(class);
-                (made, freed, made.saturating_sub(freed) * size)
+                let (taken, given) = arena.large_counts(class);
+                (taken, given, taken.saturating_sub(given) * size)
             };
             let out = taken.saturating_sub(given);
             *self.class(class, OfClass::TransferCached) += stored;
@@ -104,10 +104,10 @@ impl Gather<'_> {
             pages_bytes += pages;
         }
         for class in Class::large().filter(|class| !class.is_cachable()) {
-            let (made, freed) = arena.large_counts(class);
-            let blocks = made.saturating_sub(freed);
-            *self.larger(OfClass::Taken) += made;
-            *self.larger(OfClass::Given) += freed;
+            let (taken, given) = arena.large_counts(class);
+            let blocks = taken.saturating_sub(given);
+            *self.larger(OfClass::Taken) += taken;
+            *self.larger(OfClass::Given) += given;
             *self.larger(OfClass::Blocks) += blocks;
             out_bytes += blocks * class.size() as u64;
             pages_bytes += blocks * class.size() as u64;
@@ -234,17 +234,17 @@ impl Gather<'_> {
 }
 
 /// The library's version in a word.
-const VERSION: u64 = part(env!("CARGO_PKG_VERSION_MAJOR")) << 32
-    | part(env!("CARGO_PKG_VERSION_MINOR")) << 16
-    | part(env!("CARGO_PKG_VERSION_PATCH"));
+const VERSION: u64 = version_word([
+    part(env!("CARGO_PKG_VERSION_MAJOR")),
+    part(env!("CARGO_PKG_VERSION_MINOR")),
+    part(env!("CARGO_PKG_VERSION_PATCH")),
+]);
 
-const fn part(digits: &str) -> u64 {
+const fn part(digits: &str) -> u32 {
     let (mut n, mut i) = (0, 0);
     while i < digits.len() {
-        n = n * 10 + (digits.as_bytes()[i] - b'0') as u64;
+        n = n * 10 + (digits.as_bytes()[i] - b'0') as u32;
         i += 1;
     }
     n
 }
-
-const _: () = assert!(CLASSES.rows == CACHED_CLASSES + 1);

@@ -23,9 +23,10 @@ use crate::sys::memfd::Shared;
 use crate::sys::rank::Rank;
 use crate::sys::spread::SPREAD_FACTOR;
 use crate::sys::time;
-use crate::upkeep::export::page::{ABOUT, About, CLASSES, FIGURES, StatsPage, TOTALS, Total};
+use crate::upkeep::export::page::StatsPage;
 use crate::upkeep::export::{self, put_off};
 use core::ptr::NonNull;
+use mallard_formats::page::{ABOUT, About, CLASSES, FIGURES, MEMORY_NAME, TOTALS, Total};
 
 struct State {
     shared: Option<Shared>,
@@ -111,7 +112,7 @@ impl State {
             return self.make_in_memory();
         }
         self.shared = Shared::make(
-            c"mallard-stats",
+            MEMORY_NAME,
             mem::round_up(size_of::<StatsPage>(), mem::os_page()),
         );
         match self.shared {
@@ -188,7 +189,7 @@ pub fn lock() -> &'static RawLock {
 
 /// The figures last gathered, for tests of the layers above.
 #[cfg(test)]
-pub fn figure(section: crate::upkeep::export::page::Section, row: usize, word: usize) -> u64 {
+pub fn figure(section: mallard_formats::page::Section, row: usize, word: usize) -> u64 {
     let state = STATE.lock();
     // SAFETY: as in `publish`.
     let figures = unsafe { state.figures.expect("published").as_ref() };

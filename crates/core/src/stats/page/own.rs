@@ -3,10 +3,10 @@
 use super::gather_now;
 use crate::cache::inside;
 use crate::space::meta;
-use crate::stats::metrics::{MetricSource, Section};
-use crate::upkeep::export::page::{ABOUT, CLASSES, FIGURES, LOCKS, TOTALS};
 use core::ops::Deref;
 use core::ptr::NonNull;
+use mallard_formats::metrics::{MetricSource, Section};
+use mallard_formats::page::{self, ABOUT, CLASSES, FIGURES, LOCKS, TOTALS};
 
 /// The figures of one moment.
 #[derive(Clone)]
@@ -45,7 +45,7 @@ impl MetricSource for Words {
     }
 }
 
-fn place(section: Section) -> crate::upkeep::export::page::Section {
+fn place(section: Section) -> page::Section {
     match section {
         Section::About => ABOUT,
         Section::Totals => TOTALS,

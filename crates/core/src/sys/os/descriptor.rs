@@ -8,9 +8,11 @@
 //! relocate.
 
 use core::mem::MaybeUninit;
+use mallard_formats::page::DESCRIPTOR_MIN;
 
-/// The least number of a descriptor, and another for processes that may not have so many.
-const NUMBERS: [i32; 2] = [900, 100];
+/// The least number of a descriptor, and another for processes that may not have so many; readers
+/// outside look no lower.
+const NUMBERS: [i32; 2] = [900, DESCRIPTOR_MIN];
 
 /// A descriptor, and the file that it was made for. Nothing closes it by itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -6,6 +6,8 @@
 //! assertions check every acquisition and end the process with a line that names both ranks. In all
 //! other builds a [`Ranked`] is empty and its methods do nothing.
 
+use mallard_formats::page::Lock;
+
 /// What a lock guards, in the order in which locks are taken, outermost first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(usize)]
@@ -31,44 +33,57 @@ pub enum Rank {
     Other,
 }
 
-/// In the order of [`Rank`]: its name, what its locks guard, and how many locks there are.
+/// In the order of [`Rank`]: its name, what its locks guard, and how many locks there are. Locks
+/// whose figures other processes read have the names that they have there.
 pub const RANKS: [(&str, &str, &str); Rank::Other as usize + 1] = [
     ("page", "the page of statistics for other processes", "one"),
-    ("statistics", "the snapshot of the statistics", "one"),
+    (
+        Lock::Statistics.name(),
+        "the snapshot of the statistics",
+        "one",
+    ),
     (
         "start",
         "the first call of the process, and that of the heap profiler",
         "one",
     ),
     ("dump", "the start of the names of heap profiles", "one"),
-    ("subrelease", "the pass over sparse slabs", "one"),
-    ("page_heaps", "the making of a page heap", "one"),
+    (Lock::Subrelease.name(), "the pass over sparse slabs", "one"),
+    (Lock::PageHeaps.name(), "the making of a page heap", "one"),
     (
-        "purging",
+        Lock::Purging.name(),
         "the right to return a page heap's memory",
         "one for each page heap",
     ),
-    ("registry", "the lists of thread caches", "one"),
-    ("arenas", "the making of an arena", "one"),
+    (Lock::Registry.name(), "the lists of thread caches", "one"),
+    (Lock::Arenas.name(), "the making of an arena", "one"),
     (
-        "bin",
+        Lock::Bins.name(),
         "the slabs and the transfer cache of a size class",
         "one for each bin",
     ),
-    ("samples", "the sampled blocks of the heap profiler", "one"),
     (
-        "heap",
+        Lock::Samples.name(),
+        "the sampled blocks of the heap profiler",
+        "one",
+    ),
+    (
+        Lock::Heaps.name(),
         "the chunks and runs of a page heap",
         "one for each page heap",
     ),
-    ("segments", "the growth of address ranges", "one"),
+    (Lock::Segments.name(), "the growth of address ranges", "one"),
     (
         "history",
         "single samples of the heap profiler, and names of threads",
         "one",
     ),
-    ("sites", "the call stacks of the heap profiler", "one"),
-    ("meta", "the allocator's own records", "one"),
+    (
+        Lock::Sites.name(),
+        "the call stacks of the heap profiler",
+        "one",
+    ),
+    (Lock::Records.name(), "the allocator's own records", "one"),
     (
         "places",
         "the tables of requests, which the heap profiler hides",

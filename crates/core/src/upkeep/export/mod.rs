@@ -10,7 +10,7 @@
 //!   the page is due at once when the pages that hold blocks have doubled or halved since it was
 //!   published, a few times in [`EVERY_MS`]; then a thread that frees memory publishes, too.
 //!
-//! `stats::page` makes and writes the page; `page` has its layout.
+//! `stats::page` makes and writes the page; `mallard_formats::page` has its layout.
 
 pub mod page;
 

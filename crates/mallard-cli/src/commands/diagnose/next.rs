@@ -1,5 +1,6 @@
 //! The commands to try next.
 
+use mallard_formats::variables::MALLARD_CONF;
 use mallard_report::diagnosis::{Answer, Next, Trouble, TroubleKey};
 use mallard_watch::family::{Family, Pool};
 
@@ -59,7 +60,7 @@ pub fn next(troubles: &[Trouble], answer: Answer, alone: bool, about: About) -> 
     {
         add(
             format!(
-                "MALLARD_CONF=prof:true,prof_final:true mallard run -- {}",
+                "{MALLARD_CONF}=prof:true,prof_final:true mallard run -- {}",
                 about.typed
             ),
             "a heap profile: which code keeps the blocks",
@@ -72,7 +73,7 @@ pub fn next(troubles: &[Trouble], answer: Answer, alone: bool, about: About) -> 
 /// it does.
 fn settings(trouble: &TroubleKey, alone: bool, family: Family) -> Option<(String, &'static str)> {
     let name = match family {
-        Family::Mallard => "MALLARD_CONF",
+        Family::Mallard => MALLARD_CONF,
         Family::Jemalloc => "MALLOC_CONF",
         Family::Glibc => return tunables(trouble),
         _ => return None,

@@ -161,11 +161,11 @@ figures!(arena_rows, of_arena(a: &ArenaFigures) {
 figures!(blocks_rows, of_blocks(b: &Blocks) {
     allocated: Size = b.allocated,
         "Bytes of blocks in use.";
-    nmalloc: U64 = b.made,
+    nmalloc: U64 = b.taken,
         "Blocks taken from slabs or pages, and blocks that snapshots found to be taken from caches.";
-    ndalloc: U64 = b.freed,
+    ndalloc: U64 = b.given,
         "Of these, the blocks that are not in use.";
-    nrequests: U64 = b.made,
+    nrequests: U64 = b.taken,
         "Like nmalloc, because requests that a cache serves are not counted.";
     nfills: U64 = b.fills,
         "Times that a cache took blocks.";
@@ -174,11 +174,11 @@ figures!(blocks_rows, of_blocks(b: &Blocks) {
 });
 
 figures!(bin_rows, of_bin(b: &Bin) {
-    nmalloc: U64 = b.made,
+    nmalloc: U64 = b.taken,
         "Blocks taken from slabs, and blocks that snapshots found to be taken from caches.";
-    ndalloc: U64 = b.freed,
+    ndalloc: U64 = b.given,
         "Of these, the blocks that are not in use.";
-    nrequests: U64 = b.made,
+    nrequests: U64 = b.taken,
         "Like nmalloc, because requests that a cache serves are not counted.";
     curregs: Size = b.current,
         "Blocks in use.";
@@ -197,11 +197,11 @@ figures!(bin_rows, of_bin(b: &Bin) {
 });
 
 figures!(large_rows, of_large(l: &Large) {
-    nmalloc: U64 = l.made,
+    nmalloc: U64 = l.taken,
         "Blocks taken from pages, and blocks that snapshots found to be taken from caches.";
-    ndalloc: U64 = l.freed,
+    ndalloc: U64 = l.given,
         "Of these, the blocks that are not in use.";
-    nrequests: U64 = l.made,
+    nrequests: U64 = l.taken,
         "Like nmalloc, because requests that a cache serves are not counted.";
     curlextents: Size = l.current(),
         "Blocks in use.";

@@ -6,7 +6,7 @@ use core::ffi::{CStr, c_void};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicU8, Ordering};
 
-use crate::shared_memory::layout::PATH_BYTES;
+use mallard_formats::probe::layout::PATH_BYTES;
 
 /// Text in a buffer with a zero at its end.
 pub struct Text {

@@ -1,11 +1,14 @@
-//! The environment for running cargo from another program.
+//! Runs cargo from another program: with an environment in which it builds what it is asked for.
 //!
 //! Cargo passes dozens of variables that describe the current build (flags, target folder, profile,
 //! wrapper, job server) to build scripts and to programs under `cargo run`. An inner cargo that
-//! inherited them would build something else or deadlock. Both the library and its build script
-//! include this file.
+//! inherited them would build something else or deadlock. [`carried`] is for build scripts.
+
+pub mod carried;
 
 use std::process::Command;
+
+use mallard_formats::variables;
 
 /// Variables beginning with `CARGO` that configure cargo rather than describe the current build.
 const KEPT_PREFIXES: [&str; 6] = [
@@ -38,8 +41,8 @@ const DROPPED_VARIABLES: [&str; 21] = [
     "DEBUG",
     "PROFILE",
     "LD_PRELOAD",
-    "MALLOC_CONF",
-    "MALLARD_CONF",
+    variables::MALLOC_CONF,
+    variables::MALLARD_CONF,
 ];
 
 /// Whether an inner cargo must not see the variable `name`.

@@ -1,4 +1,4 @@
-//! The memory that the probe and the lab share. Both compile this file.
+//! The memory of counters that the probe and the lab share.
 //!
 //! A folder (mode 0700) holds one file `control`, which the lab writes before the program starts,
 //! and one segment `PID-N` for each image of a process: N counts the images that a process becomes
@@ -14,12 +14,12 @@
 //! as it was at some time, and all of them exactly after the process has ended. Counters only grow,
 //! also from one thread to the next in the same slot.
 
-use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64};
 
 /// The variable that names the folder.
-pub const VARIABLE: &str = "MALLARD_PROBE";
+pub const VARIABLE: &str = crate::variables::PROBE;
 /// The first eight bytes of the control file and of a segment that is complete.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"mlrdprb1");
+pub const MAGIC: u64 = crate::mark(b"mlrdprb1");
 
 /// The most threads that have slots at the same time.
 pub const SLOTS_MAX: usize = 16_384;
@@ -34,7 +34,10 @@ pub const CLASSES: usize = 48;
 /// Threads in the matrix of frees; further threads share its rows.
 pub const MATRIX_THREADS: usize = 16;
 
-/// What the lab asks of every process, at the start of the file `control`.
+/// The name of the file that says what the lab asks for.
+pub const CONTROL_FILE: &str = "control";
+
+/// What the lab asks of every process, at the start of [`CONTROL_FILE`].
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct Control {
@@ -197,8 +200,8 @@ pub struct Header {
     /// Followed blocks by the thread that began them (row) and ended them (column).
     pub matrix: [[AtomicU32; MATRIX_THREADS]; MATRIX_THREADS],
     /// The program's file and the object that serves malloc, each ending with a zero.
-    pub program: [core::sync::atomic::AtomicU8; PATH_BYTES],
-    pub allocator: [core::sync::atomic::AtomicU8; PATH_BYTES],
+    pub program: [AtomicU8; PATH_BYTES],
+    pub allocator: [AtomicU8; PATH_BYTES],
 }
 
 /// Bytes by which a thread's live bytes change before it passes them on.

@@ -5,16 +5,19 @@
 //! processes follow its header, so a writer goes family by family. A process that writes its own
 //! metrics has no labels of its own.
 //!
-//! `mallard export` is built from these files as well (`crates/inspect/src/metrics`), so that both
-//! say the same. For this reason nothing here uses another part of the allocator. There is no
-//! arithmetic with floating point: it would bring its printing into the library.
+//! A process that writes its metrics itself and `mallard export` both write them by this, so that
+//! both say the same. There is no arithmetic with floating point: it would bring its printing into
+//! the library.
 
 mod table;
+#[cfg(test)]
+mod tests;
 
 use core::fmt::{Result, Write};
 
-pub use table::{LOCKS, families};
-use table::{LOCKS_TEXT, before};
+use crate::page::{About, Lock, OfClass, OfLock, Total, version_of};
+use table::before;
+pub use table::families;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
@@ -24,7 +27,16 @@ pub enum Format {
 }
 
 impl Format {
-    /// The content type of the format in HTTP.
+    /// The format that an `Accept` header of HTTP asks for.
+    pub fn accepted(accept: &str) -> Format {
+        if accept.contains("application/openmetrics-text") {
+            Format::OpenMetrics
+        } else {
+            Format::Text
+        }
+    }
+
+    /// What HTTP calls it.
     pub const fn content_type(self) -> &'static str {
         match self {
             Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
@@ -50,20 +62,20 @@ pub enum Scale {
     PowerOfTwo,
 }
 
-/// The figures that a family shows. Numbers are words of the section's rows.
+/// The figures that a family shows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Of {
     Version,
     Uptime,
-    Total(u8),
+    Total(Total),
     /// The bytes in thread caches and in transfer caches, which a label tells apart.
     Cached,
     /// A word of each class in use.
-    Class(u8),
+    Class(OfClass),
     /// The first word as a part of the second, which is not less.
-    ClassRatio(u8, u8),
+    ClassRatio(OfClass, OfClass),
     /// A word of each kind of lock.
-    Lock(u8),
+    Lock(OfLock),
 }
 
 /// A metric, with a sample for each process or several.
@@ -107,16 +119,6 @@ pub trait MetricSource {
     fn word(&self, section: Section, row: usize, word: usize) -> u64;
 }
 
-/// The words of rows that are used here by name, as `upkeep::export::page` has them.
-pub const BEGAN: usize = 0;
-pub const PUBLISHED: usize = 1;
-pub const VERSION: usize = 3;
-pub const THREAD_CACHED: usize = 8;
-pub const TRANSFER_CACHED: usize = 9;
-pub const CLASS_SIZE: usize = 0;
-pub const CLASS_PAGES: usize = 4;
-pub const CLASS_TAKEN: usize = 5;
-
 /// Writes what comes before the samples of a family.
 pub fn header(out: &mut impl Write, family: &Family, format: Format) -> Result {
     let Family {
@@ -148,8 +150,8 @@ pub fn samples(
     labels: &str,
     figures: &impl MetricSource,
 ) -> Result {
-    let total = |word: usize| figures.word(Section::Totals, word, 0);
-    let about = |word| figures.word(Section::About, word, 0);
+    let total = |word: Total| figures.word(Section::Totals, word as usize, 0);
+    let about = |word: About| figures.word(Section::About, word as usize, 0);
     let mut line = MetricLine {
         out,
         family,
@@ -157,32 +159,34 @@ pub fn samples(
     };
     match family.of {
         Of::Version => {
-            let version = about(VERSION);
-            let (major, minor, patch) = (version >> 32, version >> 16 & 0xffff, version & 0xffff);
+            let [major, minor, patch] = version_of(about(About::Version));
             let text = format_args!("{major}.{minor}.{patch}");
             line.write(Some(("version", text)), 1)
         }
-        Of::Uptime => line.write(None, about(PUBLISHED).saturating_sub(about(BEGAN))),
-        Of::Total(word) => line.write(None, total(word.into())),
+        Of::Uptime => line.write(
+            None,
+            about(About::Published).saturating_sub(about(About::Began)),
+        ),
+        Of::Total(word) => line.write(None, total(word)),
         Of::Cached => {
             line.write(
                 Some(("where", format_args!("thread"))),
-                total(THREAD_CACHED),
+                total(Total::ThreadCached),
             )?;
             line.write(
                 Some(("where", format_args!("transfer"))),
-                total(TRANSFER_CACHED),
+                total(Total::TransferCached),
             )
         }
         Of::Class(_) | Of::ClassRatio(..) => {
             (0..figures.rows(Section::Classes)).try_for_each(|row| line.class(row, figures))
         }
         Of::Lock(word) => {
-            let mut names = LOCKS_TEXT;
-            (0..LOCKS.len()).try_for_each(|row| {
+            let mut names = Lock::TEXT;
+            (0..Lock::COUNT).try_for_each(|row| {
                 let (name, rest) = before(names, b' ').ok_or(core::fmt::Error)?;
                 names = rest;
-                let value = figures.word(Section::Locks, row, word.into());
+                let value = figures.word(Section::Locks, row, word as usize);
                 line.write(Some(("lock", format_args!("{name}"))), value)
             })
         }
@@ -216,24 +220,28 @@ type Label<'a> = Option<(&'static str, core::fmt::Arguments<'a>)>;
 
 impl<W: Write> MetricLine<'_, W> {
     fn class(&mut self, row: usize, figures: &impl MetricSource) -> Result {
-        let word = |word| figures.word(Section::Classes, row, word);
-        if word(CLASS_TAKEN) == 0 && word(CLASS_PAGES) == 0 {
+        let word = |word: OfClass| figures.word(Section::Classes, row, word as usize);
+        if word(OfClass::Taken) == 0 && word(OfClass::Pages) == 0 {
             return Ok(());
         }
-        match word(CLASS_SIZE) {
+        match word(OfClass::Size) {
             0 => self.of_class(format_args!("larger"), word),
             size => self.of_class(format_args!("{size}"), word),
         }
     }
 
-    fn of_class(&mut self, size: core::fmt::Arguments<'_>, word: impl Fn(usize) -> u64) -> Result {
+    fn of_class(
+        &mut self,
+        size: core::fmt::Arguments<'_>,
+        word: impl Fn(OfClass) -> u64,
+    ) -> Result {
         self.begin(Some(("size", size)))?;
         match self.family.of {
-            Of::Class(which) => writeln!(self.out, " {}", word(which.into())),
+            Of::Class(which) => writeln!(self.out, " {}", word(which)),
             Of::ClassRatio(part, whole) => {
                 const MILLION: u64 = 1_000_000;
-                let whole = word(whole.into()).max(1);
-                let part = word(part.into()).min(whole);
+                let whole = word(whole).max(1);
+                let part = word(part).min(whole);
                 let millionths = u128::from(part) * u128::from(MILLION) / u128::from(whole);
                 let millionths = millionths as u64;
                 writeln!(

@@ -1,4 +1,4 @@
-//! The memory in which the probe records, and which the lab empties. Both compile this file.
+//! The memory in which the probe records, and which the lab empties.
 //!
 //! Beside its segment `PID-N`, a process that is recorded has a pool `PID-N.chunks`: a [`Pool`] and
 //! [`CHUNKS_MAX`] chunks of 64 KiB, of which it uses as many as the control file permits. A thread
@@ -13,6 +13,7 @@
 //! Threads that have no chunk of their own share the common one: those that end, and those beyond
 //! three quarters of the chunks. They write it one at a time, and say which thread goes on.
 
+use crate::event::Kind;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 /// What the file of a pool is called after its segment's.
@@ -92,32 +93,18 @@ pub const LARGEST_SIZE: u64 = (1 << (64 - SIZE_AT)) - 1;
 /// The size of a stall is in units of this many ticks.
 pub const STALL_SHIFT: u32 = 10;
 
-/// The kinds of records: those of events, as in the files (`crates/trace`), and the recorder's own.
-pub const MALLOC: u64 = 1;
-pub const CALLOC: u64 = 2;
-pub const ALIGNED: u64 = 3;
-pub const FREES: u64 = 4;
-pub const SIZED_FREE: u64 = 5;
-pub const REALLOC_BEGIN: u64 = 6;
-pub const REALLOC_END: u64 = 7;
-pub const QUERY: u64 = 8;
-pub const TRIM: u64 = 9;
-pub const THREAD_START: u64 = 10;
-pub const THREAD_END: u64 = 11;
-pub const FORK: u64 = 12;
-pub const STALL: u64 = 13;
-pub const TOUCHED: u64 = 14;
-pub const FAILED: u64 = 15;
+// The kinds of records: those of events ([`Kind`]), and the recorder's own.
 /// The second word is the clock, and the base of all records that follow.
-pub const CLOCK: u64 = 16;
+pub const CLOCK: u64 = Kind::LAST as u64 + 1;
 /// The second word is the size of the record that follows.
-pub const LARGE: u64 = 17;
+pub const LARGE: u64 = CLOCK + 1;
 /// In the common chunk: the address is the thread of all records that follow.
-pub const THREAD: u64 = 18;
+pub const THREAD: u64 = LARGE + 1;
 
 /// Where the chunks begin, and the length of the file.
 pub const CHUNKS_AT: usize = size_of::<Pool>();
 pub const POOL_BYTES: usize = CHUNKS_AT + CHUNKS_MAX * CHUNK_BYTES;
 
+const _: () = assert!(THREAD <= KIND_MASK);
 const _: () = assert!(size_of::<Head>() == 64 && size_of::<Record>() == 16);
 const _: () = assert!(CHUNK_RECORDS == 4092 && CHUNKS_AT.is_multiple_of(4096));
