@@ -62,7 +62,7 @@ fn it_may_be_the_first_call() {
             .flags(&["-static", "-DALL_SYMBOLS"])
             .link(library.archive())
             .compile();
-        for name in ["config", "threads", "background"] {
+        for name in ["version", "config", "background"] {
             let sandbox = Sandbox::temporary(Allocator::System);
             let mut command = sandbox.plain_command(&program);
             command.env("MALLOC_CONF", "background_thread:false");
