@@ -20,7 +20,7 @@ pub mod spread;
 mod sync;
 
 use os::futex;
-pub use sync::{bell, count, gate, helper, lock, meter, published, rank, seqlock};
+pub use sync::{bell, gate, helper, lock, meter, published, rank, seqlock};
 
 // Apart, because their macros are named by paths.
 #[cfg(not(loom))]

@@ -163,7 +163,6 @@ fn breaches_inside(
             "src/{file}: `{inner}` has no place in FOLDERS (this test's table)"
         )];
     };
-    let is_known = |to: &str| UPWARDS.contains(&(file, to));
     uses(source, &modules_of(file))
         .iter()
         .filter(|used| !used.is_test)
@@ -171,7 +170,6 @@ fn breaches_inside(
         .filter(|(path, _)| path.iter().zip(&outer).all(|(a, b)| a == b))
         .filter_map(|(path, line)| Some((path.get(outer.len())?.clone(), line)))
         .filter(|(home, _)| *home != inner && height(home).is_some_and(|to| to >= own))
-        .filter(|(home, _)| !is_known(home))
         .map(|(home, line)| {
             format!("src/{file}:{line} uses `{home}`, which is not below `{inner}`")
         })

@@ -65,7 +65,7 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
                 "pending",
                 "seqlock",
             ],
-            &["count", "flag"],
+            &["flag"],
             &["lock"],
         ],
     ),
@@ -302,11 +302,6 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["system"],
         ],
     ),
-];
-/// The permitted exceptions: a file, and the higher folder that it uses.
-pub const UPWARDS: &[(&str, &str)] = &[
-    // In builds that count contention, the atomics' operations do so.
-    ("sys/atomic.rs", "sync"),
 ];
 /// Layers that do not use a lower one, though the order allows it.
 pub const APART_FROM: &[(&str, &str)] = &[("heap", "class")];

@@ -1,6 +1,6 @@
 //! `mallard bench` with little work: what it measures, prints and writes.
 
-use crate::place::{BUMP, LIBRARY, Place, outcome};
+use crate::place::*;
 
 const SMALL: [&str; 8] = [
     "-r",
@@ -25,8 +25,7 @@ fn records(csv: &str) -> Vec<Vec<&str>> {
 fn all_experiments_run_and_every_file_is_written() {
     let place = Place::new();
     let words = [&["bench", "-a", "glibc,mallard", "-t", "2"], &SMALL[..]].concat();
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    let (stdout, stderr) = place.mallard(&words).exits(SUCCESS);
 
     let pairs = place.text("mallard-results/latest/pairs.csv");
     assert_eq!(
@@ -100,8 +99,7 @@ fn an_allocator_of_the_user_is_measured_preloaded_and_linked() {
     let words = [
         "bench", "map", "--count", "500", "-r", "1", "-a", "glibc", "--add", &spec,
     ];
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    place.mallard(&words).assert().code(SUCCESS);
     let map = place.text("mallard-results/latest/map.csv");
     let places: Vec<[&str; 2]> = records(&map).iter().map(|r| [r[0], r[2]]).collect();
     assert_eq!(
@@ -150,8 +148,7 @@ fn an_allocator_that_crashes_in_one_cell_is_reported_and_the_others_go_on() {
         "--add",
         &spec,
     ];
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    let (stdout, stderr) = place.mallard(&words).exits(SUCCESS);
     assert!(
         stdout.contains("SIGABRT") && stdout.contains("no such size"),
         "{stdout}"
@@ -182,8 +179,7 @@ fn the_command_fails_if_no_measurement_succeeds() {
     let words = [
         "bench", "pairs", "-t", "1", "--size", "7777", "-a", "bump", "--add", &spec,
     ];
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
-    assert_eq!(code, Some(1), "{stdout}{stderr}");
+    let stderr = place.mallard(&words).exits(FAILED).1;
     assert!(stderr.contains("no measurement succeeded"), "{stderr}");
     assert!(
         place
@@ -201,12 +197,11 @@ fn tuning_variables_of_the_environment_do_not_reach_the_experiments() {
     ];
     let mut command = place.mallard(&words);
     // These settings would tune an allocator.
-    let (code, stdout, stderr) = outcome(
-        command
-            .env("MALLOC_CONF", "x:y")
-            .env("MALLOC_ARENA_MAX", "1"),
-    );
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    command
+        .env("MALLOC_CONF", "x:y")
+        .env("MALLOC_ARENA_MAX", "1")
+        .assert()
+        .code(SUCCESS);
     let results = place.text("mallard-results/latest/results.json");
     let results = mallard_report::read_json(&mut results.as_bytes()).unwrap();
     let removed = results
@@ -255,7 +250,7 @@ fn an_interrupt_writes_the_results_so_far() {
         .status()
         .unwrap();
     assert!(killed.success());
-    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(child.wait().unwrap().code(), Some(INTERRUPTED));
     assert_eq!(
         records(&place.text("mallard-results/latest/pairs.csv")).len(),
         1
@@ -285,11 +280,9 @@ fn a_result_is_repeated_with_its_settings_and_its_allocators() {
         "-o",
         "one",
     ];
-    let (code, _, stderr) = outcome(&mut place.mallard(&first));
-    assert_eq!(code, Some(0), "{stderr}");
+    place.mallard(&first).assert().code(SUCCESS);
     let words = ["bench", "--from", "one", "--aa"];
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    let stderr = place.mallard(&words).exits(SUCCESS).1;
     assert!(
         stderr.contains("again: mallard bench pairs -t 1 --count 300"),
         "{stderr}"
@@ -368,8 +361,7 @@ fn a_dry_run_tells_the_rows_and_writes_nothing() {
             "true",
         ],
     ] {
-        let (code, stdout, stderr) = outcome(&mut place.mallard(words));
-        assert_eq!(code, Some(0), "{stdout}{stderr}");
+        let stdout = place.mallard(words).exits(SUCCESS).0;
         assert!(stdout.contains("nothing was run"), "{stdout}");
         match words[1] {
             "pairs" => assert!(

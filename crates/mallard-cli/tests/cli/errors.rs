@@ -1,6 +1,6 @@
 //! Mistakes are reported before anything runs, with the input and the valid choices.
 
-use crate::place::{Place, outcome};
+use crate::place::*;
 
 /// Runs a command that must fail with `code`, and returns its message.
 #[track_caller]

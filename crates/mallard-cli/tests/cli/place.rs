@@ -6,6 +6,31 @@ use std::path::{Path, PathBuf};
 use assert_cmd::Command;
 use tempfile::TempDir;
 
+/// The exit codes of the command (`docs/versioning.md`).
+pub const SUCCESS: i32 = 0;
+pub const FAILED: i32 = 1;
+pub const USAGE: i32 = 2;
+pub const CANNOT_TELL: i32 = 3;
+pub const NOT_EXECUTABLE: i32 = 126;
+pub const NOT_FOUND: i32 = 127;
+pub const INTERRUPTED: i32 = 130;
+
+pub trait Exits {
+    /// Runs the command, which must end with this exit code; what it wrote to standard output and
+    /// standard error.
+    fn exits(&mut self, code: i32) -> (String, String);
+}
+
+impl Exits for Command {
+    #[track_caller]
+    fn exits(&mut self, code: i32) -> (String, String) {
+        let assert = self.assert().code(code);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let output = assert.get_output();
+        (text(&output.stdout), text(&output.stderr))
+    }
+}
+
 /// A folder to run the lab in.
 pub struct Place(TempDir);
 

@@ -6,7 +6,7 @@ use std::fs;
 use mallard_needs::{lacks, skipped};
 use mallard_report::model::Row;
 
-use crate::place::{Place, beside_mallard, outcome};
+use crate::place::*;
 
 /// Compares a service on another allocator and mallard in one short round, and returns its row.
 fn race(service: &str, other: &str) -> Row {
@@ -22,8 +22,7 @@ fn race(service: &str, other: &str) -> Row {
         "200ms",
     ];
     let words = [&words[..], &["-r", "1", "-w", "0", "-a", &allocators]].concat();
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    let stdout = place.mallard(&words).exits(SUCCESS).0;
     assert!(stdout.contains("closed loop"), "{stdout}");
     let text = place.text("mallard-results/latest/compare.json");
     let mut results = mallard_report::read_json(&mut text.as_bytes()).unwrap();
@@ -105,7 +104,10 @@ fn a_server_under_its_load_is_diagnosed() {
     let place = Place::new();
     let words = ["diagnose", "--service", "redis", "--for", "1s", "--json"];
     let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
-    assert!(matches!(code, Some(0 | 3)), "{stdout}{stderr}");
+    assert!(
+        matches!(code, Some(SUCCESS | CANNOT_TELL)),
+        "{stdout}{stderr}"
+    );
     let found: serde_json::Value = serde_json::from_str(&stdout).unwrap();
     let calls = found.pointer("/figures/calls/mallocs");
     assert!(
@@ -135,8 +137,7 @@ fn a_server_under_its_load_is_recorded() {
     let words = ["record", "--service", "redis", "--for", "1s", "--settle"];
     let other = beside_mallard("redis-server");
     let words = [&words[..], &["100ms", "-a", &other]].concat();
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    let stderr = place.mallard(&words).exits(SUCCESS).1;
     for part in [
         "recorded ",
         " 0 dropped · 0 out of order",
@@ -149,8 +150,7 @@ fn a_server_under_its_load_is_recorded() {
         assert!(stderr.contains(part), "{part} is not in {stderr}");
     }
     let info = ["trace", "info", "--json", "redis.mtrace"];
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&info));
-    assert_eq!(code, Some(0), "{stderr}");
+    let stdout = place.mallard(&info).exits(SUCCESS).0;
     let info: serde_json::Value = serde_json::from_str(&stdout).unwrap();
     let processes = info["processes"].as_array().unwrap();
     // The load is no part of it.
@@ -212,7 +212,7 @@ fn compared(place: &Place, more: &[&str]) -> (Option<i32>, String, String) {
 /// Compares the service `web.toml`, which must fail with this reason.
 fn fails(place: &Place, parts: &[&str]) {
     let (code, stdout, stderr) = compared(place, &[]);
-    assert_eq!(code, Some(1), "{stdout}{stderr}");
+    assert_eq!(code, Some(FAILED), "{stdout}{stderr}");
     for part in parts {
         assert!(stderr.contains(part), "{part} is not in {stderr}");
     }
@@ -303,8 +303,7 @@ fn every_command_of_a_description_has_its_variables() {
         &(more + &check("setup") + &check("prepare")),
     );
     let words = ["service", "--try", "web.toml"];
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    place.mallard(&words).assert().code(SUCCESS);
     assert_eq!(left(&place), [""; 0], "left behind");
 }
 
@@ -325,14 +324,14 @@ fn options_of_programs_are_refused_for_a_service_and_a_time_limit_is_kept() {
     ];
     for more in options {
         let (code, _, stderr) = compared(&place, more);
-        assert_eq!(code, Some(2), "{stderr}");
+        assert_eq!(code, Some(USAGE), "{stderr}");
         assert!(
             stderr.contains(more[0]) && stderr.contains("--service"),
             "{stderr}"
         );
     }
     let (code, _, stderr) = compared(&place, &["--timeout", "2s"]);
-    assert_eq!(code, Some(1), "{stderr}");
+    assert_eq!(code, Some(FAILED), "{stderr}");
     for part in ["it did not finish within the time limit", "the last words"] {
         assert!(stderr.contains(part), "{stderr}");
     }
@@ -353,8 +352,7 @@ fn what_prepares_a_service_runs_once_for_each_run() {
         "--budget",
         "1ms",
     ];
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    place.mallard(&words).assert().code(SUCCESS);
     // One block: the subject and the anchor.
     assert_eq!(place.text("prepared"), "p\np\n");
 }
@@ -374,22 +372,24 @@ fn a_server_that_fails_leaves_no_recording_and_no_process() {
         "ready = { log = \"never\", within = \"200ms\" }",
     );
     let (code, _, stderr) = record(&[]);
-    assert_eq!(code, Some(1), "{stderr}");
+    assert_eq!(code, Some(FAILED), "{stderr}");
     assert!(stderr.contains("was not ready within 200ms"), "{stderr}");
     assert!(!place.path().join("web.mtrace").exists());
     // Under its load: what was recorded until then is kept.
     let start = "echo ready; exec sleep 7654.4";
     describe(&place, start, "load = \"echo broken; exit 7\"");
     let (code, _, stderr) = record(&["--no-cost"]);
-    assert_eq!(code, Some(1), "{stderr}");
+    assert_eq!(code, Some(FAILED), "{stderr}");
     assert!(stderr.contains("broken"), "{stderr}");
     assert!(place.path().join("web.mtrace").exists());
     assert_eq!(left(&place), [""; 0], "left behind");
     // Options that mean nothing together.
     let (code, _, stderr) = record(&["--for", "1s", "--seconds", "1"]);
-    assert_eq!(code, Some(2), "{stderr}");
-    let (code, _, stderr) = outcome(&mut place.mallard(&["record", "--no-cost", "--", "true"]));
-    assert_eq!(code, Some(2), "{stderr}");
+    assert_eq!(code, Some(USAGE), "{stderr}");
+    let stderr = place
+        .mallard(&["record", "--no-cost", "--", "true"])
+        .exits(USAGE)
+        .1;
     assert!(stderr.contains("--no-cost is for a service"), "{stderr}");
 }
 
@@ -422,8 +422,7 @@ fn a_service_on_the_command_line_is_measured_too() {
         ],
     ]
     .concat();
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    let stdout = place.mallard(&words).exits(SUCCESS).0;
     assert!(stdout.contains("5.00 /s"), "{stdout}");
     assert_eq!(left(&place), [""; 0], "left behind");
 }
@@ -452,8 +451,7 @@ fn mistakes_in_a_description_are_usage_errors() {
             "--input and --how perf",
         ),
     ] {
-        let (code, _, stderr) = outcome(&mut place.mallard(words));
-        assert_eq!(code, Some(2), "{stderr}");
+        let stderr = place.mallard(words).exits(USAGE).1;
         assert!(stderr.contains(part), "{part}: {stderr}");
     }
 }
@@ -461,8 +459,7 @@ fn mistakes_in_a_description_are_usage_errors() {
 #[test]
 fn a_preset_is_printed_as_a_file_that_can_be_used() {
     let place = Place::new();
-    let (code, listed, _) = outcome(&mut place.mallard(&["service"]));
-    assert_eq!(code, Some(0));
+    let listed = place.mallard(&["service"]).exits(SUCCESS).0;
     for name in [
         "redis",
         "nginx",
@@ -476,7 +473,6 @@ fn a_preset_is_printed_as_a_file_that_can_be_used() {
     }
     let (_, text, _) = outcome(&mut place.mallard(&["service", "redis"]));
     fs::write(place.path().join("mine.toml"), text).unwrap();
-    let (code, said, stderr) = outcome(&mut place.mallard(&["service", "mine.toml"]));
-    assert_eq!(code, Some(0), "{stderr}");
+    let said = place.mallard(&["service", "mine.toml"]).exits(SUCCESS).0;
     assert!(said.contains("valid description"), "{said}");
 }

@@ -17,7 +17,6 @@
 
 use crate::sys::atomic::unmodelled::AtomicU64;
 use crate::sys::atomic::{Ordering, const_unless_loom, settle};
-use crate::sys::count::Tag;
 use crate::sys::futex::Futex;
 use crate::sys::meter::{Meter, Reading, thread};
 use crate::sys::rank::{Rank, Ranked};
@@ -57,7 +56,6 @@ fn max_spins() -> u64 {
 #[repr(C)]
 pub struct RawLock {
     word: Futex,
-    tag: Tag,
     rank: Ranked,
     meter: Meter,
 }
@@ -67,7 +65,6 @@ impl RawLock {
         pub fn named(rank: Rank) -> Self {
             RawLock {
                 word: Futex::new(FREE),
-                tag: Tag::new(rank),
                 rank: Ranked::new(rank),
                 meter: Meter::new(),
             }
@@ -96,7 +93,6 @@ impl RawLock {
     pub fn try_for_fork(&self) -> bool {
         if self.attempt(thread()) {
             self.rank.tried();
-            self.tag.acquired();
             self.meter.taken_for_fork();
             return true;
         }
@@ -123,7 +119,6 @@ impl RawLock {
 
     #[inline(always)]
     fn acquired(&self, me: usize) {
-        self.tag.acquired();
         self.meter.taken(me);
     }
 
@@ -136,7 +131,6 @@ impl RawLock {
 
     #[cold]
     fn lock_contended(&self) {
-        self.tag.contended();
         let me = thread();
         for _ in 0..max_spins() {
             if self.word.load(Ordering::Relaxed) == FREE && self.attempt(me) {
@@ -156,7 +150,6 @@ impl RawLock {
             match put {
                 Ok(FREE) => break,
                 Ok(_) => {
-                    self.tag.waited();
                     self.word.wait(next);
                 }
                 Err(_) => {}
@@ -252,7 +245,6 @@ impl<T> Mutex<T> {
     pub unsafe fn set_rank(at: *mut Self, rank: Rank) {
         // SAFETY: the caller's promise.
         unsafe {
-            (&raw mut (*at).raw.tag).write(Tag::new(rank));
             (&raw mut (*at).raw.rank).write(Ranked::new(rank));
         }
     }
@@ -427,7 +419,6 @@ mod tests {
         Arc::new(Mutex {
             raw: RawLock {
                 word: futex,
-                tag: Tag::new(Rank::Meta),
                 rank: Ranked::new(Rank::Meta),
                 meter: Meter::new(),
             },

@@ -3,8 +3,8 @@
 //! Each lock has a [`Rank`]. A thread may take a lock only while it holds none of the same rank or
 //! of a later one. A fork that cannot do without takes locks in this order, too, and waits for each
 //! for a limited time, so that it cannot wait for its own thread for ever. Builds with debug
-//! assertions and builds that count check every acquisition and end the process with a line that
-//! names both ranks. In all other builds a [`Ranked`] is empty and its methods do nothing.
+//! assertions check every acquisition and end the process with a line that names both ranks. In all
+//! other builds a [`Ranked`] is empty and its methods do nothing.
 
 /// What a lock guards, in the order in which locks are taken, outermost first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -78,9 +78,9 @@ pub const RANKS: [(&str, &str, &str); Rank::Other as usize + 1] = [
 ];
 
 /// The rank of a lock, in a build that checks it.
-pub struct Ranked(#[cfg(all(any(debug_assertions, feature = "counters"), not(loom)))] Rank);
+pub struct Ranked(#[cfg(all(debug_assertions, not(loom)))] Rank);
 
-#[cfg(not(all(any(debug_assertions, feature = "counters"), not(loom))))]
+#[cfg(not(all(debug_assertions, not(loom))))]
 impl Ranked {
     pub const fn new(_: Rank) -> Self {
         Ranked()
@@ -98,24 +98,23 @@ impl Ranked {
 
 /// The calling thread is about to wait for something that is no lock, where one of this rank would
 /// be taken.
-#[cfg(not(all(any(debug_assertions, feature = "counters"), not(loom))))]
+#[cfg(not(all(debug_assertions, not(loom))))]
 #[inline(always)]
 pub fn expect(_: Rank) {}
 
 /// For the child of a fork: forgets what other threads held.
-#[cfg(not(all(any(debug_assertions, feature = "counters"), not(loom))))]
+#[cfg(not(all(debug_assertions, not(loom))))]
 pub fn after_fork() {}
 
-#[cfg(all(any(debug_assertions, feature = "counters"), not(loom)))]
+#[cfg(all(debug_assertions, not(loom)))]
 pub use check::{after_fork, expect};
 
-#[cfg(all(any(debug_assertions, feature = "counters"), not(loom)))]
+#[cfg(all(debug_assertions, not(loom)))]
 mod check {
     use super::{RANKS, Rank, Ranked};
     use crate::die;
     use crate::sys::spread::SPREAD_FACTOR;
     use crate::sys::tls;
-    // Not those of `sys::atomic`: a build with `counters` must not count this check.
     use core::sync::atomic::{AtomicUsize, Ordering};
 
     /// Threads whose locks are known; later threads may have the numbers of threads that ended. The

@@ -1,7 +1,6 @@
 //! `mallard bench`: the basic [`experiments`] on every allocator. [`full`] runs the [`suite`],
-//! [`contention`] counts waits for locks, and [`repeat`] runs an earlier command again.
+//! and [`repeat`] runs an earlier command again.
 
-mod contention;
 pub mod experiments;
 mod full;
 mod options;
@@ -47,10 +46,6 @@ pub fn run(options: &Options) -> Result<ExitCode> {
             say!("\n{}: these and", console::style("full").bold())?;
             full::list(&[])
         }
-        Asked::Contention(_) if options.dry_run => {
-            Err(usage("--dry-run: `contention` counts and has no estimate"))
-        }
-        Asked::Contention(names) => contention::run(options, &names),
         Asked::Run(Suite::Full, names) => {
             only_for_basic(options)?;
             full::run(options, &names)
@@ -64,12 +59,11 @@ pub fn run(options: &Options) -> Result<ExitCode> {
 enum Asked {
     /// The rows of one set or both.
     List(Option<Suite>, Vec<String>),
-    Contention(Vec<String>),
     Run(Suite, Vec<String>),
 }
 
-/// Reads the words: an optional `list` or `contention`, an optional set, and names of rows. A name
-/// of the basic set is meant there, unless names of the full set stand beside it.
+/// Reads the words: an optional `list`, an optional set, and names of rows. A name of the basic set
+/// is meant there, unless names of the full set stand beside it.
 fn asked(options: &Options) -> Result<Asked> {
     let words = [&options.rows[..], &options.listed[..]].concat();
     let words: Vec<String> = words.iter().map(|word| word.trim().to_owned()).collect();
@@ -77,12 +71,6 @@ fn asked(options: &Options) -> Result<Asked> {
         Some((first, rest)) => (first.as_str(), rest.to_vec()),
         None => ("", Vec::new()),
     };
-    if options.contention {
-        return Ok(Asked::Contention(words));
-    }
-    if first == "contention" {
-        return Ok(Asked::Contention(rest));
-    }
     let (listing, mut names) = if first == "list" {
         (true, rest)
     } else {
@@ -424,14 +412,6 @@ mod tests {
             (
                 &["list", "full"],
                 Asked::List(Some(Suite::Full), names(&[])),
-            ),
-            (
-                &["contention", "batch"],
-                Asked::Contention(names(&["batch"])),
-            ),
-            (
-                &["--contention", "batch"],
-                Asked::Contention(names(&["batch"])),
             ),
         ] {
             assert_eq!(ask(words).unwrap(), expected, "{words:?}");

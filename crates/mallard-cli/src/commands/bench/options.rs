@@ -18,7 +18,7 @@ use crate::options::common::Common;
 pub struct Options {
     /// Rows or sets of rows: `basic` (pairs, batch, arenas, tune, map), `full` (about fifty,
     /// with real programs), or any names from `mallard bench list`. `list` only prints what can be
-    /// run; `contention` counts how often threads wait for Mallard's locks [default: basic]
+    /// run [default: basic]
     #[arg(value_name = "ROW")]
     pub rows: Vec<String>,
 
@@ -33,10 +33,6 @@ pub struct Options {
     /// Old spelling of ROW
     #[arg(short = 'e', long = "experiments", value_delimiter = ',', hide = true)]
     pub listed: Vec<String>,
-
-    /// Old spelling of `contention` as a ROW
-    #[arg(long, hide = true)]
-    pub contention: bool,
 
     /// Measured runs of each row on each allocator [default: 5; with --quick 3; in full 5 to 15,
     /// depending on their time, or 1 with --quick]
@@ -63,12 +59,11 @@ pub struct Options {
 }
 
 /// What `--from` takes from the result.
-const FIXED_BY_A_RESULT: [&str; 23] = [
+const FIXED_BY_A_RESULT: [&str; 22] = [
     "rows",
     "suite",
     "list",
     "listed",
-    "contention",
     "runs",
     "min_runs",
     "threads",
@@ -105,5 +100,4 @@ Examples:
   mallard bench larson redis                          some rows of it
   mallard bench list                                  what can be run
   mallard bench --from mallard-results/latest         the same race again, to be compared by diff
-  mallard bench map --count 1M --add mine=/opt/lib/libmine.so
-  mallard bench contention                            waits for locks instead of times";
+  mallard bench map --count 1M --add mine=/opt/lib/libmine.so";
