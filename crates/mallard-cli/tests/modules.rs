@@ -13,9 +13,10 @@ use std::path::{Path, PathBuf};
 use mallard_testing::sources::{modules_of, uses};
 
 /// The crates that are built with std, by their folders.
-const CRATES: [&str; 16] = [
+const CRATES: [&str; 17] = [
     "allocators",
     "book",
+    "browser",
     "e2e",
     "http",
     "inspect",

@@ -40,9 +40,13 @@ pub fn median(blocks: &[Block], metric: &str, anchor: bool) -> Option<f64> {
 
 /// The figures of a metric of the subject, or of the anchor.
 pub fn figures(blocks: &[Block], metric: &str, anchor: bool) -> Vec<f64> {
-    let side = |block: &Block| match anchor {
-        true => block.anchor.as_ref()?.get(metric).copied(),
-        false => block.subject.get(metric).copied(),
+    let side = |block: &Block| {
+        let figures = if anchor {
+            block.anchor.as_ref()?
+        } else {
+            &block.subject
+        };
+        figures.get(metric).copied()
     };
     blocks.iter().filter_map(side).collect()
 }

@@ -245,9 +245,10 @@ fn in_heap(heap: &Heap, peak_rss: u64) -> Option<Finding> {
 
 /// Memory of which half at least is free is held back; blocks pin the rest.
 fn held_back_or_pinned(free: u64, excess: u64) -> TroubleKey {
-    match free * 2 >= excess {
-        true => TroubleKey::HeldBack,
-        false => TroubleKey::Pinned,
+    if free * 2 >= excess {
+        TroubleKey::HeldBack
+    } else {
+        TroubleKey::Pinned
     }
 }
 
