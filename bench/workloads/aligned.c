@@ -58,8 +58,5 @@ int main(int argc, char **argv) {
     const uint64_t least = params[LEAST].value, most = params[MOST].value;
     if ((least & (least - 1)) || (most & (most - 1)) || least > most)
         fail("least and most are alignments", "give powers of two with least <= most");
-    const uint64_t threads = params[THREADS].value;
-    const double seconds = run_threads(threads, 1, work);
-    print_all(seconds, 2 * threads * params[COUNT].value);
-    return 0;
+    return run_all(params[THREADS].value, work, 2 * params[COUNT].value);
 }

@@ -130,9 +130,7 @@ static void work(uint64_t) {
 
 int main(int argc, char **argv) {
     parse_params(argc, argv, params, PARAMS);
-    const uint64_t threads = params[THREADS].value, count = params[COUNT].value;
-    const double seconds = run_threads(threads, 1, work);
+    const uint64_t count = params[COUNT].value;
     // Insertions and removals per `count`: maps 3 each, set 4, list 2.5, deque 8, vectors 4.
-    print_all(seconds, threads * params[ROUNDS].value * count * 49 / 2);
-    return 0;
+    return run_all(params[THREADS].value, work, params[ROUNDS].value * count * 49 / 2);
 }

@@ -97,10 +97,7 @@ static void work(uint64_t thread) {
 
 int main(int argc, char **argv) {
     parse_params(argc, argv, params, PARAMS);
-    const uint64_t threads = params[THREADS].value;
-    const double seconds = run_threads(threads, 1, work);
     /* From 1 MiB to 1 GiB there are eleven calls of realloc and a free. */
-    print_all(seconds, threads * (params[MODE].value == 1 ? params[COUNT].value
-                                                          : params[ROUNDS].value * 12));
-    return 0;
+    return run_all(params[THREADS].value, work,
+                   params[MODE].value == 1 ? params[COUNT].value : params[ROUNDS].value * 12);
 }

@@ -144,4 +144,11 @@ static inline void print_all(double seconds, uint64_t operations) {
     print_result(seconds, operations);
 }
 
+/* The rest of a workload: `threads` threads that begin together, each with so many operations. */
+static inline int run_all(uint64_t threads, void (*work)(uint64_t), uint64_t operations_each) {
+    const double seconds = run_threads(threads, 1, work);
+    print_all(seconds, threads * operations_each);
+    return 0;
+}
+
 #endif

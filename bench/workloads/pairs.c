@@ -23,8 +23,5 @@ static void work(uint64_t thread) {
 
 int main(int argc, char **argv) {
     parse_params(argc, argv, params, PARAMS);
-    const uint64_t threads = params[THREADS].value;
-    double seconds = run_threads(threads, (int)params[TOGETHER].value, work);
-    print_result(seconds, threads * params[COUNT].value * 2);
-    return 0;
+    return run_plain(params[THREADS].value, params[TOGETHER].value, work, params[COUNT].value * 2);
 }

@@ -34,8 +34,5 @@ static void work(uint64_t thread) {
 
 int main(int argc, char **argv) {
     parse_params(argc, argv, params, PARAMS);
-    const uint64_t threads = params[THREADS].value;
-    const double seconds = run_threads(threads, 1, work);
-    print_all(seconds, 2 * threads * params[COUNT].value * params[RING].value);
-    return 0;
+    return run_all(params[THREADS].value, work, 2 * params[COUNT].value * params[RING].value);
 }

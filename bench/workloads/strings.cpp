@@ -90,8 +90,5 @@ static void work(uint64_t thread) {
 
 int main(int argc, char **argv) {
     parse_params(argc, argv, params, PARAMS);
-    const uint64_t threads = params[THREADS].value;
-    const double seconds = run_threads(threads, 1, work);
-    print_all(seconds, threads * params[ROUNDS].value * params[WORDS].value * 4);
-    return 0;
+    return run_all(params[THREADS].value, work, params[ROUNDS].value * params[WORDS].value * 4);
 }

@@ -30,8 +30,6 @@ int main(int argc, char **argv) {
     parse_params(argc, argv, params, PARAMS);
     if (params[MIN].value > params[MAX].value)
         fail("min is larger than max", "give min=N max=M with N <= M");
-    const uint64_t threads = params[THREADS].value;
-    double seconds = run_threads(threads, (int)params[TOGETHER].value, work);
-    print_result(seconds, threads * (params[COUNT].value + 1) * 2);
-    return 0;
+    return run_plain(params[THREADS].value, params[TOGETHER].value, work,
+                     (params[COUNT].value + 1) * 2);
 }

@@ -181,4 +181,12 @@ static void print_result(double seconds, uint64_t operations) {
         fail("cannot write the result", strerror(errno));
 }
 
+/* The rest of a workload: `threads` threads, each with so many operations. */
+static inline int run_plain(uint64_t threads, uint64_t together, void (*work)(uint64_t),
+                            uint64_t operations_each) {
+    const double seconds = run_threads(threads, together != 0, work);
+    print_result(seconds, threads * operations_each);
+    return 0;
+}
+
 #endif

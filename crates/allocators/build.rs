@@ -45,7 +45,7 @@ fn mallard(crates: &Path, out: &Path) -> PathBuf {
         "layout.ld.in",
         "layout.txt",
     ] {
-        for package in ["mallard", "http", "mallard-c"] {
+        for package in ["core", "http", "mallard-c"] {
             let path = crates.join(package).join(part);
             if path.exists() {
                 println!("cargo::rerun-if-changed={}", path.display());

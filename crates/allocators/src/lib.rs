@@ -24,7 +24,6 @@ mod checks;
 mod error;
 
 pub use allocator::{Allocator, Kind, environment, environment_of_user};
-pub use builds::counting;
 pub use builds::workshop::{Progress, State};
 pub use catalog::{Catalog, Settings, Standing, Unavailable};
 pub use checks::{conf, probe, program};

@@ -1,15 +1,13 @@
 //! Builds the book: every chapter of `docs/` becomes a page of `target/book`, using mdBook as a
 //! library. Then it checks what mdBook does not check: each page is a chapter of the summary, each
-//! link and anchor of the pages, and of those outside the book, exists ([`links`], [`readme`]), and
-//! the Chinese README matches the English one ([`translation`]). It prints a line for each error
-//! and exits with 1. The log of experiments, `docs/log`, is no part of the book; only its links are
-//! checked.
+//! link and anchor of the pages, and of those outside the book, exists ([`links`], [`readme`]). It
+//! prints a line for each error and exits with 1. The log of experiments, `docs/log`, is no part of
+//! the book; only its links are checked.
 //!
 //! Links to other sites are not followed: the build works without a network.
 
 mod links;
 mod readme;
-mod translation;
 mod warnings;
 
 use std::collections::BTreeSet;
@@ -83,7 +81,6 @@ fn run() -> Result<bool> {
         let name = file.strip_prefix(repository)?;
         faults.extend(readme::check(repository, &name.to_string_lossy())?);
     }
-    faults.extend(translation::check(repository)?);
     for fault in &faults {
         eprintln!("{fault}");
     }

@@ -22,8 +22,8 @@ use crate::heap::PAGE_HEAPS;
 use crate::prof;
 use crate::space::{meta, segment};
 use crate::stats;
-use crate::sys::errands::{self, Errand};
 use crate::sys::lock::RawLock;
+use crate::sys::pending::{self, PendingWork};
 use crate::sys::published::Published;
 use crate::sys::{mappings, rank, sockets};
 
@@ -94,7 +94,7 @@ extern "C" fn child() {
     each_lock(&mut RawLock::after_fork);
     prof::after_fork();
     if sockets::after_fork() {
-        errands::want(Errand::Server);
+        pending::add(PendingWork::Server);
     }
     stats::page::after_fork();
     forks::end_fork_in_child();

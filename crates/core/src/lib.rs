@@ -74,15 +74,17 @@
 //! - **Stack**: an array of pointers to free blocks of one class; its *room* is how many fit.
 //! - **Slow event**: a call that finds its stack empty or full.
 //! - **Fill, flush, batch**: blocks go from an arena to a stack, or back, many under one lock.
-//! - **Look**: every 16 slow events or so, a cache returns what lies idle on a few of its stacks.
+//! - **GC pass**: every 16 slow events or so, a cache returns what lies idle on a few of its
+//!   stacks.
 //! - **Low mark**: a height of a stack. The first pop that reaches it takes the slow path: it shows
 //!   that the blocks below are needed.
-//! - **Tick**: upkeep at the end of a look, which includes decay if no background thread runs it
+//! - **Tick**: upkeep at the end of a GC pass, which includes decay if no background thread runs it
 //!   (`upkeep`).
-//! - **Errand**: work left for a thread that has just got memory and holds no lock.
+//! - **Pending work**: work left for a thread that has just got memory and holds no lock
+//!   (`sys::pending`).
 //! - **Busy mark**: raised while a thread is inside the allocator, so that a fork waits for it
 //!   (`sys::gate`).
-//! - **Glance**: a brief lock-free read of another thread's stack, while its busy mark is down.
+//! - **Peek**: a brief lock-free read of another thread's stack, while its busy mark is down.
 //!
 //! Arenas:
 //!

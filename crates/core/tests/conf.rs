@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::{env, fs};
 
-use mallard_core::conf::{self, Options, Source};
+use mallard_core::conf::{self, Options};
 use mallard_testing::skipped;
 
 const CHILD: &str = "child";
@@ -113,33 +113,6 @@ fn errors(output: &Output) -> Vec<String> {
 }
 
 #[test]
-fn the_symbol_counts_where_nothing_else_is_set() {
-    let output = run_child(&this_binary(), &[]);
-    if machine_has_options() {
-        return skipped("the machine has options of its own, in /etc/malloc.conf");
-    }
-    assert_eq!(
-        outcome(&output),
-        "narenas=Some(2) tcache=false zero=false errors=0 abort=false errno=77 privileged=0"
-    );
-    assert!(errors(&output).is_empty(), "{output:?}");
-}
-
-#[test]
-fn the_variables_override_the_symbol_and_each_other_in_order() {
-    let environment: [(&str, &[u8]); 2] = [
-        ("MALLARD_CONF", b"narenas:9"),
-        ("MALLOC_CONF", b"narenas:5,zero:true"),
-    ];
-    let output = run_child(&this_binary(), &environment);
-    let outcome = outcome(&output);
-    assert!(
-        outcome.starts_with("narenas=Some(9) tcache=false zero=true errors=0"),
-        "{outcome}"
-    );
-}
-
-#[test]
 fn mistakes_are_whole_lines_on_standard_error_and_errno_is_kept() {
     let output = run_child(
         &this_binary(),
@@ -153,46 +126,6 @@ fn mistakes_are_whole_lines_on_standard_error_and_errno_is_kept() {
         ]
     );
     assert!(outcome(&output).contains("zero=true errors=2 abort=false errno=77"));
-}
-
-#[test]
-fn a_string_as_long_as_the_kernel_allows_is_read() {
-    // MAX_ARG_STRLEN is 128 KiB, name and NUL included.
-    let mut string = b"abort_conf:true,".to_vec();
-    while string.len() < 120 << 10 {
-        string.extend_from_slice(b"nonsense,");
-    }
-    string.extend_from_slice(b"narenas:33");
-    let output = run_child(&this_binary(), &[("MALLARD_CONF", &string)]);
-    assert!(
-        outcome(&output).starts_with("narenas=Some(33)"),
-        "{}",
-        outcome(&output)
-    );
-    assert!(outcome(&output).contains("abort=true"));
-    assert_eq!(
-        errors(&output).len(),
-        18,
-        "16 messages, that there are more, and the reason to abort"
-    );
-}
-
-#[test]
-fn confirm_conf_shows_every_source() {
-    let output = run_child(&this_binary(), &[("MALLOC_CONF", b"confirm_conf:true")]);
-    let lines = errors(&output);
-    for (i, source) in Source::ALL.into_iter().enumerate() {
-        let start = format!("mallard: options #{} ({}): ", i + 1, source.name());
-        assert!(
-            lines[i].starts_with(&start),
-            "{:?} instead of {start}",
-            lines[i]
-        );
-    }
-    assert!(
-        lines.contains(&"mallard: -- narenas:2 (symbol malloc_conf)".to_string()),
-        "{lines:#?}"
-    );
 }
 
 #[test]

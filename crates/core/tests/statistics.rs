@@ -191,8 +191,8 @@ fn a_manual_arena_has_figures_of_its_own_and_leaves_its_counts_behind() {
         let destroyed = |s: &Snapshot| s.arena(DESTROYED).map_or(0, |a| a.large().made);
         let before = snapshot();
         check_at_rest(&before);
-        let small = api::arenas::alloc_in(index, 100, 8, false);
-        let large = api::arenas::alloc_in(index, 1 << 20, 8, false);
+        let small = api::arenas::alloc_in(index, 100, 8, api::Contents::Any);
+        let large = api::arenas::alloc_in(index, 1 << 20, 8, api::Contents::Any);
         let after = snapshot();
         check_at_rest(&after);
         let arena = after.arena(index as usize).expect("the arena's figures");

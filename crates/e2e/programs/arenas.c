@@ -326,31 +326,6 @@ static void test_nodump(void) {
     CHECK(done(arena, "destroy") == 0);
 }
 
-static void test_reset(void) {
-    for (int hooked = 0; hooked < 2; hooked++) {
-        const unsigned arena = hooked ? logged_arena() : created(NULL);
-        void *last = NULL;
-        long after_first = 0;
-        for (int round = 0; round < 20; round++) {
-            for (size_t i = 0; i < 100000; i++) {
-                void *p = in(arena, i % 1000 == 0 ? 50000 : 16 + i % 500);
-                CHECK(p != NULL);
-                memset(p, 7, 16);
-                last = p;
-            }
-            CHECK(looked_up(last) == arena);
-            CHECK(done(arena, "reset") == 0);
-            unsigned none;
-            size_t len = sizeof none;
-            CHECK(mallctl("arenas.lookup", &none, &len, &last, sizeof last) == EINVAL);
-            if (round == 0)
-                after_first = status("VmRSS:");
-        }
-        CHECK(status("VmRSS:") < after_first + 8 * 1024);
-        CHECK(done(arena, "destroy") == 0);
-    }
-}
-
 static void test_destroy(void) {
     for (int hooked = 0; hooked < 2; hooked++) {
         const long before = status("VmRSS:");
@@ -369,18 +344,6 @@ static void test_destroy(void) {
         CHECK(done(arena, "reset") == EFAULT && done(arena, "destroy") == EFAULT);
     }
     CHECK(done(0, "reset") == EFAULT && done(0, "destroy") == EFAULT);
-}
-
-static void test_churn(void) {
-    long rss = 0, size = 0;
-    for (int i = 0; i < 10000; i++) {
-        const unsigned arena = i % 2 ? logged_arena() : created(NULL);
-        CHECK(in(arena, 100) != NULL && in(arena, 3 * MB) != NULL);
-        CHECK(done(arena, "destroy") == 0);
-        if (i == 100)
-            rss = status("VmRSS:"), size = status("VmSize:");
-    }
-    CHECK(status("VmRSS:") < rss + 1024 && status("VmSize:") < size + 1024);
 }
 
 static void test_automatic(void) {
@@ -535,9 +498,7 @@ int main(int argc, char **argv) {
     TEST(hooks_that_allocate)
     TEST(failing)
     TEST(nodump)
-    TEST(reset)
     TEST(destroy)
-    TEST(churn)
     TEST(automatic)
     TEST(threads)
     TEST(fork)

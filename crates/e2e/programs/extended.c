@@ -62,28 +62,6 @@ static void test_combinations(void) {
           MALLOCX_ALIGN((size_t)1 << 40) == MALLOCX_LG_ALIGN(40));
 }
 
-static void test_rallocx(void) {
-    const size_t steps[] = {10, 11, 100, 5000, 20000, 16, 300000, 5000000, 90000, 8};
-    for (int la = 0; la <= 16; la += 4) {
-        const int flags = MALLOCX_LG_ALIGN(la) | MALLOCX_ZERO;
-        unsigned char *p = (unsigned char *)F(mallocx)(1, flags);
-        size_t old = F(sallocx)(p, 0);
-        memset(p, 1, old);
-        for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
-            p = (unsigned char *)F(rallocx)(p, steps[i], flags);
-            const size_t now = F(sallocx)(p, 0);
-            CHECK(p != NULL && is_aligned(p, (size_t)1 << la) &&
-                  now == F(nallocx)(steps[i], flags));
-            CHECK(all_are(p, 0, old < now ? old : now, (unsigned char)(i + 1)));
-            if (now > old)
-                CHECK(all_are(p, old, now, 0));
-            memset(p, (int)i + 2, now);
-            old = now;
-        }
-        F(dallocx)(p, flags);
-    }
-}
-
 /* A zeroed block that grows with MALLOCX_ZERO is zero beyond the part that the program wrote,
  * however it was allocated. */
 static void test_growth_of_zeroed(void) {
@@ -212,8 +190,6 @@ int main(int count, char **arguments) {
         void (*test)(void);
     } tests[] = {
         {"combinations", test_combinations},
-        {"rallocx", test_rallocx},
-        {"growth_of_zeroed", test_growth_of_zeroed},
         {"growth_of_zeroed", test_growth_of_zeroed},
         {"xallocx", test_xallocx},
         {"refusals", test_refusals},

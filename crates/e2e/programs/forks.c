@@ -2,7 +2,7 @@
  * -DHANDLERS=N, a constructor registers that many allocating fork handlers before the first
  * allocation. */
 #define _GNU_SOURCE
-#include "check.h"
+#include "measured.h"
 #include <dlfcn.h>
 #include <errno.h>
 #include <locale.h>
@@ -11,7 +11,6 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -39,12 +38,6 @@ __attribute__((constructor(101))) static void register_handlers(void) {
 #endif
 
 static atomic_int stop;
-
-static long now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 /* Allocates blocks of various sizes, and checks their contents. */
 static void work(unsigned seed, int rounds) {
@@ -221,91 +214,16 @@ static void beside(void) {
         free(handed[i]);
 }
 
-static int main_pid;
-static volatile sig_atomic_t forked;
-
-/* The child continues the work that the signal interrupted. */
-static void fork_in_handler(int signal) {
-    (void)signal;
-    if (getpid() != main_pid)
-        return;
-    int keep = errno;
-    pid_t pid = fork();
-    CHECK(pid >= 0);
-    if (pid > 0) {
-        int status;
-        while (waitpid(pid, &status, 0) < 0)
-            CHECK(errno == EINTR);
-        CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-        forked++;
-    }
-    errno = keep;
-}
-
-static void in_handler(int forks) {
-    main_pid = getpid();
-    struct sigaction action = {.sa_handler = fork_in_handler, .sa_flags = SA_RESTART};
-    sigaction(SIGALRM, &action, 0);
-    /* Fires once; rearmed below after the handler, since a fork may take longer. */
-    struct itimerval soon = {{0, 0}, {0, 700}};
-    setitimer(ITIMER_REAL, &soon, 0);
-    int seen = 0;
-    void *slots[512] = {0};
-    unsigned x = 1;
-    int rest = 500;
-    while (forked < forks && rest > 0) {
-        x = x * 1664525 + 1013904223;
-        int k = x >> 23;
-        free(slots[k]);
-        slots[k] = malloc((x >> 7) % 70000);
-        CHECK(slots[k]);
-        rest -= getpid() != main_pid;
-        if (seen != forked) {
-            seen = forked;
-            soon.it_value.tv_usec = 300 + x % 700;
-            setitimer(ITIMER_REAL, &soon, 0);
-        }
-    }
-    if (getpid() != main_pid)
-        _exit(0);
-    soon.it_value.tv_usec = 0;
-    setitimer(ITIMER_REAL, &soon, 0);
-    /* The handler of the last signal may have forked just before. */
-    if (getpid() != main_pid)
-        _exit(0);
-}
-
-/* Only the main thread forks and handles the signal. */
-static void in_handler_beside_threads(void) {
-    sigset_t alarm_alone;
-    sigemptyset(&alarm_alone);
-    sigaddset(&alarm_alone, SIGALRM);
-    pthread_sigmask(SIG_BLOCK, &alarm_alone, 0);
-    pthread_t threads[2];
-    for (int i = 0; i < 2; i++)
-        CHECK(pthread_create(&threads[i], 0, works, (void *)(size_t)(i + 1)) == 0);
-    pthread_sigmask(SIG_UNBLOCK, &alarm_alone, 0);
-    in_handler(100);
-    stop = 1;
-    for (int i = 0; i < 2; i++)
-        pthread_join(threads[i], 0);
-}
-
 int main(int argc, char **argv) {
     CHECK(argc >= 2);
     const char *name = argv[1];
     if (argc > 2)
         CHECK(dlopen(argv[2], RTLD_NOW));
-    if (strcmp(name, "in-handler") != 0 && strcmp(name, "in-handler-beside-threads") != 0)
-        alarm(LIMIT_S);
+    alarm(LIMIT_S);
     if (strcmp(name, "stdio") == 0) {
         stdio();
     } else if (strcmp(name, "beside") == 0) {
         beside();
-    } else if (strcmp(name, "in-handler") == 0) {
-        in_handler(300);
-    } else if (strcmp(name, "in-handler-beside-threads") == 0) {
-        in_handler_beside_threads();
     } else if (strcmp(name, "alone") == 0) {
         for (int i = 0; i < 30; i++)
             fork_and_wait(work_in_child);

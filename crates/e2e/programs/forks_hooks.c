@@ -1,38 +1,26 @@
 /* Forks in a hook that provides an arena's memory. Both parent and child continue from there. */
 #define _GNU_SOURCE
-#include "check.h"
-#include <mallard.h>
-#include <stdbool.h>
+#include "provided.h"
 #include <string.h>
 #include <pthread.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 
 static bool armed, in_child;
 static pthread_barrier_t begun;
 
-static void *alloc(extent_hooks_t *hooks, void *wanted, size_t size, size_t align, bool *zero,
-                   bool *commit, unsigned arena) {
-    (void)hooks, (void)arena;
-    if (wanted)
-        return 0;
-    char *at = mmap(0, size + align, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (at == MAP_FAILED)
-        return 0;
-    *zero = *commit = true;
-    if (armed) {
-        armed = false;
-        pid_t pid = fork();
-        CHECK(pid >= 0);
-        free(malloc(100000));
-        if (pid > 0) {
-            int status;
-            CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0);
-        } else {
-            in_child = true;
-        }
+static void meanwhile(void) {
+    if (!armed)
+        return;
+    armed = false;
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    free(malloc(100000));
+    if (pid > 0) {
+        int status;
+        CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    } else {
+        in_child = true;
     }
-    return (void *)(((size_t)at + align - 1) & ~(align - 1));
 }
 
 static void before(void) { free(malloc(200000)); }
@@ -69,11 +57,7 @@ int main(int argc, char **argv) {
         CHECK(pthread_create(&thread, 0, idle, 0) == 0);
         pthread_barrier_wait(&begun);
     }
-    static extent_hooks_t hooks = {.alloc = alloc};
-    extent_hooks_t *table = &hooks;
-    unsigned arena;
-    size_t len = sizeof arena;
-    CHECK(mallctl("arenas.create", &arena, &len, &table, sizeof table) == 0);
+    const unsigned arena = provided_arena();
     for (int i = 0; i < 5 && !in_child; i++) {
         check_cache();
         armed = true;

@@ -3,18 +3,16 @@
  * fork without any handlers costs here and now, so that only the allocator could keep the
  * interrupted call from its half of the time. An alarm ends a hang. */
 #define _GNU_SOURCE
-#include "check.h"
+#include "measured.h"
+#include "provided.h"
 #include <dlfcn.h>
 #include <errno.h>
 #include <malloc.h>
-#include <mallard.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
@@ -49,12 +47,6 @@ static unsigned seed = 1;
 static unsigned any(unsigned n) {
     seed = seed * 1664525 + 1013904223;
     return (seed >> 8) % n;
-}
-
-static long now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
 /* Fires once. */
@@ -190,27 +182,12 @@ static void sample(void) {
     CHECK(mallctl("prof.reset", 0, 0, 0, 0) == 0);
 }
 
-static void *hook_alloc(extent_hooks_t *hooks, void *wanted, size_t size, size_t align, bool *zero,
-                        bool *commit, unsigned arena) {
-    (void)hooks, (void)arena;
-    if (wanted)
-        return 0;
-    char *at = mmap(0, size + align, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (at == MAP_FAILED)
-        return 0;
-    free(malloc(100));
-    *zero = *commit = true;
-    return (void *)(((size_t)at + align - 1) & ~(align - 1));
-}
+static void meanwhile(void) { free(malloc(100)); }
 
 static void hook(void) {
-    static extent_hooks_t hooks = {.alloc = hook_alloc};
     static unsigned arena;
-    if (arena == 0) {
-        extent_hooks_t *table = &hooks;
-        size_t len = sizeof arena;
-        CHECK(mallctl("arenas.create", &arena, &len, &table, sizeof table) == 0);
-    }
+    if (arena == 0)
+        arena = provided_arena();
     void *held[4];
     for (unsigned i = 0; i < 4; i++)
         CHECK(held[i] = mallocx(3 << 20, MALLOCX_ARENA(arena) | MALLOCX_TCACHE_NONE));

@@ -2,8 +2,6 @@
  * NAME` prints "NAME ok" or fails a check. The checks follow jemalloc's manual and behaviour;
  * sub-commands that begin with "own_" check Mallard's own features. */
 #include <errno.h>
-#include <limits.h>
-#include <malloc.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -27,9 +25,6 @@ extern int mallctlbymib(const size_t *, size_t, void *, size_t *, void *, size_t
 extern int je_mallctl(const char *, void *, size_t *, void *, size_t) MAY_BE_ABSENT;
 extern int je_mallctlnametomib(const char *, size_t *, size_t *) MAY_BE_ABSENT;
 extern int je_mallctlbymib(const size_t *, size_t, void *, size_t *, void *, size_t) MAY_BE_ABSENT;
-
-#define ALL 4096
-#define DESTROYED 4097
 
 static void test_version(void) {
     const char *version = GET(const char *, "version");
@@ -62,201 +57,6 @@ static void test_config(void) {
     }
     CHECK(GET(bool, "config.stats") && GET(bool, "config.fill") && !GET(bool, "config.utrace"));
     CHECK(GET(const char *, "config.malloc_conf") != NULL);
-}
-
-/* Started with narenas:3,dirty_decay_ms:1234,muzzy_decay_ms:-1,zero_realloc:alloc,tcache_max:4096,
- * stats_print_opts:Jm,max_background_threads:2,abort_conf:true */
-static void test_options(void) {
-    CHECK(GET(unsigned, "opt.narenas") == 3);
-    CHECK(GET(unsigned, "arenas.narenas") >= 3);
-    CHECK(GET(ssize_t, "opt.dirty_decay_ms") == 1234);
-    CHECK(GET(ssize_t, "opt.muzzy_decay_ms") == -1);
-    CHECK(GET(ssize_t, "arenas.dirty_decay_ms") == 1234);
-    CHECK(GET(ssize_t, "arenas.muzzy_decay_ms") == -1);
-    CHECK(strcmp(GET(const char *, "opt.zero_realloc"), "alloc") == 0);
-    CHECK(GET(size_t, "opt.tcache_max") == 4096);
-    CHECK(GET(size_t, "arenas.tcache_max") == 4096);
-    CHECK(strcmp(GET(const char *, "opt.stats_print_opts"), "Jm") == 0);
-    CHECK(GET(size_t, "opt.max_background_threads") == 2);
-    CHECK(GET(size_t, "max_background_threads") == 2);
-    CHECK(GET(bool, "opt.abort_conf") && !GET(bool, "opt.xmalloc") && GET(bool, "opt.tcache"));
-    CHECK(strcmp(GET(const char *, "opt.junk"), "false") == 0);
-    CHECK(strcmp(GET(const char *, "opt.percpu_arena"), "disabled") == 0);
-    CHECK(GET(int64_t, "opt.stats_interval") == -1);
-    CHECK(mallctl("opt.nonsense", NULL, NULL, NULL, 0) == ENOENT);
-    CHECK(SET(unsigned, "opt.narenas", 4) == EPERM && GET(unsigned, "opt.narenas") == 3);
-}
-
-/* As in jemalloc's manual: translate a name once, and then replace one number of the MIB. */
-static void test_bins(void) {
-    unsigned bins = GET(unsigned, "arenas.nbins"), cached = GET(unsigned, "arenas.nhbins");
-    size_t mib[4], length = 4, page = GET(size_t, "arenas.page"), before = 0;
-    CHECK(bins > 30 && cached > 0);
-    CHECK(mallctlnametomib("arenas.bin.0.size", mib, &length) == 0 && length == 4);
-    for (unsigned i = 0; i < bins; i++) {
-        size_t bin_size, size = sizeof bin_size;
-        mib[2] = i;
-        CHECK(mallctlbymib(mib, length, &bin_size, &size, NULL, 0) == 0);
-        CHECK(bin_size > before);
-        /* A block of that size has exactly this size, and a larger one that of the next class. */
-        void *block = malloc(bin_size), *next = malloc(before + 1);
-        CHECK(malloc_usable_size(block) == bin_size && malloc_usable_size(next) == bin_size);
-        free(block), free(next);
-        char name[64];
-        snprintf(name, sizeof name, "arenas.bin.%u.nregs", i);
-        uint32_t regions = GET(uint32_t, name);
-        snprintf(name, sizeof name, "arenas.bin.%u.slab_size", i);
-        size_t slab = GET(size_t, name);
-        CHECK(slab % page == 0 && regions * bin_size <= slab &&
-              (regions + 1) * bin_size > slab - page);
-        snprintf(name, sizeof name, "arenas.bin.%u.nshards", i);
-        CHECK(GET(uint32_t, name) >= 1);
-        before = bin_size;
-    }
-    size_t beyond, size = sizeof beyond;
-    mib[2] = bins;
-    CHECK(mallctlbymib(mib, length, &beyond, &size, NULL, 0) == ENOENT);
-    mib[2] = SIZE_MAX;
-    CHECK(mallctlbymib(mib, length, &beyond, &size, NULL, 0) == ENOENT);
-
-    unsigned large = GET(unsigned, "arenas.nlextents");
-    length = 4;
-    CHECK(mallctlnametomib("arenas.lextent.0.size", mib, &length) == 0);
-    for (unsigned i = 0; i < large; i++) {
-        size_t large_size;
-        mib[2] = i, size = sizeof large_size;
-        CHECK(mallctlbymib(mib, length, &large_size, &size, NULL, 0) == 0);
-        CHECK(large_size > before && large_size <= (size_t)PTRDIFF_MAX);
-        before = large_size;
-    }
-    CHECK(before == (size_t)7 << 60);
-    CHECK(GET(size_t, "arenas.quantum") == 16 && GET(size_t, "arenas.hugepage") == 2 << 20);
-}
-
-static void test_lengths(void) {
-    unsigned char room[16];
-    size_t size;
-    /* If the length is wrong, the call fails, but copies what fits and sets the length to that. */
-    size_t page = GET(size_t, "arenas.page");
-    for (size = 0; size < sizeof room; size++) {
-        size_t told = size, fits = size < 8 ? size : 8;
-        memset(room, 0xee, sizeof room);
-        CHECK(mallctl("arenas.page", room, &told, NULL, 0) == (size == 8 ? 0 : EINVAL));
-        CHECK(told == fits && memcmp(room, &page, fits) == 0);
-        for (size_t i = fits; i < sizeof room; i++)
-            CHECK(room[i] == 0xee);
-    }
-    /* Without a buffer, the call succeeds and returns nothing. */
-    CHECK(mallctl("arenas.page", NULL, NULL, NULL, 0) == 0);
-    CHECK(mallctl("arenas.page", room, NULL, NULL, 0) == 0);
-    size = 3;
-    CHECK(mallctl("arenas.page", NULL, &size, NULL, 0) == 0 && size == 3);
-    /* Passing a new value, or only its length, to a read-only name. */
-    size = 8;
-    CHECK(mallctl("arenas.page", room, &size, room, 8) == EPERM);
-    CHECK(mallctl("arenas.page", NULL, NULL, NULL, 8) == EPERM);
-    /* A new value of the wrong length changes nothing. */
-    ssize_t decay = GET(ssize_t, "arenas.dirty_decay_ms"), other = 77;
-    CHECK(mallctl("arenas.dirty_decay_ms", NULL, NULL, &other, 4) == EINVAL);
-    CHECK(mallctl("arenas.dirty_decay_ms", NULL, NULL, &other, 0) == EINVAL);
-    CHECK(GET(ssize_t, "arenas.dirty_decay_ms") == decay);
-    /* Nor does one if the old value does not fit. */
-    size = 4;
-    CHECK(mallctl("arenas.dirty_decay_ms", room, &size, &other, sizeof other) == EINVAL);
-    CHECK(GET(ssize_t, "arenas.dirty_decay_ms") == decay);
-}
-
-static void test_unknown(void) {
-    static char endless[1 << 16];
-    const char *names[] = {"",
-                           ".",
-                           "arenas",
-                           "arenas.",
-                           ".arenas",
-                           "arenas..page",
-                           "arenas.page.",
-                           "arenas.pag",
-                           "arenas.pages",
-                           "arenas.page.size",
-                           "arenas.bin",
-                           "arenas.bin.0",
-                           "arenas.bin.x.size",
-                           "arenas.bin..size",
-                           "arenas.bin.-1.size",
-                           "arenas.bin.999.size",
-                           "arenas.bin.18446744073709551616.size",
-                           "arenas.bin.99999999999999999999999.size",
-                           "arenas.bin.size",
-                           "ARENAS.page",
-                           "arenas page",
-                           "stats",
-                           "opt",
-                           "prof",
-                           "epoch.epoch",
-                           "\xff\xfe",
-                           endless};
-    size_t mib[8];
-    memset(endless, 'a', sizeof endless - 1);
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        unsigned char room[8];
-        size_t size = 8;
-        memset(room, 0xee, sizeof room);
-        CHECK(mallctl(names[i], room, &size, NULL, 0) == ENOENT);
-        CHECK(size == 8 && room[0] == 0xee);
-    }
-    memset(endless, '.', sizeof endless - 1);
-    size_t length = 8;
-    CHECK(mallctl(endless, NULL, NULL, NULL, 0) == ENOENT);
-    CHECK(mallctlnametomib(endless, mib, &length) == ENOENT && length == 8);
-    CHECK(mallctlnametomib("arenas.nonsense", mib, &length) == ENOENT);
-}
-
-static void test_mibs(void) {
-    size_t mib[8], length = 8;
-    /* A prefix of a name has a MIB, which the caller completes. */
-    CHECK(mallctlnametomib("arenas.bin", mib, &length) == 0 && length == 2);
-    size_t whole[8], whole_length = 4;
-    CHECK(mallctlnametomib("arenas.bin.5.size", whole, &whole_length) == 0 && whole_length == 4);
-    CHECK(mib[0] == whole[0] && mib[1] == whole[1] && whole[2] == 5);
-    /* A shorter array receives the beginning of a name's MIB. */
-    size_t cut[8] = {99, 99, 99, 99};
-    length = 2;
-    CHECK(mallctlnametomib("arenas.bin.5.size", cut, &length) == 0 && length == 2);
-    CHECK(cut[0] == whole[0] && cut[1] == whole[1] && cut[2] == 99);
-    /* Incomplete MIBs have no value. */
-    size_t value, size = sizeof value;
-    for (size_t depth = 0; depth < 4; depth++)
-        CHECK(mallctlbymib(whole, depth, &value, &size, NULL, 0) == ENOENT);
-    CHECK(mallctlbymib(whole, 4, &value, &size, NULL, 0) == 0);
-    size_t by_mib = value;
-    CHECK(by_mib == GET(size_t, "arenas.bin.5.size"));
-    whole[3] = 1000;
-    CHECK(mallctlbymib(whole, 4, &value, &size, NULL, 0) == ENOENT);
-    whole[0] = 1000;
-    CHECK(mallctlbymib(whole, 4, &value, &size, NULL, 0) == ENOENT);
-}
-
-static void test_epoch(void) {
-    uint64_t before = GET(uint64_t, "epoch"), epoch = 1, after = 0;
-    size_t size = sizeof after;
-    CHECK(GET(uint64_t, "epoch") == before);
-    CHECK(mallctl("epoch", &after, &size, &epoch, sizeof epoch) == 0);
-    CHECK(after == before + 1 && GET(uint64_t, "epoch") == after);
-    CHECK(mallctl("epoch", NULL, NULL, &epoch, 4) == EINVAL && GET(uint64_t, "epoch") == after);
-}
-
-static void test_decay(void) {
-    ssize_t old = 0, new = 500;
-    size_t size = sizeof old;
-    ssize_t first = GET(ssize_t, "arenas.dirty_decay_ms");
-    CHECK(mallctl("arenas.dirty_decay_ms", &old, &size, &new, sizeof new) == 0 && old == first);
-    CHECK(GET(ssize_t, "arenas.dirty_decay_ms") == 500);
-    CHECK(SET(ssize_t, "arenas.dirty_decay_ms", -2) == EFAULT);
-    CHECK(SET(ssize_t, "arenas.dirty_decay_ms", SSIZE_MAX) == EFAULT);
-    CHECK(GET(ssize_t, "arenas.dirty_decay_ms") == 500);
-    CHECK(SET(ssize_t, "arenas.muzzy_decay_ms", -1) == 0 &&
-          GET(ssize_t, "arenas.muzzy_decay_ms") == -1);
-    CHECK(GET(ssize_t, "opt.dirty_decay_ms") == first);
 }
 
 static void test_prof(void) {
@@ -342,20 +142,6 @@ static void test_background(void) {
     CHECK(waitpid(child, &status, 0) == child && status == 0);
 }
 
-static void test_errno(void) {
-    size_t mib[8], length = 8, size = 1;
-    char room[8];
-    errno = 12345;
-    mallctl("version", NULL, NULL, NULL, 0);
-    mallctl("nonsense", NULL, NULL, NULL, 0);
-    mallctl("arenas.page", room, &size, NULL, 0);
-    mallctl("opt.narenas", NULL, NULL, room, 8);
-    mallctlnametomib("arenas.bin.99999999999999999999999", mib, &length);
-    uint64_t one = 1;
-    mallctl("epoch", NULL, NULL, &one, sizeof one);
-    CHECK(errno == 12345);
-}
-
 static void *ask(void *stop) {
     size_t mib[4], length = 4;
     CHECK(mallctlnametomib("arenas.bin.0.size", mib, &length) == 0);
@@ -421,34 +207,13 @@ static void test_own_prefix(void) {
           page == GET(size_t, "arenas.page"));
 }
 
-/* Started with dirty_max:20%,reserve:1g,narenas:2,background_thread:auto */
-static void test_own_options(void) {
-    CHECK(strcmp(GET(const char *, "opt.dirty_max"), "20%") == 0);
-    CHECK(GET(size_t, "opt.reserve") == 1 << 30);
-    CHECK(GET(bool, "opt.background_thread") && GET(bool, "background_thread"));
-    CHECK(GET(size_t, "opt.lg_tcache_max") == 16);
-}
-
 static const struct {
     const char *name;
     void (*run)(void);
 } tests[] = {
-    {"version", test_version},
-    {"config", test_config},
-    {"options", test_options},
-    {"bins", test_bins},
-    {"lengths", test_lengths},
-    {"unknown", test_unknown},
-    {"mibs", test_mibs},
-    {"epoch", test_epoch},
-    {"decay", test_decay},
-    {"prof", test_prof},
-    {"background", test_background},
-    {"errno", test_errno},
-    {"threads", test_threads},
-    {"own_nulls", test_own_nulls},
+    {"version", test_version},       {"config", test_config},   {"prof", test_prof},
+    {"background", test_background}, {"threads", test_threads}, {"own_nulls", test_own_nulls},
     {"own_prefix", test_own_prefix},
-    {"own_options", test_own_options},
 };
 
 int main(int count, char **arguments) {

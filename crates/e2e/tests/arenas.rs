@@ -73,18 +73,8 @@ fn one_default_hook_can_be_wrapped() {
 }
 
 #[test]
-fn a_reset_discards_a_hundred_thousand_blocks_and_their_memory_serves_again() {
-    passes("reset");
-}
-
-#[test]
 fn a_destroyed_arenas_memory_is_gone() {
     passes("destroy");
-}
-
-#[test]
-fn ten_thousand_arenas_one_after_the_other_take_what_one_takes() {
-    passes("churn");
 }
 
 #[test]

@@ -35,9 +35,10 @@ fn time_is_the_kernels_where_the_clock_is_replaced_by_one_that_allocates() {
                 .find_map(|(name, value)| (name == "LD_PRELOAD").then_some(value?.to_owned()))
                 .expect("the sandbox preloads the library");
             let (clock, preload) = (clock.display(), preload.display().to_string());
-            let both = match clock_first {
-                true => format!("{clock}:{preload}"),
-                false => format!("{preload}:{clock}"),
+            let both = if clock_first {
+                format!("{clock}:{preload}")
+            } else {
+                format!("{preload}:{clock}")
             };
             // It waits until freed memory has gone back.
             command.arg("idle").env("LD_PRELOAD", both);

@@ -44,11 +44,6 @@ fn every_combination_of_flags_gives_what_it_says() {
 }
 
 #[test]
-fn rallocx_keeps_contents_and_alignment_and_clears_what_is_added() {
-    passes("rallocx");
-}
-
-#[test]
 fn zeroed_blocks_that_grow_have_nothing_old_in_the_middle() {
     passes("growth_of_zeroed");
 }

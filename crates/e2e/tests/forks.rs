@@ -1,6 +1,6 @@
 //! Forks (`programs/forks.c`): while threads hold what the C library's `fork` waits for, while
-//! threads allocate, start and end, in signal handlers, and with other libraries' handlers that
-//! allocate. Each case must end as on the system's allocator, and in time.
+//! threads allocate, start and end, and with other libraries' handlers that allocate. Each case
+//! must end as on the system's allocator, and in time.
 //!
 //! Timers whose handler forks (`programs/forks_timed.c`) interrupt calls of each slow kind for as
 //! many seconds as `MALLARD_FORKS_SECONDS` says (1), on each build.
@@ -109,27 +109,6 @@ fn so_does_one_where_threads_have_no_caches() {
 }
 
 #[test]
-fn a_fork_in_a_signal_handler_goes_on_on_both_sides_with_what_was_interrupted() {
-    ends_as_on_the_system(&program(&[]), "in-handler", &Others::default());
-}
-
-#[test]
-fn so_does_one_in_a_process_with_several_threads() {
-    // glibc promises this only for single-threaded programs.
-    for library in Library::under_test() {
-        let allocator = Allocator::Preload(library);
-        let case = "in-handler-beside-threads";
-        let text = run(allocator, &program(&[]), case, &Others::default(), "");
-        assert_eq!(
-            text,
-            format!("{case} ok\n"),
-            "on the {} build",
-            library.name
-        );
-    }
-}
-
-#[test]
 fn handlers_registered_before_the_first_allocation_may_allocate_however_many_there_are() {
     // The C library has room for 48 handlers before it allocates itself.
     for (flag, case) in [
@@ -186,9 +165,10 @@ fn are_forked_over(kinds: &[(&str, &str)]) {
         for &(kind, options) in kinds {
             // The library is loaded by the program where its start is what is interrupted.
             let is_start = kind == "start";
-            let sandbox = Sandbox::temporary(match is_start {
-                true => Allocator::System,
-                false => Allocator::Preload(library),
+            let sandbox = Sandbox::temporary(if is_start {
+                Allocator::System
+            } else {
+                Allocator::Preload(library)
             });
             let mut command = sandbox.command(&program);
             command.args([kind, &seconds]).env("MALLOC_CONF", options);

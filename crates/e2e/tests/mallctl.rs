@@ -1,10 +1,6 @@
 //! `mallctl`, used as a program written for jemalloc does. Each test runs one sub-command of
-//! `programs/mallctl.c`, with the release build and the debug build.
-//!
-//! The tests check jemalloc's behaviour. With a jemalloc in `MALLARD_LIBRARY`, those that are not
-//! about Mallard's own features pass, except for `errno`, which jemalloc does not preserve, for
-//! what its build may lack (`opt.xmalloc`, profiling), and, before 5.3.1, for bounds that were off
-//! by one (bins, background threads).
+//! `programs/mallctl.c`, with the release build and the debug build. The unit tests of `ctl` hold
+//! what each name of the tree is, and the rules of lengths and permissions.
 
 mod common;
 
@@ -31,51 +27,6 @@ fn questions_about_the_build_have_answers() {
 }
 
 #[test]
-fn options_are_told_as_they_were_given() {
-    let given = "narenas:3,dirty_decay_ms:1234,muzzy_decay_ms:-1,zero_realloc:alloc,tcache_max:4096,\
-        stats_print_opts:Jm,max_background_threads:2,abort_conf:true";
-    passes_with(given, "options");
-}
-
-#[test]
-fn options_of_mallards_own_are_told_too() {
-    passes_with(
-        "dirty_max:20%,reserve:1g,narenas:2,background_thread:auto",
-        "own_options",
-    );
-}
-
-#[test]
-fn size_classes_by_mib_are_those_of_blocks() {
-    passes("bins");
-}
-
-#[test]
-fn lengths_and_permissions_are_jemallocs() {
-    passes("lengths");
-}
-
-#[test]
-fn unknown_and_half_names_do_not_exist() {
-    passes("unknown");
-}
-
-#[test]
-fn parts_of_names_have_mibs() {
-    passes("mibs");
-}
-
-#[test]
-fn the_epoch_goes_on() {
-    passes("epoch");
-}
-
-#[test]
-fn decay_times_of_new_arenas_can_be_set() {
-    passes("decay");
-}
-
-#[test]
 fn sampling_starts_and_stops_in_any_process() {
     passes("prof");
 }
@@ -83,11 +34,6 @@ fn sampling_starts_and_stops_in_any_process() {
 #[test]
 fn the_background_thread_comes_and_goes_at_a_word() {
     passes_with("background_thread:false", "background");
-}
-
-#[test]
-fn errno_is_kept() {
-    passes("errno");
 }
 
 #[test]
@@ -116,7 +62,7 @@ fn it_may_be_the_first_call() {
             .flags(&["-static", "-DALL_SYMBOLS"])
             .link(library.archive())
             .compile();
-        for name in ["epoch", "bins", "background"] {
+        for name in ["config", "threads", "background"] {
             let sandbox = Sandbox::temporary(Allocator::System);
             let mut command = sandbox.plain_command(&program);
             command.env("MALLOC_CONF", "background_thread:false");

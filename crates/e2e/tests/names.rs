@@ -109,9 +109,10 @@ fn every_name_of_jemalloc_answers_or_is_known_not_to() {
         for Name { name, bytes, .. } in &asked {
             let absent = ABSENT.iter().any(|start| name.starts_with(start));
             let numbered = name.replace("<i>", "0").replace("<j>", "0");
-            let expected = match absent {
-                true => (ENOENT.to_string(), bytes.to_string()),
-                false => ("0".into(), bytes.to_string()),
+            let expected = if absent {
+                (ENOENT.to_string(), bytes.to_string())
+            } else {
+                ("0".into(), bytes.to_string())
             };
             let (answer, size) = answers[numbered.as_str()];
             assert_eq!(

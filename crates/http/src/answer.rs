@@ -96,9 +96,10 @@ impl<'a> Answer<'a> {
                 self.put(INDEX.as_bytes());
             }
             b"/metrics" => {
-                let format = match request.takes_openmetrics {
-                    true => Format::OpenMetrics,
-                    false => Format::Text,
+                let format = if request.takes_openmetrics {
+                    Format::OpenMetrics
+                } else {
+                    Format::Text
                 };
                 self.print(format.content_type(), Err(format));
             }

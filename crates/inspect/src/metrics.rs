@@ -9,19 +9,20 @@ use std::fmt::{Result, Write};
 use crate::page::{self, Words};
 use crate::snapshot::Snapshot;
 pub use crate::text::{self, Family, Format, LOCKS};
-use crate::text::{Figures, Kind, Of, Scale, Section};
+use crate::text::{Kind, MetricSource, Of, Scale, Section};
 
 impl Format {
     /// The format that an `Accept` header of HTTP asks for.
     pub fn accepted(accept: &str) -> Format {
-        match accept.contains("application/openmetrics-text") {
-            true => Format::OpenMetrics,
-            false => Format::Text,
+        if accept.contains("application/openmetrics-text") {
+            Format::OpenMetrics
+        } else {
+            Format::Text
         }
     }
 }
 
-impl Figures for Words {
+impl MetricSource for Words {
     fn rows(&self, section: Section) -> usize {
         self.section(place(section)).rows
     }

@@ -4,9 +4,9 @@
 //! check for, is `EINVAL`.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
-use mallard_core::ctl::{self, Answer, Error, Request};
+use mallard_core::ctl::{self, CtlResult, Error, Request};
 
-fn code(answer: Answer<()>) -> c_int {
+fn code(answer: CtlResult<()>) -> c_int {
     answer.map_or_else(Error::code, |()| 0)
 }
 

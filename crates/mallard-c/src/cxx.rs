@@ -116,7 +116,7 @@ fn new_slow(size: usize, missed: Missed) -> *mut c_void {
     }
 }
 
-/// One more try after a handler ran.
+/// Tries to allocate once more, after a handler ran.
 pub extern "C" fn retry(size: usize, align: usize) -> *mut u8 {
     if align == PLAIN {
         api::alloc(size)
@@ -161,13 +161,19 @@ fn look_up(name: &CStr, caller: usize) -> usize {
         }
         let open: Open = core::mem::transmute(loader[0]);
         let tell: Tell = core::mem::transmute(loader[1]);
-        let opened = |object: *const c_char| match object.is_null() {
-            true => core::ptr::null_mut(),
-            false => open(object, libc::RTLD_NOLOAD | libc::RTLD_LAZY),
+        let opened = |object: *const c_char| {
+            if object.is_null() {
+                core::ptr::null_mut()
+            } else {
+                open(object, libc::RTLD_NOLOAD | libc::RTLD_LAZY)
+            }
         };
-        let found = |handle: *mut c_void| match handle.is_null() {
-            true => 0,
-            false => find(handle, name.as_ptr()).addr(),
+        let found = |handle: *mut c_void| {
+            if handle.is_null() {
+                0
+            } else {
+                find(handle, name.as_ptr()).addr()
+            }
         };
         let mut info: libc::Dl_info = core::mem::zeroed();
         let own = match caller {

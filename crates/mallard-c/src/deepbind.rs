@@ -17,7 +17,7 @@ use core::mem::transmute;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use mallard_core::api;
 use mallard_core::sys::errno::{self, KeepErrno};
-use mallard_core::sys::fault::Line;
+use mallard_core::sys::fault::MessageLine;
 use mallard_core::sys::mem::os_page;
 
 /// The names that are redirected, each zero-terminated, and an empty one. One text, because a table
@@ -74,7 +74,7 @@ pub extern "C" fn redirect() {
     // SAFETY: the function has this type; the callback gets the record.
     unsafe { transmute::<usize, Walk>(walk)(visit, (&raw mut work).cast()) };
     if work.refused != 0 {
-        let mut line = Line::new();
+        let mut line = MessageLine::new();
         let _ = line.write_str("mallard: plug-ins that are loaded with RTLD_DEEPBIND have another malloc than the program: mprotect of the C library's symbols: ");
         let _ = match work.refused {
             libc::EPERM => line.write_str("EPERM"),

@@ -9,10 +9,10 @@ use core::ffi::{c_int, c_void};
 use core::fmt::Write;
 use mallard_core::api;
 use mallard_core::stats::{self, Stats};
-use mallard_core::sys::fault::Line;
+use mallard_core::sys::fault::MessageLine;
 
 /// The figures of [`mallinfo2`] in glibc's order.
-struct Figures {
+struct MallInfo {
     arena: usize,
     uordblks: usize,
     fordblks: usize,
@@ -20,9 +20,9 @@ struct Figures {
     fsmblks: usize,
 }
 
-fn figures() -> Figures {
+fn figures() -> MallInfo {
     let s = stats::now();
-    Figures {
+    MallInfo {
         arena: s.mapped,
         uordblks: s.allocated,
         fordblks: (s.active + s.dirty + s.muzzy).saturating_sub(s.allocated),
@@ -103,7 +103,7 @@ fn lines(s: &Stats) -> [(&'static str, usize); 9] {
 #[unsafe(no_mangle)]
 pub extern "C" fn malloc_stats() {
     for (name, value) in lines(&stats::now()) {
-        let mut line = Line::new();
+        let mut line = MessageLine::new();
         let _ = write!(line, "{name:<16} = {value:>14}");
         line.emit();
     }

@@ -5,15 +5,12 @@
 //! further functions of the GNU C library, `cxx` the operators of C++, `deepbind` the loading of
 //! plug-ins, `extended` jemalloc's functions with flags, `report` the printed report, `prefixed`
 //! all of them under jemalloc's prefix. `mallard.h` declares them. `seldom_code` is the partner of
-//! the linker script, and `arch` has what depends on the processor. `counters` is only in builds
-//! for measurement.
+//! the linker script, and `arch` has what depends on the processor.
 
 #![no_std]
 
 mod arch;
 mod c;
-#[cfg(feature = "counters")]
-mod counters;
 mod ctl;
 mod cxx;
 mod deepbind;

@@ -323,9 +323,10 @@ fn ended(measured: &Measurement, limit: Option<Duration>) -> Result<(), Failure>
         End::TimedOut => {
             // Whole seconds are enough of one that was derived.
             let limit = limit.unwrap_or_default();
-            let rounded = match limit > HANGING_TIME_MIN {
-                true => Duration::from_secs(limit.as_secs()),
-                false => limit,
+            let rounded = if limit > HANGING_TIME_MIN {
+                Duration::from_secs(limit.as_secs())
+            } else {
+                limit
             };
             let limit = humantime::format_duration(rounded);
             fail(&format!("it did not end within {limit} (--timeout)"))

@@ -260,9 +260,10 @@ impl Call {
     fn note_end(&self, birth: Born) {
         let header = segment::header();
         let me = segment::number(self.slot);
-        let count = match me == birth.slot {
-            true => &header.freed_here,
-            false => &header.freed_elsewhere,
+        let count = if me == birth.slot {
+            &header.freed_here
+        } else {
+            &header.freed_elsewhere
         };
         count.fetch_add(1, Ordering::Relaxed);
         header.matrix[birth.slot % MATRIX_THREADS][me % MATRIX_THREADS]

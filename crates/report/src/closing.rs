@@ -101,12 +101,13 @@ pub fn closing(row: &Row) -> Option<Closing> {
             .filter(|(_, c)| c.verdict() != Verdict::More && c.blocks >= BLOCKS_MIN)
             .map(|(name, _)| *name)
             .collect();
-        match level.is_empty() {
-            true => format!("{name} is the fastest:"),
-            false => format!(
+        if level.is_empty() {
+            format!("{name} is the fastest:")
+        } else {
+            format!(
                 "None is the fastest by more than the noise. {name} has the shortest median, but cannot be distinguished from {}:",
                 level.join(", ")
-            ),
+            )
         }
     };
     let known = |(_, c): &&(&str, Comparison)| c.blocks >= BLOCKS_MIN;
@@ -216,9 +217,10 @@ pub fn to_glibc(e: &Experiment, row: &Row) -> Vec<Comparison> {
 /// A share in percent: `95`, `93.8`.
 fn percent(share: f64) -> String {
     let percent = share * 100.0;
-    match percent >= 95.0 {
+    if percent >= 95.0 {
         // At least this much.
-        true => "95".to_owned(),
-        false => format!("{percent:.1}"),
+        "95".to_owned()
+    } else {
+        format!("{percent:.1}")
     }
 }

@@ -4,11 +4,10 @@
 //! the arithmetic that all forms share, so a median in the terminal is the same as in the report;
 //! [`suite`] has the arithmetic for rows of different work, [`metrics`] that for the figures of
 //! services, and [`mod@closing`] the sentences about the allocator that is ahead. [`diagnosis`],
-//! [`tuning`] and [`history`] are the results of the commands of their names, [`sites`] a heap
-//! profile's, and [`collation`] puts several results of one kind side by side. [`mod@terminal`]
-//! prints the end of a session, [`write_csv`] is for spreadsheets, and [`mod@html`] is one
-//! self-contained file that needs no network; all pages share a [`Frame`]. Nothing here measures or
-//! touches the file system: the caller opens the outputs.
+//! [`tuning`] and [`history`] are the results of the commands of their names, [`sites`] those of a
+//! heap profile. [`mod@terminal`] prints the end of a session, [`write_csv`] is for spreadsheets,
+//! and [`mod@html`] is one self-contained file that needs no network; all pages share a [`Frame`].
+//! Nothing here measures or touches the file system: the caller opens the outputs.
 mod arithmetic;
 mod closing;
 mod export;
@@ -20,7 +19,7 @@ mod terminal;
 pub mod units;
 
 pub use arithmetic::{metrics, stats, suite};
-pub use outcomes::{collation, diagnosis, history, sites, tuning};
+pub use outcomes::{diagnosis, history, sites, tuning};
 
 pub use closing::{Closing, closing, headline, notes};
 pub use export::{read_json, write_csv, write_json};

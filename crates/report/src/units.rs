@@ -128,9 +128,10 @@ pub fn interval(c: &Comparison) -> String {
 
 /// The end of an interval. Close to 1, two decimals would hide on which side it is.
 fn end(value: f64) -> String {
-    match (value - 1.0).abs() < 0.095 && ratio(value) == "1.00" {
-        true => format!("{value:.3}"),
-        false => ratio(value),
+    if (value - 1.0).abs() < 0.095 && ratio(value) == "1.00" {
+        format!("{value:.3}")
+    } else {
+        ratio(value)
     }
 }
 
@@ -275,9 +276,10 @@ pub fn grouped(value: f64) -> String {
         }
         text.push(digit);
     }
-    match value < 0.0 && digits != "0" {
-        true => format!("-{text}"),
-        false => text,
+    if value < 0.0 && digits != "0" {
+        format!("-{text}")
+    } else {
+        text
     }
 }
 

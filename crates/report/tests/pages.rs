@@ -1,11 +1,10 @@
-//! The pages of diagnose, tune, baseline and of results side by side in a real browser: legible on
-//! a small screen and a large one, light and dark, without an error, and their Markdown is copied.
+//! The pages of diagnose, tune and baseline in a real browser: legible on a small screen and a
+//! large one, light and dark, without an error, and their Markdown is copied.
 //!
 //! With `MALLARD_PICTURES=folder` the test saves pictures for a human eye.
 
 mod common;
 
-use mallard_report::collation;
 use mallard_report::diagnosis::{
     self, Answer, Bound, Calls, Diagnosis, Moment, Next, Trouble, TroubleKey,
 };
@@ -130,16 +129,10 @@ fn every_page_is_legible_without_an_error_and_its_markdown_is_copied() {
     let Some(mut browser) = mallard_browser::for_test() else {
         return;
     };
-    let results = [
-        ("before/compare.json", common::compare()),
-        ("after/compare.json", common::compare()),
-    ];
-    let results = results.map(|(name, results)| (name.to_owned(), results));
     let pages = [
         ("diagnose", diagnosis::page(&diagnosed())),
         ("tune", tuning::page(&tuned())),
         ("baseline", history::page(&kept())),
-        ("beside", collation::page(&collation::results(&results))),
     ];
     let folder = tempfile::tempdir().unwrap();
     for (name, page) in pages {

@@ -78,16 +78,15 @@ impl Curve {
             return;
         }
         self.next = since + POINT_INTERVAL;
-        let seen = match family::of(pid).len() > 1 {
-            false => self.single(pid, since),
-            true => {
-                let begun = Instant::now();
-                let seen = memory(pid);
-                if begun.elapsed() > POINT_TIME_MAX {
-                    self.next = since + SLOW_POINT_INTERVAL;
-                }
-                Some(seen).filter(|seen| seen.bytes > 0)
+        let seen = if family::of(pid).len() > 1 {
+            let begun = Instant::now();
+            let seen = memory(pid);
+            if begun.elapsed() > POINT_TIME_MAX {
+                self.next = since + SLOW_POINT_INTERVAL;
             }
+            Some(seen).filter(|seen| seen.bytes > 0)
+        } else {
+            self.single(pid, since)
         };
         let Some(seen) = seen else {
             return;

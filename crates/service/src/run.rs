@@ -277,9 +277,10 @@ impl<'a> Stage<'a> {
             let left = within.saturating_sub(begun.elapsed());
             if ready.is_there(&self.place, &variables, left, || text_of(&streams)) {
                 // The address may be another server's.
-                return match is_alive(pid) {
-                    true => Ok(()),
-                    false => Err(Trouble::of_server("the server ended before it was ready")),
+                return if is_alive(pid) {
+                    Ok(())
+                } else {
+                    Err(Trouble::of_server("the server ended before it was ready"))
                 };
             }
             if !is_alive(pid) {

@@ -57,9 +57,10 @@ pub fn cut<R: Read + Seek>(
             forked_from: parent.filter(|_| whole),
             ..process
         })?;
-        let inherited = match whole {
-            true => Vec::new(),
-            false => inherited(recording, number)?,
+        let inherited = if whole {
+            Vec::new()
+        } else {
+            inherited(recording, number)?
         };
         one(
             recording,

@@ -151,9 +151,10 @@ fn serve(
             continue;
         };
         if let Some(name) = name_of(number).filter(|_| counted_for.is_none()) {
-            let counts = match is_inside(thread, &mut segments, spec.folder) {
-                true => &mut counted.inside,
-                false => &mut counted.outside,
+            let counts = if is_inside(thread, &mut segments, spec.folder) {
+                &mut counted.inside
+            } else {
+                &mut counted.outside
             };
             *counts.entry(name).or_default() += 1;
             calls += 1;

@@ -1,6 +1,5 @@
-//! What the lab builds from sources: the peers, and the Mallard that counts lock contention.
+//! What the lab builds from sources: the peers.
 
 pub(crate) mod cargo;
-pub mod counting;
 pub(crate) mod peers;
 pub(crate) mod workshop;

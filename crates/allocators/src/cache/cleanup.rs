@@ -1,10 +1,9 @@
 //! Removes cached folders that nothing uses any more.
 //!
-//! Every build of the lab has other embedded files, so it writes a folder of its own, and a
-//! checkout of the sources has one for its counting build. A folder's time of change says when a
-//! lab used it last ([`touch`]). [`prune`] runs only where a lab writes a new folder, and keeps
-//! what is young, the newest few, and whatever a running process has loaded or passes on in its
-//! environment.
+//! Every build of the lab has other embedded files, so it writes a folder of its own. A folder's
+//! time of change says when a lab used it last ([`touch`]). [`prune`] runs only where a lab writes
+//! a new folder, and keeps what is young, the newest few, and whatever a running process has loaded
+//! or passes on in its environment.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -15,8 +14,6 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const UNUSED_TIME_MAX: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// So many folders stay, however many labs were built in a month.
 const KEPT_FOLDERS_MIN: usize = 12;
-/// What the name of a counting build's folder begins with.
-pub(crate) const COUNTING_PREFIX: &str = "counting-";
 /// The digits of a hash in a folder's name.
 const HASH_DIGITS: usize = 12;
 
@@ -67,10 +64,9 @@ fn used(folder: &Path) -> Option<SystemTime> {
     found.is_dir().then(|| found.modified().ok())?
 }
 
-/// Whether a name is one that the lab gives: a hash, or that of a counting build.
+/// Whether a name is one that the lab gives: a hash.
 fn is_ours(name: &str) -> bool {
-    let hash = name.strip_prefix(COUNTING_PREFIX).unwrap_or(name);
-    hash.len() == HASH_DIGITS && hash.bytes().all(|byte| byte.is_ascii_hexdigit())
+    name.len() == HASH_DIGITS && name.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// What the running processes have mapped and what their environment says, as far as this user may
@@ -117,7 +113,7 @@ mod tests {
             ("0123456789abc", 90),
             ("mine", 90),
         ];
-        let go = [("ba9876543210", 31), ("counting-ba9876543210", 31)];
+        let go = [("ba9876543210", 31), ("cba987654321", 31)];
         let make = |(name, days)| folder(cache.path(), name, days);
         let (stay, go) = (stay.map(make), go.map(make));
         prune(cache.path());

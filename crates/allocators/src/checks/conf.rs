@@ -44,12 +44,11 @@ pub fn check(allocator: &Allocator, conf: &str, cache: Option<&Path>) -> Result<
     if !said.is_empty() {
         return Err(said.join("; ").into());
     }
-    match ended_well {
-        true => Ok(()),
-        false => {
-            let reason = format!("a probe program failed under it: {}", complaints.trim());
-            Err(reason.into())
-        }
+    if ended_well {
+        Ok(())
+    } else {
+        let reason = format!("a probe program failed under it: {}", complaints.trim());
+        Err(reason.into())
     }
 }
 

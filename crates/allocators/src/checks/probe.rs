@@ -256,13 +256,14 @@ pub fn verify_in_target(program: &Program, allocator: &Allocator) -> Result<Path
         }
         check_object(allocator, &object).map_err(|_| {
             let (symbol, object) = (binding.symbol, object.display());
-            match is_jemallocs {
-                true => format!(
+            if is_jemallocs {
+                format!(
                     "the program also calls jemalloc's `{symbol}`, which the loader takes from \
                      {object}: only a part of its memory would come from {}",
                     allocator.name
-                ),
-                false => format!("in this program, the loader takes `{symbol}` from {object}"),
+                )
+            } else {
+                format!("in this program, the loader takes `{symbol}` from {object}")
             }
         })?;
         if binding.symbol == "malloc" {

@@ -14,8 +14,8 @@ use super::blocks::alloc::{
 };
 use super::blocks::free::{class_at, dealloc, dealloc_direct, dealloc_sized, size_at};
 use super::blocks::resize::{enter_with, grown};
-use super::errands::errands;
 use super::extras::{self, XMALLOC, extras};
+use super::pending::do_pending;
 use super::start::start;
 use crate::arena;
 use crate::arena::large::{self, Reach};
@@ -24,6 +24,7 @@ use crate::arena::pages::Pages;
 use crate::cache::{ThreadCache, counted, current, inside, manual};
 use crate::class::{CACHED_MAX, Class, MAX, SLAB_MAX, tailored};
 use crate::die;
+use crate::heap::Contents;
 use crate::prof;
 use crate::space::chunk::CHUNK;
 use crate::sys::page::LINE;
@@ -96,6 +97,11 @@ impl Flags {
         self.0 & ZERO != 0 || extras::zeroes()
     }
 
+    /// What the call needs of the contents of a new block.
+    fn contents(self) -> Contents {
+        Contents::zeros_if(self.zeroes())
+    }
+
     /// The cache that the call goes through. An arena that is named without a cache is used
     /// directly.
     fn way(self) -> Way {
@@ -152,20 +158,21 @@ fn alloc_past_cache(way: Way, size: usize, flags: Flags) -> *mut u8 {
     start();
     let Some(inside) = inside::enter() else {
         let bytes = usable_for(size, flags.alignment()).unwrap_or(size);
-        return alloc_outside(bytes, flags.alignment(), flags.zeroes());
+        return alloc_outside(bytes, flags.alignment(), flags.contents());
     };
     let block = match way {
         Way::Cache(number) if extras() & !XMALLOC == 0 => alloc_through(number, size, flags),
         _ => {
             let arena = arena_for(flags, size);
-            arenas::alloc_in(arena, size, flags.alignment(), flags.zeroes())
+            arenas::alloc_in(arena, size, flags.alignment(), flags.contents())
         }
     };
     drop(inside);
-    errands();
-    match prof::is_on() {
-        true => counted_filled(block, size),
-        false => block,
+    do_pending();
+    if prof::is_on() {
+        counted_filled(block, size)
+    } else {
+        block
     }
 }
 
@@ -189,7 +196,7 @@ fn alloc_through(number: u32, size: usize, flags: Flags) -> *mut u8 {
     };
     let align = flags.alignment();
     let Some(bytes) = usable_for(size, align).filter(|&bytes| bytes <= CACHED_MAX) else {
-        return arenas::alloc_in(arena_for(flags, size), size, align, flags.zeroes());
+        return arenas::alloc_in(arena_for(flags, size), size, align, flags.contents());
     };
     manual::serve_here(cache, arena);
     let class = Class::for_request(bytes);
@@ -200,12 +207,13 @@ fn alloc_through(number: u32, size: usize, flags: Flags) -> *mut u8 {
         cache.take_aligned(class, align, class.size())
     };
     let Some(block) = block else {
-        return arenas::alloc_in(arena_for(flags, size), size, align, flags.zeroes());
+        return arenas::alloc_in(arena_for(flags, size), size, align, flags.contents());
     };
     counted::allocated(bytes);
-    match flags.zeroes() {
-        true => zeroed(block as *mut u8),
-        false => block as *mut u8,
+    if flags.zeroes() {
+        zeroed(block as *mut u8)
+    } else {
+        block as *mut u8
     }
 }
 
@@ -296,7 +304,7 @@ pub unsafe fn realloc_with(p: *mut u8, size: usize, flags: Flags) -> *mut u8 {
     if p.is_null() {
         return alloc_with(size, flags);
     }
-    let (align, zero) = (flags.alignment(), flags.zeroes());
+    let (align, added) = (flags.alignment(), flags.contents());
     let Some(new) = usable_for(size, align) else {
         return out_of_memory(size);
     };
@@ -311,11 +319,11 @@ pub unsafe fn realloc_with(p: *mut u8, size: usize, flags: Flags) -> *mut u8 {
             && let Some(_inside) = enter_with(at)
         {
             let lifted = prof::lifted(at);
-            if large::resize_in_place(at, Pages::of(new), zero, Reach::Backed) {
-                return grown(p, old, new, zero, lifted, size);
+            if large::resize_in_place(at, Pages::of(new), added, Reach::Backed) {
+                return grown(p, old, new, added, lifted, size);
             }
             if let Some(moved) = relocated(at, new, flags) {
-                return grown(moved as *mut u8, old, new, zero, lifted, size);
+                return grown(moved as *mut u8, old, new, added, lifted, size);
             }
             if let Some(lifted) = lifted {
                 prof::put_down(lifted, at, None);
@@ -331,7 +339,7 @@ fn relocated(at: usize, new: usize, flags: Flags) -> Option<usize> {
     if flags.arena_number().is_some() || flags.alignment() > CHUNK {
         return None;
     }
-    large::relocate(at, Pages::of(new), flags.zeroes(), oversize::arena_for)
+    large::relocate(at, Pages::of(new), flags.contents(), oversize::arena_for)
 }
 
 /// Moves the block by copying.
@@ -370,20 +378,20 @@ unsafe fn copy(p: *mut u8, old: usize, size: usize, flags: Flags) -> *mut u8 {
 pub unsafe fn resize_in_place(p: *mut u8, size: usize, extra: usize, flags: Flags) -> usize {
     let at = p.addr();
     let old = size_at(at);
-    let most = size.saturating_add(extra).min(MAX);
+    let max = size.saturating_add(extra).min(MAX);
     // A slab's regions all have one size, and a run of pages cannot become one of them.
-    let fixed = old <= SLAB_MAX || most <= SLAB_MAX;
+    let fixed = old <= SLAB_MAX || max <= SLAB_MAX;
     if fixed || size > MAX || !at.is_multiple_of(flags.alignment()) {
         return old;
     }
     let Some(_inside) = enter_with(at) else {
         return old;
     };
-    let (least, most) = (Pages::of(size), Pages::of(most));
+    let (min, max) = (Pages::of(size), Pages::of(max));
     let resized = |pages: Pages| {
         let lifted = prof::lifted(at);
-        if large::resize_in_place(at, pages, flags.zeroes(), Reach::Any) {
-            grown(p, old, pages.bytes(), flags.zeroes(), lifted, size);
+        if large::resize_in_place(at, pages, flags.contents(), Reach::Any) {
+            grown(p, old, pages.bytes(), flags.contents(), lifted, size);
             return Some(pages.bytes());
         }
         if let Some(lifted) = lifted {
@@ -391,10 +399,10 @@ pub unsafe fn resize_in_place(p: *mut u8, size: usize, extra: usize, flags: Flag
         }
         None
     };
-    let change = if old < most.bytes() {
-        resized(most).or_else(|| (old < least.bytes() && least != most).then(|| resized(least))?)
-    } else if old > most.bytes() {
-        resized(most)
+    let change = if old < max.bytes() {
+        resized(max).or_else(|| (old < min.bytes() && min != max).then(|| resized(min))?)
+    } else if old > max.bytes() {
+        resized(max)
     } else {
         None
     };

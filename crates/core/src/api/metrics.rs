@@ -1,6 +1,6 @@
 //! Metrics for Rust programs: figures of the process, and their text for Prometheus.
 
-use crate::stats::metrics::{self, Figures, Format, Section};
+use crate::stats::metrics::{self, Format, MetricSource, Section};
 use crate::stats::page::Words;
 use crate::upkeep::export::page::{OfClass, Total};
 use core::fmt;

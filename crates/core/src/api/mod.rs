@@ -12,24 +12,25 @@
 pub mod arenas;
 mod blocks;
 mod controls;
-mod errands;
 pub mod extended;
 mod extras;
 pub mod global;
 pub mod inspect;
 pub mod metrics;
+mod pending;
 pub mod profile;
 mod start;
 pub mod threads;
 
 pub use crate::background::create as create_thread;
+pub use crate::heap::Contents;
 pub use blocks::alloc::{Missed, alloc, alloc_aligned, alloc_cached, alloc_missed, alloc_zeroed};
 pub use blocks::free::{dealloc, dealloc_direct, dealloc_sized, usable_size};
 pub use blocks::resize::realloc;
 pub use controls::{
     background_thread, default_decay, is_decay_time, set_background_thread, set_default_decay,
 };
-pub use errands::{on_child, on_interval};
+pub use pending::{on_child, on_interval};
 pub use start::{conf_symbols, options, options_if_started, start};
 
 use crate::arena::{self, subrelease};

@@ -71,37 +71,37 @@ pub fn flush_cache() -> Result<(), i32> {
 
 /// The size of the largest blocks that the thread's cache holds.
 pub fn cache_max() -> Result<usize, i32> {
-    cache().map(ThreadCache::most)
+    cache().map(ThreadCache::max_size)
 }
 
 /// Sets the size of the largest blocks that the thread's cache holds, rounded up to a size class
 /// and capped at what caches can hold.
 pub fn set_cache_max(size: usize) -> Result<(), i32> {
     let cache = cache()?;
-    cache.set_most(size);
+    cache.set_max_size(size);
     Ok(())
 }
 
 /// The most blocks of the class of this size that the thread's cache holds. `EINVAL` for sizes
 /// above those that caches hold.
-pub fn most_cached(size: usize) -> Result<usize, i32> {
+pub fn max_cached(size: usize) -> Result<usize, i32> {
     if size > CACHED_MAX {
         return Err(libc::EINVAL);
     }
     let cache = cache()?;
-    Ok(cache.most_blocks(Class::for_request(size)))
+    Ok(cache.blocks_max(Class::for_request(size)))
 }
 
 /// Sets the most blocks that the thread's cache holds, for each class from `first` to `last` that
 /// caches hold.
-pub fn set_most_cached(first: usize, last: usize, blocks: usize) -> Result<(), i32> {
+pub fn set_max_cached(first: usize, last: usize, blocks: usize) -> Result<(), i32> {
     let cache = cache()?;
     if first > CACHED_MAX {
         return Ok(());
     }
     // By size: tailored classes have numbers after the others.
-    let (least, most) = (first, Class::of(last.min(CACHED_MAX)).size());
-    for class in Class::cachable().filter(|class| (least..=most).contains(&class.size())) {
+    let (min, max) = (first, Class::of(last.min(CACHED_MAX)).size());
+    for class in Class::cachable().filter(|class| (min..=max).contains(&class.size())) {
         cache.limit(class, blocks);
     }
     Ok(())

@@ -72,7 +72,7 @@ pub fn pinned(p: usize) -> (usize, usize) {
 /// The pages of the large block that `p` lies in, if it does.
 fn pages_of_large(p: usize) -> Option<usize> {
     let kept = meta::keep();
-    match Segment::find(p)?.look_at(&kept, p) {
+    match Segment::find(p)?.read_record(&kept, p) {
         PageRecord::Large { pages, .. } => Some(pages),
         _ => None,
     }

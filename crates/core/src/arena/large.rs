@@ -15,7 +15,7 @@ use super::pages::{self, LARGE, Pages};
 use crate::class::{Class, MEDIUM_MAX};
 use crate::die;
 pub use crate::heap::Reach;
-use crate::heap::{Backing, PAGE_HEAPS, Run};
+use crate::heap::{Backing, Contents, PAGE_HEAPS, Run, RunRequest};
 use crate::space::Segment;
 use crate::space::chunk::CHUNK;
 use crate::space::segment::PageRecord;
@@ -79,20 +79,21 @@ fn count_freed(arena: u16, pages: usize, spread: usize) {
 /// Makes a block of this length at a multiple of `align` bytes, if that is more than [`LINE`].
 /// Prefers free memory that fits, else takes fresh memory.
 pub fn alloc(pages: impl Into<Pages>, align: usize, arena: u16) -> Option<Run> {
-    alloc_fit(pages.into(), align, arena, true)
+    alloc_fit(pages.into(), align, arena, Contents::Zeros)
 }
 
-/// Like [`alloc`]; if not `zeroed`, prefers memory that was freed elsewhere.
-pub fn alloc_fit(pages: Pages, align: usize, arena: u16, zeroed: bool) -> Option<Run> {
+/// Like [`alloc`]. Where any contents serve, memory that was freed elsewhere is preferred.
+pub fn alloc_fit(pages: Pages, align: usize, arena: u16, contents: Contents) -> Option<Run> {
     let Pages { len: pages, wanted } = pages;
     let home = home_of(arena)?;
     let is_spread = align <= LINE && pages <= MEDIUM_MAX / PAGE && SPREAD.load(Ordering::Relaxed);
-    let (heap, align) = (home.heap(), align.max(PAGE));
     let len = pages + is_spread as usize;
-    let mut run = match zeroed {
-        true => heap.alloc_for(len, wanted, align),
-        false => heap.alloc_brought(len, wanted, align),
-    }?;
+    let mut run = home.heap().alloc_run(RunRequest {
+        pages: len,
+        wanted,
+        align: align.max(PAGE),
+        contents,
+    })?;
     let line = if is_spread { spread(run.addr) } else { 0 };
     run.addr += line * LINE;
     enter(home, run.addr, pages, len - pages, arena, run.zeroed);
@@ -147,19 +148,22 @@ pub fn bytes_of(p: usize) -> usize {
     pages_of(p).0 * PAGE
 }
 
-/// Marks a large block in use as sampled, so that no cache takes it, or as an ordinary one again.
-pub fn set_sampled(p: usize, sampled: bool) {
+/// Marks a large block in use as sampled, so that no cache takes it.
+pub fn set_sampled(p: usize) {
     let (segment, pages, arena) = find(p, "sample");
-    if !sampled {
-        return describe(p, pages, arena);
-    }
     let record = PageRecord::Large {
         pages,
         arena: arena as usize,
         line: p % PAGE / LINE,
-        sampled,
+        sampled: true,
     };
     segment.describe(p, 1, Class::NONE, record);
+}
+
+/// Marks a sampled large block as an ordinary one again.
+pub fn clear_sampled(p: usize) {
+    let (_, pages, arena) = find(p, "sample");
+    describe(p, pages, arena);
 }
 
 /// Whether `p` is a large block that is sampled.
@@ -218,9 +222,10 @@ pub fn forget(p: usize) -> (usize, usize) {
 /// Frees the block; returns its bytes.
 pub fn free(p: usize) -> usize {
     let (run, pages) = forget(p);
-    match SINGLED_OUT.load(Ordering::Relaxed) {
-        false => PAGE_HEAPS.free(run, pages),
-        true => free_run(run, pages),
+    if SINGLED_OUT.load(Ordering::Relaxed) {
+        free_run(run, pages)
+    } else {
+        PAGE_HEAPS.free(run, pages)
     }
     (pages - (run < p) as usize) * PAGE
 }
@@ -242,8 +247,8 @@ pub fn free_many(blocks: &[usize]) {
 }
 
 /// Changes the block's length without moving it; returns whether it could. The new part of a longer
-/// block has arbitrary contents unless `zero` is set.
-pub fn resize_in_place(p: usize, pages: impl Into<Pages>, zero: bool, reach: Reach) -> bool {
+/// block has the contents that `added` asks for.
+pub fn resize_in_place(p: usize, pages: impl Into<Pages>, added: Contents, reach: Reach) -> bool {
     let (old, arena) = pages_of(p);
     let Pages { len: new, .. } = pages.into();
     let (run, len) = run_of(p, old);
@@ -257,7 +262,7 @@ pub fn resize_in_place(p: usize, pages: impl Into<Pages>, zero: bool, reach: Rea
         };
         // A block that begins inside a page also ends inside one, and the rest of that page is not
         // zero.
-        if zero && !(zeroed && run == p) {
+        if added == Contents::Zeros && !(zeroed && run == p) {
             // SAFETY: the added pages belong to the block now.
             unsafe { core::ptr::write_bytes((p + old * PAGE) as *mut u8, 0, (new - old) * PAGE) };
         }
@@ -277,20 +282,20 @@ pub fn resize_in_place(p: usize, pages: impl Into<Pages>, zero: bool, reach: Rea
 /// when the system cannot remap: the old block is then unchanged.
 ///
 /// The whole chunks of the block move in one call if they are one mapping, else one by one. The
-/// rest is copied. With `zero`, the added part is cleared. `target` names the arena of the new
-/// block, from its length and the arena of the old one.
+/// rest is copied. `added` says what the added part must contain. `target` names the arena of the
+/// new block, from its length and the arena of the old one.
 #[inline(always)]
 pub fn relocate(
     p: usize,
     pages: impl Into<Pages>,
-    zero: bool,
+    added: Contents,
     target: impl Fn(Pages, u16) -> u16,
 ) -> Option<usize> {
     let pages = pages.into();
     if pages.bytes() <= CHUNK || !p.is_multiple_of(CHUNK) {
         return None;
     }
-    relocate_long(p, pages, zero, target)
+    relocate_long(p, pages, added, target)
 }
 
 // Kept apart: few programs have such blocks.
@@ -299,7 +304,7 @@ pub fn relocate(
 fn relocate_long(
     p: usize,
     pages: Pages,
-    zero: bool,
+    added: Contents,
     target: impl Fn(Pages, u16) -> u16,
 ) -> Option<usize> {
     let (old, arena) = pages_of(p);
@@ -324,7 +329,7 @@ fn relocate_long(
     }
     // Whole chunks, because otherwise a mapping would end inside one.
     let wide = round_up(pages.bytes(), CHUNK);
-    let run = home.heap().alloc_for(wide / PAGE, wide / PAGE, CHUNK)?;
+    let run = home.heap().alloc_run(RunRequest::new(wide / PAGE, CHUNK))?;
     if is_hooked(run.addr) {
         PAGE_HEAPS.free(run.addr, wide / PAGE);
         return None;
@@ -343,7 +348,7 @@ fn relocate_long(
     // SAFETY: both blocks are at least this long and disjoint.
     unsafe { copy_bytes(p + moved, run.addr + moved, bytes - moved) };
     let is_zero = run.zeroed || how != Moved::No;
-    if zero && !is_zero {
+    if added == Contents::Zeros && !is_zero {
         let more = pages.bytes() - bytes;
         // SAFETY: the new block's part behind the old contents, which nothing uses yet.
         unsafe { core::ptr::write_bytes((run.addr + bytes) as *mut u8, 0, more) };

@@ -37,7 +37,7 @@ use crate::heap::PageHeap;
 use crate::space::segment::PageRecord;
 use crate::space::{Segment, fallback};
 use crate::sys::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use crate::sys::flag::Flag;
+use crate::sys::flag::{Blocking, Flag};
 use crate::sys::page::{LINE, PAGE};
 use crate::sys::published::Current;
 pub use choice::join::join;
@@ -50,6 +50,7 @@ pub use small::bin::BinCounts;
 use small::bin::{Bin, BinState};
 use small::bins::Bins;
 use small::returns::give_back;
+pub use small::slab::Mark;
 use small::slab::Slab;
 pub use small::subrelease;
 pub use small::traffic::Traffic;
@@ -62,7 +63,7 @@ pub struct Arena {
     index: u16,
     /// The page heap of the arena's slabs and large blocks.
     heap: Current<PageHeap>,
-    /// What it is for ([`Life`]).
+    /// What the arena is for ([`Life`]).
     life: AtomicU8,
     /// For a manual arena: held while a thread that is not in the arena returns its idle
     /// blocks, or discards the arena. Only one thread may do so at a time: it holds blocks and
@@ -70,7 +71,7 @@ pub struct Arena {
     in_hand: Flag,
     threads: AtomicU32,
     settings: settings::Settings,
-    /// When it was made, in nanoseconds.
+    /// When the arena was made, in nanoseconds.
     born_ns: AtomicU64,
     large: &'static Counts,
     bins: Bins,
@@ -111,7 +112,7 @@ pub fn drain(amount: Drain) -> bool {
 fn drain_manual(amount: Drain) -> bool {
     made()
         .filter(|a| a.is_manual())
-        .fold(false, |any, a| match a.in_hand.raise(false) {
+        .fold(false, |any, a| match a.in_hand.raise(Blocking::No) {
             Some(_in_hand) => a.drain_transfer_caches(amount) | a.drain_spares(amount) | any,
             None => true,
         })
@@ -130,8 +131,8 @@ const SERIES_PAGES_MAX: usize = 64;
 
 /// Pages that were new to the process when an arena got them.
 static NEW_PAGES: AtomicUsize = AtomicUsize::new(0);
-/// How many new pages cause a look at the transfer caches.
-const NEW_PAGES_PER_LOOK: usize = 128;
+/// How many new pages cause a check of the transfer caches.
+const NEW_PAGES_PER_CHECK: usize = 128;
 
 /// How often slabs were made because nothing else had room.
 static SLABS_MADE: AtomicUsize = AtomicUsize::new(0);
@@ -256,9 +257,9 @@ impl Arena {
         if self.is_manual() {
             return 1;
         }
-        let most = SERIES_PAGES_MAX.checked_div(class.shape().pages as usize);
+        let max = SERIES_PAGES_MAX.checked_div(class.shape().pages as usize);
         ((slabs / SLABS_FOR_ONE) as usize)
-            .min(most.unwrap_or(1))
+            .min(max.unwrap_or(1))
             .max(1)
     }
 
@@ -309,7 +310,7 @@ impl Arena {
     /// because a growing program needs their pages elsewhere.
     fn grew(&self, pages: usize) {
         let before = NEW_PAGES.fetch_add(pages, Ordering::Relaxed);
-        if before / NEW_PAGES_PER_LOOK != (before + pages) / NEW_PAGES_PER_LOOK
+        if before / NEW_PAGES_PER_CHECK != (before + pages) / NEW_PAGES_PER_CHECK
             && transfer_cache::holds_runs()
         {
             self.drain_idle_runs();
@@ -333,12 +334,13 @@ impl Arena {
     /// Makes new blocks of whole pages. Only one of the longer ones, because pages on a stack are
     /// not available for blocks of other classes.
     fn fill_runs(&self, class: Class, fit: Fit, out: &mut [usize]) -> usize {
-        let most = match class.size() > MEDIUM_MAX {
-            true => 1,
-            false => out.len(),
+        let max = if class.size() > MEDIUM_MAX {
+            1
+        } else {
+            out.len()
         };
         let mut n = 0;
-        for slot in out.iter_mut().take(most) {
+        for slot in out.iter_mut().take(max) {
             let pages = Pages::from(class).wanting(fit.wanted as usize * PAGE);
             let Some(run) = large::alloc(pages, fit.align as usize, self.index) else {
                 break;
@@ -356,9 +358,10 @@ impl Arena {
 
     /// Like [`Arena::flush`], for blocks from traffic of this kind.
     pub fn flush_from(&self, class: Class, traffic: Traffic, blocks: &mut [usize]) {
-        let blocks = match fallback::are_strangers() {
-            true => self.part_with_strangers(class, blocks),
-            false => blocks,
+        let blocks = if fallback::are_strangers() {
+            self.part_with_strangers(class, blocks)
+        } else {
+            blocks
         };
         let home = self.home_of(class, blocks);
         let (kept, due) = match home.bins.get_or_make(class) {
@@ -495,8 +498,8 @@ pub fn class_of_slab(record: usize) -> Class {
 }
 
 /// Enters in the page map that a block of a slab is sampled, or not any more ([`Slab::watch`]).
-pub fn watch(p: usize, is_sampled: bool) {
-    Slab::watch(p, is_sampled);
+pub fn watch(p: usize, mark: Mark) {
+    Slab::watch(p, mark);
 }
 
 /// Frees a block into its slab or page heap, past all transfer caches.
@@ -506,9 +509,10 @@ pub fn give_to_owner(class: Class, block: usize) {
 
 /// Frees the blocks that belong to no arena, and returns the others.
 fn without_fallback(blocks: &mut [usize]) -> &mut [usize] {
-    match fallback::are_strangers() {
-        true => manual::part_with_fallback(blocks),
-        false => blocks,
+    if fallback::are_strangers() {
+        manual::part_with_fallback(blocks)
+    } else {
+        blocks
     }
 }
 

@@ -33,9 +33,9 @@ use core::ptr::null_mut;
 /// Stack sizes to try: thread-local data lies on the stack too and can be large. Only the two or
 /// three pages that are touched have memory behind them.
 const STACKS: [usize; 3] = [256 * 1024, 2 * 1024 * 1024, 16 * 1024 * 1024];
-/// Bounds on the milliseconds between two looks at the transfer caches, which are otherwise a
+/// Bounds on the milliseconds between two checks of the transfer caches, which are otherwise a
 /// quarter of the dirty decay time.
-const TRANSFER_LOOK_MS: (u64, u64) = (50, 1000);
+const TRANSFER_CHECK_MS: (u64, u64) = (50, 1000);
 /// Chunks whose slabs are scanned before a waiting fork gets its turn.
 const SLABS_CHUNKS: usize = 16;
 /// Consecutive rounds that must find the transfer caches empty before they are taken to be empty.
@@ -88,7 +88,7 @@ pub fn stop() {
     }
 }
 
-/// What a thread of ours runs.
+/// The function that a thread of this library runs.
 type Run = extern "C" fn(*mut c_void) -> *mut c_void;
 
 /// Creates a thread that takes no signals; `None` when the system or the C library refused.
@@ -98,7 +98,7 @@ pub fn create(run: Run, argument: *mut c_void) -> Option<libc::pthread_t> {
         .find_map(|&stack| create_with(stack, run, argument))
 }
 
-/// The same, with a stack of `stack` bytes.
+/// Creates a thread as [`create`] does, with a stack of `stack` bytes.
 fn create_with(stack: usize, run: Run, argument: *mut c_void) -> Option<libc::pthread_t> {
     let (mut own, mut none) = (MaybeUninit::uninit(), MaybeUninit::uninit());
     let mut attributes = MaybeUninit::uninit();
@@ -155,7 +155,7 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
                 }
                 sleep = Sleep::Light;
             }
-            // A light sleeper misses some news: look again as a deep sleeper before sleeping
+            // A light sleeper misses some news: check again as a deep sleeper before sleeping
             // without a deadline.
             None if sleep == Sleep::Light => sleep = Sleep::Deep,
             None => {
@@ -170,9 +170,9 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
 
 /// State that the thread keeps between rounds.
 struct Rounds {
-    /// When to look at the transfer caches next.
-    transfer_look_at: u64,
-    /// Consecutive looks that found the transfer caches empty.
+    /// When to check the transfer caches next.
+    transfer_check_at: u64,
+    /// Consecutive checks that found the transfer caches empty.
     quiet: u32,
     /// Whether the page of statistics may be out of date.
     stale: bool,
@@ -181,7 +181,7 @@ struct Rounds {
 impl Rounds {
     fn new() -> Self {
         Rounds {
-            transfer_look_at: 0,
+            transfer_check_at: 0,
             quiet: 0,
             stale: true,
         }
@@ -204,7 +204,7 @@ impl Rounds {
     fn disturbed(&mut self) {
         self.quiet = 0;
         self.stale = true;
-        self.transfer_look_at = time::now_ms_exact() + transfer_look_ms();
+        self.transfer_check_at = time::now_ms_exact() + transfer_check_ms();
         let _inside = inside::enter_or_wait();
         subrelease::expect();
     }
@@ -220,13 +220,13 @@ impl Rounds {
     }
 
     fn transfer_caches(&mut self, now: u64) -> Option<u64> {
-        if self.quiet < QUIET_ROUNDS && now >= self.transfer_look_at {
+        if self.quiet < QUIET_ROUNDS && now >= self.transfer_check_at {
             let _inside = inside::enter_or_wait();
             let any = arena::drain(arena::Drain::Idle) | deferred::adopt_orphan();
             self.quiet = if any { 0 } else { self.quiet + 1 };
-            self.transfer_look_at = now + transfer_look_ms();
+            self.transfer_check_at = now + transfer_check_ms();
         }
-        (self.quiet < QUIET_ROUNDS).then_some(self.transfer_look_at)
+        (self.quiet < QUIET_ROUNDS).then_some(self.transfer_check_at)
     }
 }
 
@@ -236,17 +236,17 @@ fn slabs(now: u64) -> Option<u64> {
         let _inside = inside::enter_or_wait();
         match subrelease::step(now, SLABS_CHUNKS, u32::MAX) {
             Next::Now => {}
-            Next::Later => return Some(now + transfer_look_ms()),
+            Next::Later => return Some(now + transfer_check_ms()),
             Next::Nothing => return None,
         }
     }
 }
 
-/// Milliseconds between two looks at the transfer caches.
-fn transfer_look_ms() -> u64 {
-    let (least, most) = TRANSFER_LOOK_MS;
+/// Milliseconds between two checks of the transfer caches.
+fn transfer_check_ms() -> u64 {
+    let (min, max) = TRANSFER_CHECK_MS;
     match PAGE_HEAPS.dirty_ms() {
-        ..0 => most,
-        ms => (ms as u64 / 4).clamp(least, most),
+        ..0 => max,
+        ms => (ms as u64 / 4).clamp(min, max),
     }
 }

@@ -1,8 +1,8 @@
 //! How little each thread keeps in a process with many threads.
 //!
-//! Worth: memory of processes with many threads that sleep. 500 threads that freed 512 KiB each
-//! keep 48 MiB instead of 299; after 1 MiB each, 62 instead of 397. The rows of the suite do not
-//! show it; the test `returned` does (`sleepers`). Measure with an
+//! Worth (2026-11-29): memory of processes with many threads that sleep. 500 threads that freed
+//! 1 MiB each keep 84 MiB instead of 404. The rows of the suite do not show it; the test `returned`
+//! does (`sleepers`). Measure with an
 //! [`is_crowd`](super::length::is_crowd) that is always false; remove it when that test passes so,
 //! for instance because other threads can take the blocks of a sleeping one.
 //!

@@ -2,7 +2,7 @@
 
 use super::{Countdown, Front, Stack, ThreadCache};
 use crate::arena::{self, Arena};
-use crate::class::{CACHED_CLASSES, Place};
+use crate::class::{CACHED_CLASSES, StackOffset};
 use crate::sys::tls;
 
 /// What the calling thread's pointer points to.
@@ -14,25 +14,25 @@ pub(super) fn front() -> &'static Front {
     unsafe { &*(tls::get() as *const Front) }
 }
 
-/// Returns the calling thread's stack at this place.
+/// Returns the calling thread's stack at this offset.
 #[inline(always)]
-pub fn stack_at(place: Place) -> &'static Stack {
-    debug_assert!(place.class().index() <= CACHED_CLASSES || place.is_hidden());
+pub fn stack_at(offset: StackOffset) -> &'static Stack {
+    debug_assert!(offset.class().index() <= CACHED_CLASSES || offset.is_hidden());
     // SAFETY: the thread's pointer points to a cache, which begins with its stacks, or to a block
     // of zeros that is as large; a zeroed stack is valid. Both live as long as the thread runs our
     // code.
-    unsafe { &*((tls::get() + place.offset()) as *const Stack) }
+    unsafe { &*((tls::get() + offset.bytes()) as *const Stack) }
 }
 
-/// The calling thread's stack at this place, and the countdown behind its stacks, which belongs to
+/// The calling thread's stack at this offset, and the countdown behind its stacks, which belongs to
 /// its cache if the stack has blocks.
 #[inline(always)]
-pub fn stack_and_countdown(place: Place) -> (&'static Stack, &'static Countdown) {
-    debug_assert!(place.class().index() <= CACHED_CLASSES);
+pub fn stack_and_countdown(offset: StackOffset) -> (&'static Stack, &'static Countdown) {
+    debug_assert!(offset.class().index() <= CACHED_CLASSES);
     let front = front();
     let stacks = core::ptr::from_ref(front).addr();
     // SAFETY: as in `stack_at`.
-    let stack = unsafe { &*((stacks + place.offset()) as *const Stack) };
+    let stack = unsafe { &*((stacks + offset.bytes()) as *const Stack) };
     (stack, &front.countdown)
 }
 

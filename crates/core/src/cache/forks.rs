@@ -36,8 +36,8 @@ const SHORT_NS: u64 = 100_000_000;
 /// takes until it is forgotten.
 const ACCOUNT_NS: u64 = LONG_NS;
 const SHARE: u64 = 4;
-/// How often a fork only looks again, before it naps.
-const LOOKS: u32 = 16;
+/// How often a fork spins before it naps.
+const SPINS: u32 = 16;
 
 /// When all charged waits will be forgotten.
 static FORGOTTEN_NS: AtomicU64 = AtomicU64::new(0);
@@ -49,33 +49,33 @@ pub struct Patience {
     /// When the fork waits no more, and when it does not for what it waits for now.
     end: u64,
     until: u64,
-    looks: u32,
+    spins: u32,
 }
 
 impl Patience {
     #[inline(always)]
-    fn new(most: u64) -> Self {
+    fn new(max: u64) -> Self {
         let began = time::now_ns();
         let charged = FORGOTTEN_NS.load(Ordering::Relaxed).saturating_sub(began) / SHARE;
         Patience {
             began,
-            end: began + most.min(ACCOUNT_NS.saturating_sub(charged)),
+            end: began + max.min(ACCOUNT_NS.saturating_sub(charged)),
             until: 0,
-            looks: 0,
+            spins: 0,
         }
     }
 
-    /// Pauses before the next look, unless the fork has looked often enough and long enough.
+    /// Pauses before the next attempt, unless the fork has made enough attempts for long enough.
     #[inline(never)]
     fn goes_on(&mut self) -> bool {
         #[cfg(test)]
         PAUSES.fetch_add(1, Ordering::Relaxed);
-        self.looks += 1;
+        self.spins += 1;
         let now = time::now_ns();
-        if self.looks == 1 {
+        if self.spins == 1 {
             self.until = now + self.end.saturating_sub(now) / 2;
         }
-        if self.looks <= LOOKS {
+        if self.spins <= SPINS {
             (0..100).for_each(|_| core::hint::spin_loop());
             return true;
         }
@@ -88,7 +88,7 @@ impl Patience {
 
     /// Repeats `take` until it succeeds.
     pub fn wait_for(&mut self, take: impl Fn() -> bool) {
-        self.looks = 0;
+        self.spins = 0;
         while !take() && self.goes_on() {}
     }
 
@@ -110,21 +110,22 @@ pub type Locks = fn(Option<&mut Patience>) -> bool;
 pub fn begin_fork(locks: Locks) {
     let me = tls::thread();
     let is_nested = place_of(me).is_some();
-    let place = match FORKING[0].take(me) {
-        true => &FORKING[0],
-        false => claim(me, is_nested),
+    let place = if FORKING[0].take(me) {
+        &FORKING[0]
+    } else {
+        claim(me, is_nested)
     };
     let number = FORKS.fetch_add(1, Ordering::Relaxed);
     place.number.store(number, Ordering::Relaxed);
     GATE.close();
-    let mut look = Look::new(me);
+    let mut view = ForkView::new(me);
     // What an outer fork of this thread took would be freed with what this one takes.
-    let takes_locks = look.others && !is_nested;
+    let takes_locks = view.others && !is_nested;
     place.took_locks.store(takes_locks, Ordering::Relaxed);
-    if look.others {
-        wait(me, &mut look, locks, takes_locks);
+    if view.others {
+        wait(me, &mut view, locks, takes_locks);
     }
-    let mut found = match (look.inside, look.others) {
+    let mut found = match (view.inside, view.others) {
         (true, _) => Found::Inside,
         (_, true) => Found::Others,
         _ => Found::Alone,
@@ -135,28 +136,28 @@ pub fn begin_fork(locks: Locks) {
         found = Found::Inside;
     }
     place.found.store(found as u8, Ordering::Relaxed);
-    place.crowd.store(look.crowd, Ordering::Relaxed);
+    place.crowd.store(view.crowd, Ordering::Relaxed);
 }
 
 /// What a thread that forks sees.
-struct Look {
+struct ForkView {
     /// Whether other threads are inside, and whether any of them may have a cache.
     others: bool,
     with_caches: bool,
-    /// Whether this thread is, and how often it is without a mark.
+    /// Whether this thread is inside, and how often it is inside without a mark.
     inside: bool,
     crowd: u32,
 }
 
-impl Look {
+impl ForkView {
     #[inline(never)]
     fn new(me: usize) -> Self {
-        let (with_caches, mine) = registry::look_inside(me).unwrap_or((true, false));
+        let (with_caches, mine) = registry::find_inside(me).unwrap_or((true, false));
         let (all, depth) = (CROWD.count(), tls::depth() as u32);
         let others = with_caches || all != depth;
         // It may be this thread's interrupted call that is inside.
         let is_mine = others && company::is_alone();
-        Look {
+        ForkView {
             others: others && !is_mine,
             with_caches,
             inside: is_mine || mine || depth != 0,
@@ -168,22 +169,22 @@ impl Look {
 /// Waits until no other thread is inside. If some stay, takes the locks.
 #[cold]
 #[inline(never)]
-fn wait(me: usize, look: &mut Look, locks: Locks, takes_locks: bool) {
+fn wait(me: usize, view: &mut ForkView, locks: Locks, takes_locks: bool) {
     let holds = locks(None);
-    look.inside |= holds;
-    let is_long = look.with_caches && !look.inside;
+    view.inside |= holds;
+    let is_long = view.with_caches && !view.inside;
     let mut patience = Patience::new(if is_long { LONG_NS } else { SHORT_NS });
-    while look.others && !holds && patience.goes_on() {
-        *look = Look::new(me);
+    while view.others && !holds && patience.goes_on() {
+        *view = ForkView::new(me);
     }
-    if look.others && takes_locks {
-        if !look.inside {
-            // Nobody waits for this thread.
+    if view.others && takes_locks {
+        if !view.inside {
+            // No thread waits for this one.
             patience.end += LONG_NS;
         }
         locks(Some(&mut patience));
     }
-    if look.others || look.inside {
+    if view.others || view.inside {
         patience.charge();
     }
 }
@@ -229,7 +230,7 @@ pub fn end_fork() {
 
 fn clean_up(found: Found) {
     match found {
-        // This thread is in the middle of a call: leave the work to the next look of any thread.
+        // This thread is in the middle of a call: leave the work to the next GC pass of any thread.
         Found::Inside => deferred::leave_work(),
         _ => deferred::settle(),
     }
@@ -247,7 +248,7 @@ pub fn end_fork_in_child() {
     PAGE_HEAPS.all().for_each(|heap| heap.after_fork());
     arena::manual::after_fork();
     background_state::after_fork();
-    // Without other threads nothing was theirs.
+    // Without other threads, no cache belonged to another thread.
     if !company::is_alone() {
         registry::after_fork();
         company::after_fork();
@@ -262,7 +263,7 @@ pub static PAUSES: AtomicU64 = AtomicU64::new(0);
 /// Whether any thread is inside, as a fork sees it.
 #[cfg(test)]
 pub fn is_any_inside() -> bool {
-    let seen = registry::look_inside(0);
+    let seen = registry::find_inside(0);
     seen.is_some_and(|(others, _)| others) || CROWD.is_any()
 }
 
@@ -294,8 +295,8 @@ mod tests {
     #[test]
     fn waits_have_a_common_account() {
         crate::testing::own_process!();
-        let left = |most| {
-            let patience = Patience::new(most);
+        let left = |max| {
+            let patience = Patience::new(max);
             patience.end - patience.began
         };
         assert_eq!((left(LONG_NS), left(SHORT_NS)), (LONG_NS, SHORT_NS));
@@ -305,7 +306,7 @@ mod tests {
         patience.charge();
         assert_eq!((left(LONG_NS), left(SHORT_NS)), (0, 0));
         let mut patience = Patience::new(LONG_NS);
-        let looks = (0..).take_while(|_| patience.goes_on()).count();
-        assert_eq!(looks, LOOKS as usize, "it looks, and does not nap");
+        let spins = (0..).take_while(|_| patience.goes_on()).count();
+        assert_eq!(spins, SPINS as usize, "it spins, and does not nap");
     }
 }

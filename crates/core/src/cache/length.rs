@@ -26,7 +26,7 @@
 //!   tears down what it built. Its blocks will not be reused by this thread, so it stays short and
 //!   is flushed whole.
 //!
-//! All of this is within budgets for the thread and the process; the looks of `gc` shrink stacks
+//! All of this is within budgets for the thread and the process; the passes of `gc` shrink stacks
 //! again.
 
 use super::ThreadCache;
@@ -46,7 +46,7 @@ const SECOND_BYTES: usize = 2 * 1024;
 /// The cap of both, in blocks.
 pub(super) const FIRST_BLOCKS: usize = 31;
 /// Room in bytes of a stack whose first blocks are another thread's.
-const THEIRS_BYTES: usize = 4 * 1024;
+const FOREIGN_BYTES: usize = 4 * 1024;
 /// Bounds in blocks for every stack: each may grow to the first, none beyond the second. Blocks on
 /// a stack keep slabs from becoming empty, in the worst case one slab per block.
 const BLOCKS_MIN: usize = 8;
@@ -109,6 +109,13 @@ pub(super) fn is_crowd() -> bool {
     threads::count() > CROWD_THREADS
 }
 
+/// What a slow event found the stack to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum SlowEvent {
+    Empty,
+    Full,
+}
+
 /// How a slow event of a stack relates to the one before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Turn {
@@ -130,28 +137,28 @@ pub(super) fn together() -> usize {
 
 /// The most blocks that a stack of this class may grow to if it does not turn.
 pub(super) fn short(class: Class) -> usize {
-    let most = class
+    let max = class
         .blocks_in(ONE_WAY_BYTES)
         .clamp(SOME_BLOCKS, MANY_BLOCKS);
     class
         .blocks_in(TURN_BYTES)
         .clamp(BLOCKS_MIN, BLOCKS_MAX)
-        .min(most)
+        .min(max)
 }
 
 /// The most blocks that a stack may grow to at such an event, unless [`short`] is more.
 #[inline(never)]
 pub(super) fn long(class: Class, turn: Turn) -> usize {
-    let (bytes, least, most) = match turn {
+    let (bytes, min, max) = match turn {
         Turn::Wave => (WAVE_BYTES, TURN_BLOCKS_MIN, BLOCKS_MAX),
         Turn::Once => (TURN_BYTES, TURN_BLOCKS_MIN, BLOCKS_MAX),
         Turn::Growth | Turn::None => (GROWTH_BYTES, BLOCKS_MIN, MANY_BLOCKS),
     };
-    class.blocks_in(bytes).clamp(least, most)
+    class.blocks_in(bytes).clamp(min, max)
 }
 
 /// The most blocks that a stack of this class may hold.
-pub(super) fn most(class: Class) -> usize {
+pub(super) fn max_blocks(class: Class) -> usize {
     long(class, Turn::Wave)
 }
 
@@ -162,25 +169,25 @@ pub(super) fn first(class: Class) -> usize {
 }
 
 /// Blocks of other threads that a new stack of this class may hold, below its low mark.
-pub(super) fn theirs(class: Class) -> usize {
-    class.blocks_in(THEIRS_BYTES).clamp(2, FIRST_BLOCKS)
+pub(super) fn foreign_blocks(class: Class) -> usize {
+    class.blocks_in(FOREIGN_BYTES).clamp(2, FIRST_BLOCKS)
 }
 
 impl ThreadCache {
-    /// Notes that the stack of a class is empty, or else full; returns how that relates to its
-    /// previous events.
-    pub(super) fn turn(&self, class: Class, empty: bool) -> Turn {
+    /// Notes a slow event of the stack of a class; returns how that relates to its previous events.
+    pub(super) fn turn(&self, class: Class, event: SlowEvent) -> Turn {
         let streak = &self.streaks[class.index()];
-        let (before, one) = (streak.get(), if empty { 1 } else { -1 });
-        if !empty && matches!(before, 0 | CONSUMER_STREAK) {
+        let (before, one) = (streak.get(), if event == SlowEvent::Empty { 1 } else { -1 });
+        if event == SlowEvent::Full && matches!(before, 0 | CONSUMER_STREAK) {
             streak.set(CONSUMER_STREAK);
             return Turn::None;
         }
         if before.signum() != -one {
             streak.set(before.saturating_add(one).max(CONSUMER_STREAK + 1));
-            return match before >= ENDLESS_STREAK && class.is_slab() {
-                true => Turn::Growth,
-                false => Turn::None,
+            return if before >= ENDLESS_STREAK && class.is_slab() {
+                Turn::Growth
+            } else {
+                Turn::None
             };
         }
         streak.set(one);
@@ -194,7 +201,7 @@ impl ThreadCache {
     /// has any room.
     pub(super) fn grow(&self, class: Class, turn: Turn) -> bool {
         let (old, short) = (self.stack(class).capacity(), short(class));
-        let most = match turn {
+        let max = match turn {
             Turn::None => short,
             _ => long(class, turn).max(short),
         };
@@ -203,8 +210,8 @@ impl ThreadCache {
             // 31, 63, 127: with the word below it such an array fits its record.
             _ => (old * 2 + old % 2)
                 .max(class.blocks_in(SECOND_BYTES).min(FIRST_BLOCKS))
-                .min(most)
-                .min(self.most_of_endless(class).unwrap_or(BLOCKS_MAX)),
+                .min(max)
+                .min(self.max_of_endless(class).unwrap_or(BLOCKS_MAX)),
         };
         if new > old.max(short) && !self.may_be_longer(class, (new - old) * class.size()) {
             new = short;
@@ -220,11 +227,11 @@ impl ThreadCache {
     }
 
     /// The most blocks of a stack that runs full again and again, for which length does not help.
-    fn most_of_endless(&self, class: Class) -> Option<usize> {
+    fn max_of_endless(&self, class: Class) -> Option<usize> {
         let streak = self.streaks[class.index()].get();
         if streak == CONSUMER_STREAK {
-            let (least, most) = CONSUMER_BLOCKS;
-            return Some(class.blocks_in(CONSUMER_BYTES).clamp(least, most));
+            let (min, max) = CONSUMER_BLOCKS;
+            return Some(class.blocks_in(CONSUMER_BYTES).clamp(min, max));
         }
         (streak <= -ENDLESS_STREAK).then_some(ENDLESS_BLOCKS)
     }
@@ -244,9 +251,10 @@ impl ThreadCache {
     #[cold]
     #[inline(never)]
     fn traffic_of_long(&self, class: Class) -> Traffic {
-        match self.streaks[class.index()].get().unsigned_abs() <= WAVE_EVENTS_MIN {
-            true => Traffic::Own,
-            false => Traffic::Passing,
+        if self.streaks[class.index()].get().unsigned_abs() <= WAVE_EVENTS_MIN {
+            Traffic::Own
+        } else {
+            Traffic::Passing
         }
     }
 
@@ -255,8 +263,8 @@ impl ThreadCache {
     pub(super) fn when_full(&self, class: Class, traffic: Traffic) -> (usize, usize) {
         let stack = self.stack(class);
         let room = stack.capacity();
-        match self.most_of_endless(class) {
-            Some(most) => (room.min(most), stack.len()),
+        match self.max_of_endless(class) {
+            Some(max) => (room.min(max), stack.len()),
             None => (room, traffic.batch(room)),
         }
     }

@@ -4,19 +4,20 @@
 //! (`thread.tcache.*`). Every change flushes what the cache may no longer hold.
 
 use super::inside::Busy;
-use super::length::{self, most};
-use super::{DEFAULT_CLASS_MAX, ThreadCache, USE, Use};
+use super::length::{self, max_blocks};
+use super::{CacheDefaults, DEFAULT_CLASS_MAX, DEFAULT_ENABLED, MAY_HOLD, ThreadCache};
 use crate::class::{Class, SLAB_CLASSES, tailored};
 use crate::sys::atomic::Ordering;
 
-/// Sets the largest cached request in bytes, and which threads have caches. Called before the first
-/// cache is made.
-pub fn configure(largest: usize, by_whom: Use) {
+/// Sets what the options say about caches. Called before the first cache is made.
+pub fn configure(defaults: CacheDefaults) {
+    let largest = defaults.max_size;
     let class = Class::of(largest.min(crate::class::CACHED_MAX));
     // The limit need not be a class: a class with larger blocks is excluded.
     let class = class.0 - (class.size() > largest) as u8;
     DEFAULT_CLASS_MAX.store(class, Ordering::Relaxed);
-    USE.store(by_whom.0, Ordering::Relaxed);
+    DEFAULT_ENABLED.store(defaults.is_enabled, Ordering::Relaxed);
+    MAY_HOLD.store(defaults.may_hold, Ordering::Relaxed);
 }
 
 impl ThreadCache {
@@ -32,8 +33,9 @@ impl ThreadCache {
     }
 
     pub(super) fn set_largest(&self) {
-        let holds = self.enabled.get() && Use::of_now() & Use::HOLDS != 0;
-        self.largest.set(if holds { self.most.get() } else { 0 });
+        let holds = self.enabled.get() && MAY_HOLD.load(Ordering::Relaxed);
+        self.largest
+            .set(if holds { self.class_max.get() } else { 0 });
     }
 
     /// Whether its thread has enabled it. An enabled cache still holds nothing where the options
@@ -50,13 +52,13 @@ impl ThreadCache {
     }
 
     /// The size of the largest blocks that it holds when enabled.
-    pub fn most(&self) -> usize {
-        Class(self.most.get()).size()
+    pub fn max_size(&self) -> usize {
+        Class(self.class_max.get()).size()
     }
 
     /// Sets the size of the largest blocks that it holds, rounded up to a size class and capped at
     /// what a cache can hold.
-    pub fn set_most(&self, size: usize) {
+    pub fn set_max_size(&self, size: usize) {
         self.flush_all();
         let size = size.min(crate::class::CACHED_MAX);
         let class = if size == 0 {
@@ -69,15 +71,16 @@ impl ThreadCache {
         if class.index() < SLAB_CLASSES {
             tailored::keep_as_they_are();
         }
-        self.most.set(class.0);
+        self.class_max.set(class.0);
         self.set_largest();
     }
 
     /// The most blocks of a class that it can hold.
-    pub fn most_blocks(&self, class: Class) -> usize {
-        match self.keeps(class) {
-            true => self.limited(class, most(class)),
-            false => 0,
+    pub fn blocks_max(&self, class: Class) -> usize {
+        if self.keeps(class) {
+            self.limited(class, max_blocks(class))
+        } else {
+            0
         }
     }
 

@@ -116,7 +116,7 @@ fn each(numbers: &Numbers, f: impl FnMut(&ThreadCache)) {
 /// frees the numbers of those that another thread was making.
 pub fn after_fork(numbers: &mut Numbers) {
     each(numbers, |cache| {
-        cache.glance.end();
+        cache.peek.end();
         if cache.busy.is_up() {
             cache.abandon();
         }
@@ -131,7 +131,9 @@ pub fn after_fork(numbers: &mut Numbers) {
 /// Sets a cache up to hold what the options say, even where threads have no caches.
 pub fn set_out(cache: &ThreadCache) {
     cache.front.cache.set(None);
-    cache.most.set(DEFAULT_CLASS_MAX.load(Ordering::Relaxed));
+    cache
+        .class_max
+        .set(DEFAULT_CLASS_MAX.load(Ordering::Relaxed));
     cache.enabled.set(true);
     cache.set_largest();
 }

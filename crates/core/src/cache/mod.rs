@@ -7,8 +7,8 @@
 //!   older half, or all its blocks, to the arena ([`ThreadCache::refill`],
 //!   [`ThreadCache::push_full`]); both first let the stack grow, within the bounds of its class and
 //!   the thread's budget of bytes (`length`);
-//! - every few such slow events, the cache looks at a few stacks, returns the blocks that were not
-//!   used since the last look, and gives the upkeep of the process a tick (`gc`);
+//! - every few such slow events, a GC pass visits a few stacks, returns the blocks that were not
+//!   used since the last pass, and gives the upkeep of the process a tick (`gc`);
 //! - `current` finds the calling thread's stacks, cache and arena;
 //! - `inside` says which threads are inside the allocator, and `forks` waits for them;
 //! - `life` creates a cache at a thread's first call and empties it when the thread ends;
@@ -38,10 +38,10 @@ mod stack;
 mod tests;
 
 use crate::arena::{self, Arena, Fit, Traffic, percpu};
-use crate::class::{CACHED_CLASSES, Class, Place};
+use crate::class::{CACHED_CLASSES, Class, StackOffset};
 use crate::space::meta;
-use crate::sys::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicUsize, Ordering};
-use crate::sys::gate::{BusyMark, Glance};
+use crate::sys::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicUsize, Ordering};
+use crate::sys::gate::{BusyMark, Peek};
 use crate::sys::published::Current;
 use crate::sys::{time, tls};
 use core::cell::Cell;
@@ -51,7 +51,7 @@ pub use counted::events;
 pub use current::{countdown, stack_and_countdown, stack_at};
 use inside::Busy;
 pub use inside::company;
-use length::{Turn, most, theirs};
+use length::{SlowEvent, Turn, foreign_blocks, max_blocks};
 use life::deferred::put_by;
 pub use life::{deferred, registry};
 pub use limits::configure;
@@ -71,37 +71,28 @@ impl Patience {
     }
 }
 
-/// Slow events from one look at the cache to the next ([`gc`]).
-const LOOK_EVENTS: u32 = 16;
+/// Slow events from one GC pass to the next ([`gc`]).
+const GC_EVENTS: u32 = 16;
 /// Marks, in `seen`, a stack that begins with another thread's blocks.
 const FOREIGN: u16 = u16::MAX;
 const _: () = assert!(length::BLOCKS_MAX < FOREIGN as usize && CACHED_CLASSES < u64::BITS as usize);
 
 /// The largest class that a cache holds by default, from the options.
 static DEFAULT_CLASS_MAX: AtomicU8 = AtomicU8::new(0);
-/// Whether threads keep blocks ([`Use`]).
-static USE: AtomicU8 = AtomicU8::new(0);
+/// Whether the cache of a new thread is enabled, from the options.
+static DEFAULT_ENABLED: AtomicBool = AtomicBool::new(false);
+/// Whether caches that are enabled hold blocks, from the options.
+static MAY_HOLD: AtomicBool = AtomicBool::new(false);
 
-/// Whether the caches of threads hold blocks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Use(u8);
-
-impl Use {
-    /// Only the caches of threads that ask for it.
-    pub const WHEN_ASKED: Use = Use(Self::HOLDS);
-    /// All caches.
-    pub const ALWAYS: Use = Use(Self::HOLDS | Self::ENABLED);
-    const ENABLED: u8 = 1;
-    const HOLDS: u8 = 2;
-
-    /// The same, but the caches stay empty: some options rule out caching.
-    pub const fn empty(self) -> Use {
-        Use(self.0 & !Self::HOLDS)
-    }
-
-    fn of_now() -> u8 {
-        USE.load(Ordering::Relaxed)
-    }
+/// What the options say about caches.
+#[derive(Clone, Copy, Debug)]
+pub struct CacheDefaults {
+    /// The largest block that a cache holds, in bytes.
+    pub max_size: usize,
+    /// Whether the cache of a new thread is enabled.
+    pub is_enabled: bool,
+    /// Whether caches that are enabled hold blocks. Some options rule that out.
+    pub may_hold: bool,
 }
 
 /// What a thread's pointer points to: its stacks, and the cache that they belong to or stand in
@@ -109,13 +100,13 @@ impl Use {
 #[repr(C, align(64))]
 struct Front {
     stacks: [Stack; CACHED_CLASSES + 1],
-    /// The stack of hidden places, which stays empty ([`Place::HIDDEN`]).
+    /// The stack of hidden offsets, which stays empty ([`StackOffset::HIDDEN`]).
     hidden: Stack,
     cache: Cell<Option<&'static ThreadCache>>,
     countdown: Countdown,
 }
 
-const _: () = assert!(core::mem::offset_of!(Front, hidden) == Place::HIDDEN.offset());
+const _: () = assert!(core::mem::offset_of!(Front, hidden) == StackOffset::HIDDEN.bytes());
 
 impl Front {
     /// A front without blocks and without memory for any.
@@ -135,7 +126,7 @@ pub struct ThreadCache {
     arena: Current<Arena>,
     /// The largest class that the cache holds when enabled, whether it is enabled, and the result:
     /// the largest class that it holds now.
-    most: Cell<u8>,
+    class_max: Cell<u8>,
     enabled: Cell<bool>,
     largest: Cell<u8>,
     /// The bytes that its thread allocated and freed, once it counts, and the zeros it uses from
@@ -148,30 +139,30 @@ pub struct ThreadCache {
     streaks: [Cell<i8>; CACHED_CLASSES + 1],
     /// How often stacks ran full since one last ran empty ([`crowd`]).
     fulls: Cell<u16>,
-    /// Slow events until the next look.
+    /// Slow events until the next GC pass.
     countdown: Cell<u32>,
-    /// The class of the last look.
-    last_look: Cell<u8>,
+    /// The class that the last GC pass visited last.
+    last_gc: Cell<u8>,
     /// Classes whose stacks have outgrown the first sizes, and those of them that are still to be
-    /// looked at in this round.
+    /// visited in this round.
     long: Cell<u64>,
     long_rest: Cell<u64>,
-    /// Classes with slow events since they were last looked at as long stacks.
+    /// Classes with slow events since they were last visited as long stacks.
     active: Cell<u64>,
-    /// The number of slabs made, as of the last look.
+    /// The number of slabs made, as of the last GC pass.
     slabs_made: Cell<usize>,
     /// One more than the most blocks that the thread wants on each stack; 0 for no limit.
     limits: [Cell<u16>; CACHED_CLASSES + 1],
     is_limited: Cell<bool>,
-    /// The length of each stack at the last look.
+    /// The length of each stack at the last GC pass.
     seen: [Cell<u16>; CACHED_CLASSES + 1],
     /// Capacity in blocks of each stack's array. The owner writes it once the stack has that array.
     arrays: [AtomicU16; CACHED_CLASSES + 1],
     /// Raised while the thread takes locks or changes its stacks in more than one step. A fork
     /// waits until it is lowered; the child abandons a cache whose busy mark is still up.
     busy: BusyMark,
-    /// Whether another thread glances at the stacks; their owner waits for that once it is busy.
-    glance: Glance,
+    /// Whether another thread peeks at the stacks; their owner waits for that once it is busy.
+    peek: Peek,
     /// The owning thread; 0 when the thread has ended and its cache is yet to be ended.
     thread: AtomicUsize,
     next: Cell<Option<&'static ThreadCache>>,
@@ -182,7 +173,7 @@ pub struct ThreadCache {
 const _: () = assert!(size_of::<Front>() <= tls::EMPTY_BYTES);
 
 // SAFETY: only the owning thread touches the cells. Other threads read atomics only, and the arrays
-// of the stacks only while they hold `busy` down (`glance`). The registry's lock guards the links.
+// of the stacks only while they hold `busy` down (`peek`). The registry's lock guards the links.
 // What a thread leaves behind when it ends is touched only by the thread that cleans up after it.
 unsafe impl Sync for ThreadCache {}
 
@@ -192,13 +183,13 @@ impl ThreadCache {
         &self.front.stacks[class.index()]
     }
 
-    /// The stack at a place that is not hidden.
+    /// The stack at an offset that is not hidden.
     #[inline(always)]
-    fn stack_at(&self, place: Place) -> &Stack {
-        debug_assert!(place.class().index() <= CACHED_CLASSES);
+    fn stack_at(&self, offset: StackOffset) -> &Stack {
+        debug_assert!(offset.class().index() <= CACHED_CLASSES);
         let stacks = core::ptr::from_ref(&self.front);
-        // SAFETY: the front begins with its stacks, and all places but the hidden one lead to one.
-        unsafe { &*stacks.cast::<Stack>().byte_add(place.offset()) }
+        // SAFETY: the front begins with its stacks, and all offsets but the hidden one lead to one.
+        unsafe { &*stacks.cast::<Stack>().byte_add(offset.bytes()) }
     }
 
     /// The arena that it fills from and flushes to.
@@ -210,8 +201,9 @@ impl ThreadCache {
     #[inline(never)]
     fn set_out(&self, arena: &'static Arena) {
         self.arena.set(arena);
-        self.most.set(DEFAULT_CLASS_MAX.load(Ordering::Relaxed));
-        self.enabled.set(Use::of_now() & Use::ENABLED != 0);
+        self.class_max
+            .set(DEFAULT_CLASS_MAX.load(Ordering::Relaxed));
+        self.enabled.set(DEFAULT_ENABLED.load(Ordering::Relaxed));
         self.set_largest();
         self.counts.clear();
         self.front.countdown.clear();
@@ -229,7 +221,7 @@ impl ThreadCache {
     /// The number of blocks on the stack of a class.
     pub fn len(&self, class: Class) -> usize {
         // The owner may be setting its stack up: cap the value so that it is never absurd.
-        self.stack(class).len().min(most(class))
+        self.stack(class).len().min(max_blocks(class))
     }
 
     /// Calls `f` with the blocks on the stack of a class; returns how many it could not see,
@@ -244,7 +236,7 @@ impl ThreadCache {
     ) -> usize {
         let (mut seen, mut some) = (0, [0; 64]);
         loop {
-            let copied = self.glance_at(patience, || {
+            let copied = self.peek_at(patience, || {
                 let room = self.array(class);
                 // SAFETY: the owner is this thread, or its busy mark is held down; the array, if
                 // there is one, has this room.
@@ -263,14 +255,14 @@ impl ThreadCache {
 
     /// Calls `f` while the owner makes no change of more than one step. `None` if that takes too
     /// long to begin.
-    fn glance_at<T>(&self, patience: &mut Patience, f: impl FnOnce() -> T) -> Option<T> {
+    fn peek_at<T>(&self, patience: &mut Patience, f: impl FnOnce() -> T) -> Option<T> {
         if self.thread.load(Ordering::Relaxed) == tls::thread() {
             return Some(f());
         }
         loop {
-            if self.glance.begin(&self.busy) {
+            if self.peek.begin(&self.busy) {
                 let told = f();
-                self.glance.end();
+                self.peek.end();
                 return Some(told);
             }
             patience.0 = patience.0.checked_sub(1)?;
@@ -290,9 +282,10 @@ impl ThreadCache {
         let arrays: usize = arrays
             .map(|blocks| meta::size_taken(array_bytes(blocks as usize)))
             .sum();
-        let zeros = match self.zeros.load(Ordering::Relaxed).is_null() {
-            true => 0,
-            false => meta::size_taken(size_of::<Front>()),
+        let zeros = if self.zeros.load(Ordering::Relaxed).is_null() {
+            0
+        } else {
+            meta::size_taken(size_of::<Front>())
         };
         meta::size_taken(size_of::<ThreadCache>()) + zeros + arrays
     }
@@ -343,7 +336,7 @@ impl ThreadCache {
             }
         }
         stack.set_low_mark(0);
-        let turn = self.turn(class, true);
+        let turn = self.turn(class, SlowEvent::Empty);
         if !self.keeps(class) || !self.grow(class, turn) {
             let mut one = [0];
             let n = self.arena().fill_at(class, fit, Traffic::Passing, &mut one);
@@ -397,7 +390,7 @@ impl ThreadCache {
             return put_by(block);
         };
         let stack = self.stack(class);
-        if self.seen[class.index()].get() == FOREIGN && stack.len() < theirs(class) {
+        if self.seen[class.index()].get() == FOREIGN && stack.len() < foreign_blocks(class) {
             return self.push_below(class, block);
         }
         self.event(class);
@@ -419,7 +412,7 @@ impl ThreadCache {
             self.push_first(class, block);
             return;
         }
-        self.grow(class, self.turn(class, false));
+        self.grow(class, self.turn(class, SlowEvent::Full));
         if !stack.push(block) {
             let traffic = self.traffic(class);
             let (room, n) = self.when_full(class, traffic);
@@ -435,7 +428,7 @@ impl ThreadCache {
     /// allocated it and may hold the neighbouring blocks in the same cache line. This block and the
     /// next few go below a low mark, so that the thread's next allocation gets a block of its own.
     fn push_first(&self, class: Class, block: usize) {
-        if !self.set_room(class, theirs(class)) {
+        if !self.set_room(class, foreign_blocks(class)) {
             self.arena().flush(class, &mut [block]);
             return;
         }
@@ -458,7 +451,10 @@ impl ThreadCache {
     /// Makes room for the thread's own blocks above other threads' blocks, which lie below the
     /// low mark.
     fn make_room_above(&self, class: Class) {
-        self.set_room(class, self.stack(class).capacity().max(theirs(class)));
+        self.set_room(
+            class,
+            self.stack(class).capacity().max(foreign_blocks(class)),
+        );
     }
 
     /// Flushes the lowest `n` blocks of a stack, the oldest, to the arena.

@@ -94,24 +94,24 @@ pub const STRIDE: usize = 32;
 /// A class as the fast paths use it: the offset in bytes of its stack in a thread cache. The tables
 /// hold this to avoid a multiplication.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place(usize);
+pub struct StackOffset(usize);
 
 /// The page map has a byte for it, in this unit: a scale that x86 addressing applies for free.
 const UNIT: usize = 8;
 const _: () = assert!(CACHED_CLASSES * STRIDE / UNIT <= u8::MAX as usize);
 
-impl Place {
-    /// The place of a class that caches can hold, or of none.
+impl StackOffset {
+    /// The offset of the stack of a class that caches can hold, or of no class.
     #[inline(always)]
-    pub const fn of(class: Class) -> Place {
+    pub const fn of(class: Class) -> StackOffset {
         debug_assert!(class.index() <= CACHED_CLASSES);
-        Place(class.index() * STRIDE)
+        StackOffset(class.index() * STRIDE)
     }
 
-    /// The place with this byte in the page map.
+    /// The offset with this byte in the page map.
     #[inline(always)]
-    pub const fn from_byte(byte: u8) -> Place {
-        Place(byte as usize * UNIT)
+    pub const fn from_byte(byte: u8) -> StackOffset {
+        StackOffset(byte as usize * UNIT)
     }
 
     #[inline(always)]
@@ -121,7 +121,7 @@ impl Place {
 
     /// Bytes from the first stack to this one.
     #[inline(always)]
-    pub const fn offset(self) -> usize {
+    pub const fn bytes(self) -> usize {
         self.0
     }
 
@@ -130,16 +130,16 @@ impl Place {
         Class((self.0 / STRIDE) as u8)
     }
 
-    /// The place that the tables of requests hold while places are [`hidden`]: that of a stack that
-    /// is empty for ever. Not that of no class, which blocks have.
-    pub const HIDDEN: Place = Place((CACHED_CLASSES + 1) * STRIDE);
+    /// The offset that the tables of requests hold while offsets are [`hidden`]: that of a stack
+    /// that stays empty. Blocks can have the offset of no class, but never this one.
+    pub const HIDDEN: StackOffset = StackOffset((CACHED_CLASSES + 1) * STRIDE);
 
     #[inline(always)]
     pub const fn is_hidden(self) -> bool {
         self.0 == Self::HIDDEN.0
     }
 
-    /// Whether it is the place of no class.
+    /// Whether this is the offset of no class.
     #[inline(always)]
     pub const fn is_none(self) -> bool {
         self.0 == 0
@@ -171,9 +171,9 @@ struct Tables {
     /// The sizes of as many classes as a byte can address.
     sizes: [AtomicU32; u8::MAX as usize * UNIT / STRIDE + 1],
     shapes: Shapes,
-    /// The places of requests up to [`TABLE_MAX`], as offsets.
+    /// For each request of up to [`TABLE_MAX`] bytes, the offset of its stack.
     small: [AtomicU32; TABLE_MAX / SMALL_GRAIN + 1],
-    /// The places of requests up to [`MEDIUM_MAX`], as offsets.
+    /// For each request of up to [`MEDIUM_MAX`] bytes, the offset of its stack.
     medium: [AtomicU32; MEDIUM_MAX / MEDIUM_GRAIN + 1],
 }
 
@@ -199,7 +199,8 @@ impl Tables {
         }
         i = 0;
         while i < t.medium.len() {
-            t.medium[i] = AtomicU32::new(Place::of(Class(compute(i * MEDIUM_GRAIN))).0 as u32);
+            t.medium[i] =
+                AtomicU32::new(StackOffset::of(Class(compute(i * MEDIUM_GRAIN))).0 as u32);
             i += 1;
         }
         t
@@ -211,34 +212,34 @@ static TABLED_SMALL: [u16; TABLE_MAX / SMALL_GRAIN + 1] = {
     let mut t = [0; TABLE_MAX / SMALL_GRAIN + 1];
     let mut i = 0;
     while i < t.len() {
-        t[i] = Place::of(Class(compute(i * SMALL_GRAIN))).0 as u16;
+        t[i] = StackOffset::of(Class(compute(i * SMALL_GRAIN))).0 as u16;
         i += 1;
     }
     t
 };
 
-/// The place of a request of up to [`TABLE_MAX`] bytes.
+/// The offset of the stack that serves a request of up to [`TABLE_MAX`] bytes.
 #[inline(always)]
-pub fn place_of_small(n: usize) -> Place {
+pub fn offset_of_small(n: usize) -> StackOffset {
     debug_assert!(n <= TABLE_MAX);
     // SAFETY: n is at most TABLE_MAX, so the index is inside the table.
-    let place = unsafe {
+    let offset = unsafe {
         TABLES
             .small
             .get_unchecked((n + SMALL_GRAIN - 1) >> SMALL_GRAIN.trailing_zeros())
     };
-    Place(place.load(Ordering::Relaxed) as usize)
+    StackOffset(offset.load(Ordering::Relaxed) as usize)
 }
 
 /// The same with the table's classes only, which are aligned as their sizes are.
 #[inline(always)]
-pub fn tabled_place_of_small(n: usize) -> Place {
+pub fn tabled_offset_of_small(n: usize) -> StackOffset {
     debug_assert!(n <= TABLE_MAX);
     // SAFETY: n is at most TABLE_MAX, so the index is inside the table.
-    let place = unsafe {
+    let offset = unsafe {
         *TABLED_SMALL.get_unchecked((n + SMALL_GRAIN - 1) >> SMALL_GRAIN.trailing_zeros())
     };
-    Place(place as usize)
+    StackOffset(offset as usize)
 }
 
 /// The least size that a block at a multiple of `align` can have for `n` bytes. The size of its
@@ -250,17 +251,17 @@ pub const fn aligned_size(n: usize, align: usize) -> usize {
     (n + align - 1) & !(align - 1)
 }
 
-/// The place of a request above [`TABLE_MAX`], up to [`MEDIUM_MAX`] bytes.
+/// The offset of the stack that serves a request above [`TABLE_MAX`], up to [`MEDIUM_MAX`] bytes.
 #[inline(always)]
-pub fn place_of_medium(n: usize) -> Place {
+pub fn offset_of_medium(n: usize) -> StackOffset {
     debug_assert!((TABLE_MAX..=MEDIUM_MAX).contains(&n));
     // SAFETY: n is at most MEDIUM_MAX, so the index is inside the table.
-    let place = unsafe {
+    let offset = unsafe {
         TABLES
             .medium
             .get_unchecked((n + MEDIUM_GRAIN - 1) >> MEDIUM_GRAIN.trailing_zeros())
     };
-    Place(place.load(Ordering::Relaxed) as usize)
+    StackOffset(offset.load(Ordering::Relaxed) as usize)
 }
 
 impl Class {
@@ -274,17 +275,17 @@ impl Class {
 
     /// The class of the block that a request of `n` bytes gets now, `n` at most [`MAX`].
     pub fn for_request(n: usize) -> Class {
-        let place = if n <= TABLE_MAX {
-            place_of_small(n)
+        let offset = if n <= TABLE_MAX {
+            offset_of_small(n)
         } else if n <= MEDIUM_MAX {
-            place_of_medium(n)
+            offset_of_medium(n)
         } else {
             return Class::of(n);
         };
-        if place.is_hidden() {
-            return hidden::place_of(n).class();
+        if offset.is_hidden() {
+            return hidden::offset_of(n).class();
         }
-        place.class()
+        offset.class()
     }
 
     /// How many blocks of this class fit in `bytes`.
@@ -372,7 +373,7 @@ impl Class {
         (1..=slab_classes() as u8).map(Class)
     }
 
-    /// All classes above those.
+    /// All classes above the slab classes.
     pub fn large() -> impl DoubleEndedIterator<Item = Class> {
         (SLAB_CLASSES as u8 + 1..=CLASSES as u8).map(Class)
     }

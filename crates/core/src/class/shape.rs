@@ -107,11 +107,11 @@ const fn pages(size: usize, drift: usize, regions: usize) -> usize {
     (regions * size + drift).div_ceil(PAGE)
 }
 
-/// The number of regions that a slab should have, at most `most`: fewer, if that leaves much less
+/// The number of regions that a slab should have, at most `max`: fewer, if that leaves much less
 /// of its pages unused.
-const fn full(size: usize, drift: usize, most: usize) -> usize {
-    let (mut best, mut n) = (most, most);
-    while n > most / 2 {
+const fn full(size: usize, drift: usize, max: usize) -> usize {
+    let (mut best, mut n) = (max, max);
+    while n > max / 2 {
         n -= 1;
         // Compared per page.
         let (of_n, of_best) = (pages(size, drift, n), pages(size, drift, best));

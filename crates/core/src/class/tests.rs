@@ -7,10 +7,18 @@ const STEP: usize = if cfg!(miri) { 1_009 } else { 1 };
 #[test]
 fn the_table_agrees_with_the_arithmetic() {
     for n in 0..=TABLE_MAX {
-        assert_eq!(place_of_small(n), Place::of(Class::of(n)), "{n} bytes");
+        assert_eq!(
+            offset_of_small(n),
+            StackOffset::of(Class::of(n)),
+            "{n} bytes"
+        );
     }
     for n in (TABLE_MAX..=MEDIUM_MAX).step_by(STEP) {
-        assert_eq!(place_of_medium(n), Place::of(Class::of(n)), "{n} bytes");
+        assert_eq!(
+            offset_of_medium(n),
+            StackOffset::of(Class::of(n)),
+            "{n} bytes"
+        );
     }
     assert_eq!(
         Class::cachable().count() + TAILORED,
@@ -18,14 +26,14 @@ fn the_table_agrees_with_the_arithmetic() {
         "nothing is tailored"
     );
     for n in 0..=TABLE_MAX {
-        assert_eq!(tabled_place_of_small(n), place_of_small(n), "{n} bytes");
+        assert_eq!(tabled_offset_of_small(n), offset_of_small(n), "{n} bytes");
     }
     for class in (0..=CACHED_CLASSES as u8).map(Class) {
-        let place = Place::of(class);
+        let stack = StackOffset::of(class);
         let offset = class.index() * STRIDE;
-        assert_eq!((place.offset(), place.class()), (offset, class));
-        assert_eq!(Place::from_byte(place.byte()), place);
-        assert_eq!(place.size(), class.size());
+        assert_eq!((stack.bytes(), stack.class()), (offset, class));
+        assert_eq!(StackOffset::from_byte(stack.byte()), stack);
+        assert_eq!(stack.size(), class.size());
     }
 }
 

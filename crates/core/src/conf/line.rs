@@ -1,9 +1,10 @@
 //! One line of text in a fixed buffer, and what sinks for finished lines do.
 //!
 //! The option reader prints messages before anything can be allocated, so every message and every
-//! formatted value is built in a [`Line`]: a kilobyte on the stack, which truncates longer text
-//! with `...`. External text enters a message through [`Line::quoted`] or [`Line::escaped`], which
-//! escape everything that would garble a terminal; nothing here assumes UTF-8.
+//! formatted value is built in a [`LineBuffer`]: a kilobyte on the stack, which truncates longer
+//! text with `...`. External text enters a message through [`LineBuffer::quoted`] or
+//! [`LineBuffer::escaped`], which escape everything that would garble a terminal; nothing here
+//! assumes UTF-8.
 
 /// The capacity of a line. Enough for any message of this module; only the strings that
 /// `confirm_conf` repeats can be longer.
@@ -14,15 +15,15 @@ const ELLIPSIS: &[u8] = b"...";
 
 /// A line under construction. Invariant: `len <= CAPACITY`, and once `full` is set the text ends in
 /// `...` and no longer grows.
-pub struct Line {
+pub struct LineBuffer {
     bytes: [u8; CAPACITY],
     len: usize,
     full: bool,
 }
 
-impl Line {
+impl LineBuffer {
     pub const fn new() -> Self {
-        Line {
+        LineBuffer {
             bytes: [0; CAPACITY],
             len: 0,
             full: false,
@@ -129,9 +130,9 @@ impl Line {
     }
 }
 
-impl Default for Line {
+impl Default for LineBuffer {
     fn default() -> Self {
-        Line::new()
+        LineBuffer::new()
     }
 }
 

@@ -31,12 +31,12 @@ mod tests;
 
 use core::ffi::CStr;
 
-pub use line::{Line, Sink};
+pub use line::{LineBuffer, Sink};
 pub use options::{DECAY_MS_MAX, Descriptor, Options, TABLE, find};
 #[cfg(test)]
 pub use options::{Effect, Origin};
 pub use plain::{Plain, Shape};
-pub use reader::{Outcome, Source, Sources, read_from};
+pub use reader::{ReadOptions, Source, Sources, read_from};
 pub use system::Stderr;
 pub use text::{Text, range};
 pub use value::{
@@ -74,7 +74,11 @@ pub type Symbols = fn() -> [Option<&'static CStr>; 2];
 /// Messages go to `sink`. If the outcome says `must_abort`, the reason has been printed.
 // Inlined into its only caller: every process runs it.
 #[inline(always)]
-pub fn read(options: &Options, symbols: Option<Symbols>, sink: &mut dyn Sink) -> Option<Outcome> {
+pub fn read(
+    options: &Options,
+    symbols: Option<Symbols>,
+    sink: &mut dyn Sink,
+) -> Option<ReadOptions> {
     let _errno = system::KeptErrno::new();
     system::with_sources(COMPILED_IN.map(str::as_bytes), symbols, |sources| {
         (!sources.are_none()).then(|| read_and_keep(options, sources, sink))
@@ -83,7 +87,7 @@ pub fn read(options: &Options, symbols: Option<Symbols>, sink: &mut dyn Sink) ->
 
 #[cold]
 #[inline(never)]
-fn read_and_keep(options: &Options, sources: &Sources<'_>, sink: &mut dyn Sink) -> Outcome {
+fn read_and_keep(options: &Options, sources: &Sources<'_>, sink: &mut dyn Sink) -> ReadOptions {
     system::keep(sources);
     read_from(options, sources, sink)
 }

@@ -5,7 +5,7 @@
 //! reader, `confirm_conf` and the user's reference (`docs/options.md`) look up the same options by
 //! name. A new option is one more row.
 
-use super::line::Line;
+use super::line::LineBuffer;
 use super::plain::{Kept, Plain, Shape};
 use super::text::*;
 use super::value::*;
@@ -20,10 +20,10 @@ pub struct Descriptor {
     sets: Row,
     /// The natural C type of its value, from how it is stored.
     pub shape: Shape,
-    /// Its section in the reference.
+    /// The section of the reference that has the option.
     #[cfg(test)]
     pub group: &'static str,
-    /// One line for the reference.
+    /// A line about the option for the reference.
     #[cfg(test)]
     pub meaning: &'static str,
     #[cfg(test)]
@@ -36,10 +36,10 @@ pub struct Descriptor {
 enum Work<'w, 'a> {
     /// Sets the value from this text; returns false, and changes nothing, if the text is invalid.
     Set(&'w [u8]),
-    Show(&'w mut Line),
+    Show(&'w mut LineBuffer),
     Plain(&'w mut Plain<'a>),
     /// Describes the valid values; the value itself is not used.
-    Valid(&'w mut Line),
+    Valid(&'w mut LineBuffer),
 }
 
 /// Performs the operation on a value of this format. Not inlined: there are three times as many
@@ -103,7 +103,7 @@ impl Descriptor {
     }
 
     /// Appends the option's value as it would be written in an option string.
-    pub fn show(&self, options: &Options, out: &mut Line) {
+    pub fn show(&self, options: &Options, out: &mut LineBuffer) {
         // SAFETY: nothing is set.
         unsafe { self.work(core::ptr::from_ref(options).cast_mut(), Work::Show(out)) };
     }
@@ -118,7 +118,7 @@ impl Descriptor {
     }
 
     /// Appends a description of the valid values.
-    pub fn valid(&self, out: &mut Line) {
+    pub fn valid(&self, out: &mut LineBuffer) {
         let any = core::ptr::from_ref(&Options::DEFAULT).cast_mut();
         // SAFETY: nothing is set.
         unsafe { self.work(any, Work::Valid(out)) };

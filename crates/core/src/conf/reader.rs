@@ -4,7 +4,7 @@
 //! A mistake costs one message and one item: the rest of the string still counts. For any input the
 //! reader takes time linear in its length, and prints at most [`MESSAGES`] messages.
 
-use super::line::{Line, Sink};
+use super::line::{LineBuffer, Sink};
 use super::nearest::nearest;
 use super::options::{Descriptor, Options, TABLE, find};
 
@@ -65,7 +65,7 @@ impl<'a> Sources<'a> {
         self.0[source as usize] = string;
     }
 
-    /// Whether there is no string at all, not even an empty one.
+    /// Whether no source has a string, not even an empty one.
     pub fn are_none(&self) -> bool {
         self.0.iter().all(Option::is_none)
     }
@@ -77,7 +77,7 @@ impl<'a> Sources<'a> {
 
 /// The result of reading the options.
 #[derive(Clone, Copy, Debug)]
-pub struct Outcome {
+pub struct ReadOptions {
     pub options: Options,
     /// Items that could not be used; each had a message (up to a limit).
     pub errors: u32,
@@ -90,7 +90,7 @@ pub struct Outcome {
 /// Messages, and the output of `confirm_conf`, go to `sink`.
 #[cold]
 #[inline(never)]
-pub fn read_from(options: &Options, sources: &Sources<'_>, sink: &mut dyn Sink) -> Outcome {
+pub fn read_from(options: &Options, sources: &Sources<'_>, sink: &mut dyn Sink) -> ReadOptions {
     let mut reader = Reader {
         options: *options,
         set_by: [None; TABLE.len()],
@@ -111,7 +111,7 @@ pub fn read_from(options: &Options, sources: &Sources<'_>, sink: &mut dyn Sink) 
     if must_abort {
         reader.say_abort();
     }
-    Outcome {
+    ReadOptions {
         options: reader.options,
         errors: reader.errors,
         must_abort,
@@ -250,15 +250,15 @@ impl Reader<'_> {
         row.and_then(|(_, set_by)| set_by)
     }
 
-    fn error(&mut self, source: Source, describe: impl FnOnce(&mut Line)) {
+    fn error(&mut self, source: Source, describe: impl FnOnce(&mut LineBuffer)) {
         self.errors = self.errors.saturating_add(1);
         self.message(source, describe);
     }
 
-    fn message(&mut self, source: Source, describe: impl FnOnce(&mut Line)) {
+    fn message(&mut self, source: Source, describe: impl FnOnce(&mut LineBuffer)) {
         self.messages = self.messages.saturating_add(1);
         if self.messages <= MESSAGES {
-            let mut line = Line::new();
+            let mut line = LineBuffer::new();
             line.text("mallard: ").text(source.name()).text(": ");
             describe(&mut line);
             self.sink.line(line.as_bytes());
@@ -272,7 +272,7 @@ impl Reader<'_> {
     #[cold]
     fn confirm(&mut self, sources: &Sources<'_>) {
         for (i, source) in Source::ALL.into_iter().enumerate() {
-            let mut line = Line::new();
+            let mut line = LineBuffer::new();
             line.text("mallard: options #")
                 .number(i as i128 + 1)
                 .text(" (")
@@ -288,7 +288,7 @@ impl Reader<'_> {
             if option.alias_of().is_some() {
                 continue;
             }
-            let (mut line, mut value) = (Line::new(), Line::new());
+            let (mut line, mut value) = (LineBuffer::new(), LineBuffer::new());
             option.show(&self.options, &mut value);
             line.text("mallard: -- ").text(option.name()).text(":");
             line.escaped(value.as_bytes());
@@ -301,7 +301,7 @@ impl Reader<'_> {
 
     #[cold]
     fn say_abort(&mut self) {
-        let mut line = Line::new();
+        let mut line = LineBuffer::new();
         line.text("mallard: abort_conf:true: aborting after ")
             .number(i128::from(self.errors));
         line.text(if self.errors == 1 {

@@ -1,6 +1,6 @@
 //! Text values: validated, then stored as given.
 
-use super::line::Line;
+use super::line::LineBuffer;
 use super::plain::{Kept, Plain, Shape};
 use super::value::{Format, integer};
 
@@ -66,17 +66,18 @@ impl<const N: usize> Format for AnyText<N> {
 
     fn read(&self, text: &[u8]) -> Option<Text<N>> {
         // Not `contains`, here and below: it is long, because it searches words at once.
-        match text.iter().all(|&byte| byte != 0) {
-            true => Text::new(text),
-            false => None,
+        if text.iter().all(|&byte| byte != 0) {
+            Text::new(text)
+        } else {
+            None
         }
     }
 
-    fn show(&self, value: &Text<N>, out: &mut Line) {
+    fn show(&self, value: &Text<N>, out: &mut LineBuffer) {
         out.raw(value.as_bytes());
     }
 
-    fn valid(&self, out: &mut Line) {
+    fn valid(&self, out: &mut LineBuffer) {
         out.text("a text of at most ")
             .number(N as i128 - 1)
             .text(" bytes");
@@ -105,11 +106,11 @@ impl<const N: usize> Format for Letters<N> {
         Text::new(&kept)
     }
 
-    fn show(&self, value: &Text<N>, out: &mut Line) {
+    fn show(&self, value: &Text<N>, out: &mut LineBuffer) {
         out.raw(value.as_bytes());
     }
 
-    fn valid(&self, out: &mut Line) {
+    fn valid(&self, out: &mut LineBuffer) {
         out.text("letters out of ").text(self.0);
     }
 }
@@ -144,7 +145,7 @@ impl<const N: usize> Format for Classes<N> {
         if all { Text::new(text) } else { None }
     }
 
-    fn show(&self, value: &Text<N>, out: &mut Line) {
+    fn show(&self, value: &Text<N>, out: &mut LineBuffer) {
         if value.is_empty() {
             out.text("default");
         } else {
@@ -152,7 +153,7 @@ impl<const N: usize> Format for Classes<N> {
         }
     }
 
-    fn valid(&self, out: &mut Line) {
+    fn valid(&self, out: &mut LineBuffer) {
         out.text("default or SIZE-SIZE:NUMBER, several with bars between them");
     }
 }

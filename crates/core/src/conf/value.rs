@@ -4,7 +4,7 @@
 //! parses the output of `show` to the same value: the configuration that one process confirms can
 //! be pasted into `MALLOC_CONF` of the next.
 
-use super::line::Line;
+use super::line::LineBuffer;
 use super::plain::{Kept, Plain, Shape};
 use core::ffi::CStr;
 
@@ -14,9 +14,9 @@ pub(super) trait Format {
 
     /// The value of `text`, or `None` if it is invalid.
     fn read(&self, text: &[u8]) -> Option<Self::Value>;
-    fn show(&self, value: &Self::Value, out: &mut Line);
+    fn show(&self, value: &Self::Value, out: &mut LineBuffer);
     /// What `read` accepts, for an error message and for the reference.
-    fn valid(&self, out: &mut Line);
+    fn valid(&self, out: &mut LineBuffer);
 }
 
 /// `true` or `false`.
@@ -33,11 +33,11 @@ impl Format for Switch {
         }
     }
 
-    fn show(&self, value: &bool, out: &mut Line) {
+    fn show(&self, value: &bool, out: &mut LineBuffer) {
         out.text(if *value { "true" } else { "false" });
     }
 
-    fn valid(&self, out: &mut Line) {
+    fn valid(&self, out: &mut LineBuffer) {
         out.text("true or false");
     }
 }
@@ -138,11 +138,11 @@ impl<T: Integer> Format for Number<T> {
         T::narrow(self.range().read(text)?)
     }
 
-    fn show(&self, value: &T, out: &mut Line) {
+    fn show(&self, value: &T, out: &mut LineBuffer) {
         out.number(value.widen());
     }
 
-    fn valid(&self, out: &mut Line) {
+    fn valid(&self, out: &mut LineBuffer) {
         self.range().valid(out);
     }
 }
@@ -171,7 +171,7 @@ impl Range {
     }
 
     #[inline(never)]
-    fn valid(&self, out: &mut Line) {
+    fn valid(&self, out: &mut LineBuffer) {
         if self.bytes {
             out.text(if self.unbounded {
                 "a size of "
@@ -193,7 +193,7 @@ impl Range {
 
     /// Prints a bound, with the largest exact suffix if it counts bytes.
     #[inline(never)]
-    fn bound(&self, value: i128, out: &mut Line) {
+    fn bound(&self, value: i128, out: &mut LineBuffer) {
         let mut rest = value;
         let mut suffix = "";
         if self.bytes {
@@ -260,11 +260,11 @@ impl Format for Log2 {
         1usize.checked_shl(exponent)
     }
 
-    fn show(&self, value: &usize, out: &mut Line) {
+    fn show(&self, value: &usize, out: &mut LineBuffer) {
         out.number(i128::from(value.checked_ilog2().unwrap_or(0)));
     }
 
-    fn valid(&self, out: &mut Line) {
+    fn valid(&self, out: &mut LineBuffer) {
         clipped(0, self.max).valid(out);
     }
 }
@@ -282,7 +282,7 @@ impl<F: Format> Format for OrDefault<F> {
         }
     }
 
-    fn show(&self, value: &Option<F::Value>, out: &mut Line) {
+    fn show(&self, value: &Option<F::Value>, out: &mut LineBuffer) {
         match value {
             Some(value) => self.0.show(value, out),
             None => {
@@ -291,7 +291,7 @@ impl<F: Format> Format for OrDefault<F> {
         }
     }
 
-    fn valid(&self, out: &mut Line) {
+    fn valid(&self, out: &mut LineBuffer) {
         out.text("default or ");
         self.0.valid(out);
     }
@@ -345,7 +345,7 @@ impl Format for Fraction {
         Some(Some(value))
     }
 
-    fn show(&self, value: &Option<u64>, out: &mut Line) {
+    fn show(&self, value: &Option<u64>, out: &mut LineBuffer) {
         let Some(value) = *value else {
             out.text(self.none);
             return;
@@ -361,7 +361,7 @@ impl Format for Fraction {
         }
     }
 
-    fn valid(&self, out: &mut Line) {
+    fn valid(&self, out: &mut LineBuffer) {
         out.text(self.none).text(" or a number such as 0.25");
     }
 }
@@ -391,11 +391,11 @@ impl<T: Keyword> Format for OneOf<T> {
         T::ALL.get(position(T::word_at, text)?).copied()
     }
 
-    fn show(&self, value: &T, out: &mut Line) {
+    fn show(&self, value: &T, out: &mut LineBuffer) {
         out.raw(value.spelling().to_bytes());
     }
 
-    fn valid(&self, out: &mut Line) {
+    fn valid(&self, out: &mut LineBuffer) {
         list(T::word_at, out);
     }
 }
@@ -411,7 +411,7 @@ fn position(words: Words, text: &[u8]) -> Option<usize> {
 }
 
 #[inline(never)]
-fn list(words: Words, out: &mut Line) {
+fn list(words: Words, out: &mut LineBuffer) {
     for (i, word) in (0..).map_while(words).enumerate() {
         out.text(match i {
             0 => "",
@@ -486,9 +486,9 @@ keywords! {
     ProfTime { Default = "default", High = "high" }
     /// Which processes keep a page of statistics for others.
     ExportStats {
-        /// Those of some size and age, in their own memory.
+        /// Processes of some size and age, in their own memory.
         Auto = "auto",
-        /// All, in memory that others of the same user can open.
+        /// All processes, in memory that others of the same user can open.
         True = "true",
         False = "false",
     }
@@ -536,7 +536,7 @@ impl Format for DirtyCap {
         }
     }
 
-    fn show(&self, value: &DirtyMax, out: &mut Line) {
+    fn show(&self, value: &DirtyMax, out: &mut LineBuffer) {
         match value {
             DirtyMax::None => {
                 out.text("none");
@@ -549,7 +549,7 @@ impl Format for DirtyCap {
         }
     }
 
-    fn valid(&self, out: &mut Line) {
+    fn valid(&self, out: &mut LineBuffer) {
         out.text("none, a size such as 64m, or a share of the heap from 0% to 100%");
     }
 }

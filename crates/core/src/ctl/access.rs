@@ -1,6 +1,6 @@
 //! What a leaf of the tree allows, and where the lookup that reached it stands.
 
-use super::Answer;
+use super::CtlResult;
 
 /// The position of a lookup: the MIB so far, and those of its components that are numbers.
 pub struct At<'a> {
@@ -34,8 +34,8 @@ pub enum Mode {
     Neither,
 }
 
-pub type Read<T> = fn(&At<'_>) -> Answer<T>;
-pub type Write<T> = fn(&At<'_>, T) -> Answer<()>;
+pub type Read<T> = fn(&At<'_>) -> CtlResult<T>;
+pub type Write<T> = fn(&At<'_>, T) -> CtlResult<()>;
 
 /// How a value can be accessed.
 #[derive(Clone, Copy)]

@@ -2,12 +2,12 @@
 
 use super::access::At;
 use super::node::{DEPTH, Indexed, Kind, Leaf, Names, Node};
-use super::{Answer, Error, opt};
+use super::{CtlResult, Error, opt};
 use crate::sys::proc;
 
 /// The position of a lookup.
 pub(super) struct Cursor {
-    place: Place,
+    location: Location,
     mib: [usize; DEPTH],
     depth: usize,
     indices: [usize; DEPTH],
@@ -15,7 +15,7 @@ pub(super) struct Cursor {
 }
 
 #[derive(Clone, Copy)]
-enum Place {
+enum Location {
     Leaf(Leaf),
     Names(Names),
     Options,
@@ -25,7 +25,7 @@ enum Place {
 impl Cursor {
     pub fn new(root: Names) -> Self {
         Cursor {
-            place: Place::Names(root),
+            location: Location::Names(root),
             mib: [0; DEPTH],
             depth: 0,
             indices: [0; DEPTH],
@@ -36,7 +36,7 @@ impl Cursor {
     /// Finds the place of a whole name. Not inlined, so that its stack frame is gone when it
     /// returns.
     #[inline(never)]
-    pub fn find(root: Names, name: &[u8]) -> Answer<Self> {
+    pub fn find(root: Names, name: &[u8]) -> CtlResult<Self> {
         let mut cursor = Cursor::new(root);
         for component in name.split(|&byte| byte == b'.') {
             cursor.enter_named(component)?;
@@ -46,7 +46,7 @@ impl Cursor {
 
     /// Like [`Cursor::find`], for a whole MIB.
     #[inline(never)]
-    pub fn find_mib(root: Names, mib: &[usize]) -> Answer<Self> {
+    pub fn find_mib(root: Names, mib: &[usize]) -> CtlResult<Self> {
         let mut cursor = Cursor::new(root);
         for &component in mib {
             cursor.enter(component)?;
@@ -55,37 +55,37 @@ impl Cursor {
     }
 
     /// Descends by a component of a name; returns its MIB component.
-    pub fn enter_named(&mut self, component: &[u8]) -> Answer<usize> {
-        let position = match self.place {
-            Place::Names(names) => position(names, component).ok_or(Error::NotFound)?,
-            Place::Options => opt::position(component).ok_or(Error::NotFound)?,
-            Place::Indexed(_) => proc::number(component, 10).ok_or(Error::NotFound)?,
-            Place::Leaf(_) => return Err(Error::NotFound),
+    pub fn enter_named(&mut self, component: &[u8]) -> CtlResult<usize> {
+        let position = match self.location {
+            Location::Names(names) => position(names, component).ok_or(Error::NotFound)?,
+            Location::Options => opt::position(component).ok_or(Error::NotFound)?,
+            Location::Indexed(_) => proc::number(component, 10).ok_or(Error::NotFound)?,
+            Location::Leaf(_) => return Err(Error::NotFound),
         };
         self.enter(position)?;
         Ok(position)
     }
 
     /// Descends by a component of a MIB.
-    fn enter(&mut self, component: usize) -> Answer<()> {
-        self.place = match self.place {
-            Place::Names(names) => match nth(names, component).ok_or(Error::NotFound)?.1 {
-                Kind::Leaf(leaf) => Place::Leaf(leaf),
-                Kind::Names(names) => Place::Names(names),
-                Kind::Options => Place::Options,
-                Kind::Indexed(indexed) => Place::Indexed(indexed),
+    fn enter(&mut self, component: usize) -> CtlResult<()> {
+        self.location = match self.location {
+            Location::Names(names) => match nth(names, component).ok_or(Error::NotFound)?.1 {
+                Kind::Leaf(leaf) => Location::Leaf(leaf),
+                Kind::Names(names) => Location::Names(names),
+                Kind::Options => Location::Options,
+                Kind::Indexed(indexed) => Location::Indexed(indexed),
             },
-            Place::Options if component == opt::AT_SOURCES => Place::Names(opt::sources),
-            Place::Options => Place::Leaf(opt::leaf(component).ok_or(Error::NotFound)?),
-            Place::Indexed(indexed) => {
+            Location::Options if component == opt::AT_SOURCES => Location::Names(opt::sources),
+            Location::Options => Location::Leaf(opt::leaf(component).ok_or(Error::NotFound)?),
+            Location::Indexed(indexed) => {
                 if !(indexed.exists)(&self.at(), component) {
                     return Err(Error::NotFound);
                 }
                 *self.indices.get_mut(self.numbers).ok_or(Error::NotFound)? = component;
                 self.numbers += 1;
-                Place::Names(indexed.below)
+                Location::Names(indexed.below)
             }
-            Place::Leaf(_) => return Err(Error::NotFound),
+            Location::Leaf(_) => return Err(Error::NotFound),
         };
         *self.mib.get_mut(self.depth).ok_or(Error::NotFound)? = component;
         self.depth += 1;
@@ -101,9 +101,9 @@ impl Cursor {
     }
 
     /// The leaf here, if the name ends here.
-    pub fn leaf(&self) -> Answer<Leaf> {
-        match self.place {
-            Place::Leaf(leaf) => Ok(leaf),
+    pub fn leaf(&self) -> CtlResult<Leaf> {
+        match self.location {
+            Location::Leaf(leaf) => Ok(leaf),
             _ => Err(Error::NotFound),
         }
     }

@@ -120,7 +120,7 @@ impl From<c_int> for Error {
     }
 }
 
-pub type Answer<T> = Result<T, Error>;
+pub type CtlResult<T> = Result<T, Error>;
 
 fn root(see: See<'_>) {
     see(&[
@@ -142,9 +142,12 @@ fn root(see: See<'_>) {
             "background_thread",
             Leaf::Bool(Access::ReadWrite(
                 |_| Ok(api::background_thread()),
-                |_, on| match api::set_background_thread(on) {
-                    true => Ok(()),
-                    false => Err(Error::Fault),
+                |_, on| {
+                    if api::set_background_thread(on) {
+                        Ok(())
+                    } else {
+                        Err(Error::Fault)
+                    }
                 },
             )),
             "Whether memory is returned by a thread of Mallard's own; starts and ends it.",
@@ -171,14 +174,14 @@ fn root(see: See<'_>) {
 }
 
 /// Serves a request by name. An unknown name is [`Error::NotFound`].
-pub fn by_name(name: &[u8], request: &mut Request) -> Answer<()> {
+pub fn by_name(name: &[u8], request: &mut Request) -> CtlResult<()> {
     let _keep = KeepErrno::new();
     api::start();
     serve(&Cursor::find(root, name), request)
 }
 
 /// Serves a request by MIB. A MIB that is invalid or incomplete is [`Error::NotFound`].
-pub fn by_mib(mib: &[usize], request: &mut Request) -> Answer<()> {
+pub fn by_mib(mib: &[usize], request: &mut Request) -> CtlResult<()> {
     let _keep = KeepErrno::new();
     api::start();
     serve(&Cursor::find_mib(root, mib), request)
@@ -187,7 +190,7 @@ pub fn by_mib(mib: &[usize], request: &mut Request) -> Answer<()> {
 /// Serves a request; a fork waits until it is done, and it waits for a fork to end.
 ///
 /// Borrows the cursor instead of copying it, because it takes up stack during the whole request.
-fn serve(cursor: &Answer<Cursor>, request: &mut Request) -> Answer<()> {
+fn serve(cursor: &CtlResult<Cursor>, request: &mut Request) -> CtlResult<()> {
     let cursor = cursor.as_ref().map_err(|&error| error)?;
     let _inside = inside::enter_or_wait();
     cursor.leaf()?.serve(&cursor.at(), request)
@@ -196,7 +199,7 @@ fn serve(cursor: &Answer<Cursor>, request: &mut Request) -> Answer<()> {
 /// Writes the name's MIB and returns its length. A name that ends within the tree has one too. If
 /// the name has more components than `mib` has room for, only the first ones are written; the
 /// caller completes them.
-pub fn name_to_mib(name: &[u8], mib: &mut [usize]) -> Answer<usize> {
+pub fn name_to_mib(name: &[u8], mib: &mut [usize]) -> CtlResult<usize> {
     let _keep = KeepErrno::new();
     api::start();
     if name.is_empty() || name[0] == b'.' {
@@ -230,7 +233,7 @@ pub fn name_to_mib(name: &[u8], mib: &mut [usize]) -> Answer<usize> {
 /// assert_eq!(ctl::read::<usize>("arenas.pages"), Err(ctl::Error::NotFound));
 /// # Ok::<(), ctl::Error>(())
 /// ```
-pub fn read<T: CType>(name: impl AsRef<[u8]>) -> Answer<T> {
+pub fn read<T: CType>(name: impl AsRef<[u8]>) -> CtlResult<T> {
     let mut value = core::mem::MaybeUninit::<T>::zeroed();
     let mut len = size_of::<T>();
     // SAFETY: the value has this length, and there is no new one; a name that is read frees
@@ -253,7 +256,7 @@ pub fn read<T: CType>(name: impl AsRef<[u8]>) -> Answer<T> {
 /// assert_eq!(ctl::text("opt.zero_realloc")?, c"free");
 /// # Ok::<(), ctl::Error>(())
 /// ```
-pub fn text(name: impl AsRef<[u8]>) -> Answer<&'static CStr> {
+pub fn text(name: impl AsRef<[u8]>) -> CtlResult<&'static CStr> {
     let _keep = KeepErrno::new();
     api::start();
     let cursor = Cursor::find(root, name.as_ref())?;
@@ -279,7 +282,7 @@ pub fn text(name: impl AsRef<[u8]>) -> Answer<&'static CStr> {
 /// assert_eq!(ctl::read::<isize>("arenas.dirty_decay_ms"), Ok(5000));
 /// # Ok::<(), ctl::Error>(())
 /// ```
-pub unsafe fn write<T: CType>(name: impl AsRef<[u8]>, value: T) -> Answer<()> {
+pub unsafe fn write<T: CType>(name: impl AsRef<[u8]>, value: T) -> CtlResult<()> {
     let none = core::ptr::null_mut();
     // SAFETY: the value has this length, nothing is read, and the caller vouches for the value.
     let mut request =
@@ -287,7 +290,7 @@ pub unsafe fn write<T: CType>(name: impl AsRef<[u8]>, value: T) -> Answer<()> {
     by_name(name.as_ref(), &mut request)
 }
 
-fn epoch(_: &At<'_>, request: &mut Request) -> Answer<()> {
+fn epoch(_: &At<'_>, request: &mut Request) -> CtlResult<()> {
     if request.given::<u64>()?.is_some() && !statistics::refresh() {
         return Err(Error::Again);
     }
@@ -297,17 +300,17 @@ fn epoch(_: &At<'_>, request: &mut Request) -> Answer<()> {
 /// The value that was written; 0 if none was.
 static MAX_BACKGROUND_THREADS: AtomicU64 = AtomicU64::new(0);
 
-fn max_background_threads(_: &At<'_>) -> Answer<usize> {
+fn max_background_threads(_: &At<'_>) -> CtlResult<usize> {
     Ok(match MAX_BACKGROUND_THREADS.load(Ordering::Relaxed) {
         0 => api::options().max_background_threads as usize,
         n => n as usize,
     })
 }
 
-fn set_max_background_threads(_: &At<'_>, most: usize) -> Answer<()> {
-    if !(1..=api::options().max_background_threads as usize).contains(&most) {
+fn set_max_background_threads(_: &At<'_>, max: usize) -> CtlResult<()> {
+    if !(1..=api::options().max_background_threads as usize).contains(&max) {
         return Err(Error::Invalid);
     }
-    MAX_BACKGROUND_THREADS.store(most as u64, Ordering::Relaxed);
+    MAX_BACKGROUND_THREADS.store(max as u64, Ordering::Relaxed);
     Ok(())
 }

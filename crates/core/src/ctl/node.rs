@@ -5,7 +5,7 @@
 //! every program: 30 KiB of memory that hardly any program reads. The documentation lines exist
 //! only in tests, which write the reference from them.
 
-use super::Answer;
+use super::CtlResult;
 use super::access::{Access, At, Mode};
 use super::request::Request;
 use core::ffi::{CStr, c_char, c_uint, c_void};
@@ -126,7 +126,7 @@ pub enum Leaf {
     /// A number of the statistics, read-only.
     Figure(Figure),
     /// Neither read nor written: performs an action.
-    Action(fn(&At<'_>) -> Answer<()>),
+    Action(fn(&At<'_>) -> CtlResult<()>),
     /// A leaf with its own rules.
     Special(Special),
 }
@@ -136,7 +136,7 @@ pub enum Leaf {
 pub struct Figure {
     pub number: Number,
     /// Reads the number of a row.
-    pub read: fn(&At<'_>, usize) -> Answer<u64>,
+    pub read: fn(&At<'_>, usize) -> CtlResult<u64>,
     pub row: usize,
 }
 
@@ -169,12 +169,12 @@ impl Number {
 }
 
 impl Figure {
-    pub(super) fn get(&self, at: &At<'_>) -> Answer<u64> {
+    pub(super) fn get(&self, at: &At<'_>) -> CtlResult<u64> {
         (self.read)(at, self.row)
     }
 
     #[inline(never)]
-    fn serve(&self, at: &At<'_>, request: &mut Request) -> Answer<()> {
+    fn serve(&self, at: &At<'_>, request: &mut Request) -> CtlResult<()> {
         request.allow(Mode::ReadOnly)?;
         let value = self.get(at)?;
         match self.number {
@@ -190,7 +190,7 @@ pub struct Special {
     pub c_type: &'static str,
     /// For the reference; `serve` itself has to enforce it ([`Request::allow`]).
     pub mode: Mode,
-    pub serve: fn(&At<'_>, &mut Request) -> Answer<()>,
+    pub serve: fn(&At<'_>, &mut Request) -> CtlResult<()>,
 }
 
 /// A C type that only the reference needs, which tests write.
@@ -239,7 +239,7 @@ impl Leaf {
     }
 
     /// Serves a request for this leaf.
-    pub(super) fn serve(&self, at: &At<'_>, request: &mut Request) -> Answer<()> {
+    pub(super) fn serve(&self, at: &At<'_>, request: &mut Request) -> CtlResult<()> {
         match self {
             Leaf::Bool(a) => request.value(a, at),
             Leaf::Unsigned(a) => request.value(a, at),

@@ -5,10 +5,10 @@
 
 use super::access::{Access, At};
 use super::node::{Leaf, See, name};
-use super::{Answer, Error};
+use super::{CtlResult, Error};
 use crate::api;
 use crate::arena;
-use crate::conf::{self, BackgroundThread, Descriptor, Line, Plain, Shape, Source, TABLE};
+use crate::conf::{self, BackgroundThread, Descriptor, LineBuffer, Plain, Shape, Source, TABLE};
 use crate::sys::atomic::{AtomicU8, Ordering};
 use core::ffi::CStr;
 
@@ -62,7 +62,7 @@ pub(super) fn sources(see: See<'_>) {
     ]);
 }
 
-fn there(text: Option<&'static CStr>) -> Answer<&'static CStr> {
+fn there(text: Option<&'static CStr>) -> CtlResult<&'static CStr> {
     text.ok_or(Error::NotFound)
 }
 
@@ -140,7 +140,7 @@ fn leaf_of(option: &Descriptor) -> Leaf {
 }
 
 /// jemalloc's fixed-point number with 16 binary places; all ones mean none.
-fn hpa_dirty_mult(_: &At<'_>) -> Answer<u32> {
+fn hpa_dirty_mult(_: &At<'_>) -> CtlResult<u32> {
     Ok(match api::options().hpa_dirty_mult {
         Some(millionths) => ((millionths << 16) / conf::MILLIONTHS_PER_ONE) as u32,
         None => u32::MAX,
@@ -148,16 +148,16 @@ fn hpa_dirty_mult(_: &At<'_>) -> Answer<u32> {
 }
 
 /// The option of `opt.<name>`.
-fn option(at: &At<'_>) -> Answer<&'static Descriptor> {
+fn option(at: &At<'_>) -> CtlResult<&'static Descriptor> {
     at_position(at.mib()[1]).ok_or(Error::NotFound)
 }
 
 #[inline(never)]
-fn plain(at: &At<'_>) -> Answer<Plain<'static>> {
+fn plain(at: &At<'_>) -> CtlResult<Plain<'static>> {
     Ok(option(at)?.plain(api::options()))
 }
 
-fn switch(at: &At<'_>) -> Answer<bool> {
+fn switch(at: &At<'_>) -> CtlResult<bool> {
     match plain(at)? {
         Plain::Switch(on) => Ok(on),
         _ => Err(Error::Fault),
@@ -165,7 +165,7 @@ fn switch(at: &At<'_>) -> Answer<bool> {
 }
 
 /// A number; 0 if the allocator chooses.
-fn number<T: TryFrom<i128>>(at: &At<'_>) -> Answer<T> {
+fn number<T: TryFrom<i128>>(at: &At<'_>) -> CtlResult<T> {
     let number = match plain(at)? {
         Plain::Number(number) => number,
         Plain::Unset => 0,
@@ -174,7 +174,7 @@ fn number<T: TryFrom<i128>>(at: &At<'_>) -> Answer<T> {
     T::try_from(number).or(Err(Error::Fault))
 }
 
-fn text(at: &At<'_>) -> Answer<&'static CStr> {
+fn text(at: &At<'_>) -> CtlResult<&'static CStr> {
     match plain(at)? {
         Plain::Text(text) => Ok(text),
         _ => Err(Error::Fault),
@@ -183,12 +183,12 @@ fn text(at: &At<'_>) -> Answer<&'static CStr> {
 
 /// The value of an option that has no plain C type, as written in an option string. It is formatted
 /// at each call, always to the same text, because options do not change.
-fn written(at: &At<'_>) -> Answer<&'static CStr> {
+fn written(at: &At<'_>) -> CtlResult<&'static CStr> {
     const ROOM: usize = 32;
     static TEXTS: [[AtomicU8; ROOM]; WRITTEN] =
         [const { [const { AtomicU8::new(0) }; ROOM] }; WRITTEN];
     let option = option(at)?;
-    let mut line = Line::new();
+    let mut line = LineBuffer::new();
     option.show(api::options(), &mut line);
     let bytes = line.as_bytes();
     let mut before = TABLE.iter().take_while(|each| each.name() != option.name());

@@ -8,7 +8,7 @@
 //! write-only one, is `EPERM`.
 
 use super::access::{Access, At, Mode};
-use super::{Answer, Error};
+use super::{CtlResult, Error};
 use core::ffi::{CStr, c_char, c_void};
 
 /// The arguments of a call of `mallctl`.
@@ -100,7 +100,7 @@ impl Request {
     }
 
     /// Refuses a request that this mode does not allow.
-    pub fn allow(&self, mode: Mode) -> Answer<()> {
+    pub fn allow(&self, mode: Mode) -> CtlResult<()> {
         let reads = !self.old.is_null() || !self.old_len.is_null();
         let writes = !self.new.is_null() || self.new_len != 0;
         match mode {
@@ -112,7 +112,7 @@ impl Request {
     }
 
     /// Refuses to read and write in one call.
-    pub fn allow_one_of_both(&self) -> Answer<()> {
+    pub fn allow_one_of_both(&self) -> CtlResult<()> {
         let writes = !self.new.is_null() || self.new_len != 0;
         if self.is_read() && writes {
             return Err(Error::NotPermitted);
@@ -121,12 +121,12 @@ impl Request {
     }
 
     /// Returns the value to the caller, if it wants it.
-    pub fn answer<T: CType>(&mut self, value: T) -> Answer<()> {
+    pub fn answer<T: CType>(&mut self, value: T) -> CtlResult<()> {
         self.answer_bytes((&raw const value).cast(), size_of::<T>())
     }
 
     #[inline(never)]
-    fn answer_bytes(&mut self, value: *const u8, len: usize) -> Answer<()> {
+    fn answer_bytes(&mut self, value: *const u8, len: usize) -> CtlResult<()> {
         if !self.is_read() {
             return Ok(());
         }
@@ -144,11 +144,11 @@ impl Request {
     }
 
     /// Refuses, before anything is done, a call without correct room for the result.
-    pub fn must_read<T: CType>(&mut self) -> Answer<()> {
+    pub fn must_read<T: CType>(&mut self) -> CtlResult<()> {
         self.must_read_bytes(size_of::<T>())
     }
 
-    fn must_read_bytes(&mut self, len: usize) -> Answer<()> {
+    fn must_read_bytes(&mut self, len: usize) -> CtlResult<()> {
         // SAFETY: not null if it is read, so valid by the promise of `new`.
         let fits = self.is_read() && unsafe { self.old_len.read_unaligned() } == len;
         if !fits && !self.old_len.is_null() {
@@ -159,21 +159,22 @@ impl Request {
     }
 
     /// The bytes that the caller put in the old value's place, for names that read them.
-    pub fn old<T: CType>(&self) -> Answer<Option<T>> {
+    pub fn old<T: CType>(&self) -> CtlResult<Option<T>> {
         if !self.is_read() {
             return Ok(None);
         }
         // SAFETY: not null, so valid by the promise of `new`, for this many bytes.
         unsafe {
-            match self.old_len.read_unaligned() == size_of::<T>() {
-                true => Ok(Some(T::load(self.old))),
-                false => Err(Error::Invalid),
+            if self.old_len.read_unaligned() == size_of::<T>() {
+                Ok(Some(T::load(self.old)))
+            } else {
+                Err(Error::Invalid)
             }
         }
     }
 
     /// The new value, if given.
-    pub fn given<T: CType>(&self) -> Answer<Option<T>> {
+    pub fn given<T: CType>(&self) -> CtlResult<Option<T>> {
         if self.new.is_null() {
             return Ok(None);
         }
@@ -185,12 +186,12 @@ impl Request {
     }
 
     /// The new value; an error if none is given.
-    pub fn must_give<T: CType>(&self) -> Answer<T> {
+    pub fn must_give<T: CType>(&self) -> CtlResult<T> {
         self.given()?.ok_or(Error::Invalid)
     }
 
     /// Answers each of the new values, at least one, with a value of its own.
-    pub fn each<New: CType, Old: CType>(&mut self, answer: impl Fn(New) -> Old) -> Answer<()> {
+    pub fn each<New: CType, Old: CType>(&mut self, answer: impl Fn(New) -> Old) -> CtlResult<()> {
         let n = self.new_len / size_of::<New>();
         let whole = n > 0 && self.new_len.is_multiple_of(size_of::<New>());
         // SAFETY: not null if it is read, so valid by the promise of `new`.
@@ -216,7 +217,7 @@ impl Request {
         &mut self,
         access: &Access<T, New>,
         at: &At<'_>,
-    ) -> Answer<()> {
+    ) -> CtlResult<()> {
         match access {
             Access::Read(read) => {
                 self.allow(Mode::ReadOnly)?;

@@ -3,7 +3,7 @@
 use super::access::{Access, At};
 use super::lookup::{Cursor, nth};
 use super::node::{Kind, Leaf, Names, Number, Special};
-use super::{Answer, Error, Request, opt, root};
+use super::{CtlResult, Error, Request, opt, root};
 use crate::api;
 use core::ffi::CStr;
 
@@ -35,7 +35,7 @@ pub fn names(branch: &str) -> impl Iterator<Item = &'static str> {
 }
 
 /// The value of a name directly below a branch, if it can be read as one.
-pub fn value(branch: &str, name: &str) -> Answer<Value> {
+pub fn value(branch: &str, name: &str) -> CtlResult<Value> {
     api::start();
     let mut cursor = Cursor::new(root);
     cursor.enter_named(branch.as_bytes())?;
@@ -43,7 +43,7 @@ pub fn value(branch: &str, name: &str) -> Answer<Value> {
     told(&cursor.leaf()?, &cursor.at())
 }
 
-fn told(leaf: &Leaf, at: &At<'_>) -> Answer<Value> {
+fn told(leaf: &Leaf, at: &At<'_>) -> CtlResult<Value> {
     Ok(match leaf {
         Leaf::Bool(access) => Value::Bool(read(access, at)?),
         Leaf::Unsigned(access) => Value::Unsigned(read(access, at)?.into()),
@@ -63,7 +63,7 @@ fn told(leaf: &Leaf, at: &At<'_>) -> Answer<Value> {
 }
 
 /// Reads a switch that has its own rules.
-fn asked(special: &Special, at: &At<'_>) -> Answer<bool> {
+fn asked(special: &Special, at: &At<'_>) -> CtlResult<bool> {
     let (mut on, mut len) = (0u8, 1);
     // SAFETY: one byte is as long as a bool, and there is no new value.
     let mut request = unsafe { Request::new((&raw mut on).cast(), &mut len, core::ptr::null(), 0) };
@@ -71,7 +71,7 @@ fn asked(special: &Special, at: &At<'_>) -> Answer<bool> {
     Ok(on != 0)
 }
 
-fn read<T, New>(access: &Access<T, New>, at: &At<'_>) -> Answer<T> {
+fn read<T, New>(access: &Access<T, New>, at: &At<'_>) -> CtlResult<T> {
     match access {
         Access::Read(read) | Access::ReadWrite(read, _) => read(at),
         Access::Write(_) => Err(Error::NotPermitted),

@@ -34,6 +34,7 @@ use crate::space::chunk::{CHUNK_PAGES, Chunk};
 use crate::space::segment::SLICE_CHUNKS;
 use crate::space::{HeapId, Segment};
 use crate::sys::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use crate::sys::flag::Blocking;
 use crate::sys::lock::{Guard, Mutex, RawLock};
 use crate::sys::page::PAGE;
 use crate::sys::rank::Rank;
@@ -58,7 +59,7 @@ use runs::moves;
 use runs::pool::Pool;
 pub use set::heaps::{FIRST_HEAP, PAGE_HEAPS, make_apart, making};
 pub use set::nodes;
-use standalone::Standalone;
+use standalone::{Release, Standalone};
 
 /// Consecutive allocated pages.
 #[derive(Clone, Copy, Debug)]
@@ -68,6 +69,53 @@ pub struct Run {
     pub zeroed: bool,
     /// Whether each of its small pages will still take a page fault of its own.
     pub bare: bool,
+}
+
+/// What a caller does with the contents of new memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Contents {
+    /// The caller overwrites the contents.
+    Any,
+    /// The caller needs zeros.
+    Zeros,
+}
+
+impl Contents {
+    /// Zeros if they are needed, else any.
+    #[inline(always)]
+    pub const fn zeros_if(is_needed: bool) -> Contents {
+        if is_needed {
+            Contents::Zeros
+        } else {
+            Contents::Any
+        }
+    }
+}
+
+/// A request for a run.
+#[derive(Clone, Copy, Debug)]
+pub struct RunRequest {
+    pub pages: usize,
+    /// Only so many of the first pages are known to be needed.
+    pub wanted: usize,
+    /// The alignment in bytes: a power of two, at least a page.
+    pub align: usize,
+    /// Where any contents serve and the run has no memory, memory that was freed elsewhere is moved
+    /// to it ([`moves`]). [`Run::zeroed`] says whether the run is zero.
+    pub contents: Contents,
+}
+
+impl RunRequest {
+    /// A request for zero pages, all of them needed.
+    #[inline(always)]
+    pub const fn new(pages: usize, align: usize) -> RunRequest {
+        RunRequest {
+            pages,
+            wanted: pages,
+            align,
+            contents: Contents::Zeros,
+        }
+    }
 }
 
 /// The state of the memory behind free pages.
@@ -99,7 +147,7 @@ pub struct Totals {
 pub struct Purged {
     /// Rounds that had pages to purge.
     pub sweeps: u64,
-    /// System calls for them.
+    /// System calls of these rounds.
     pub advices: u64,
     pub pages: u64,
 }
@@ -201,6 +249,25 @@ static RETAIN: AtomicBool = AtomicBool::new(true);
 /// The decay time of dirty pages where no option says otherwise.
 pub const DIRTY_DECAY_MS: i64 = 10_000;
 
+/// A size that is kept as its complement, so that all zeros, the state of a new page heap, mean
+/// that no block is so long.
+struct Threshold(AtomicUsize);
+
+impl Threshold {
+    /// No block is so long.
+    const fn none() -> Threshold {
+        Threshold(AtomicUsize::new(!usize::MAX))
+    }
+
+    fn get(&self) -> usize {
+        !self.0.load(Ordering::Relaxed)
+    }
+
+    fn set(&self, bytes: usize) {
+        self.0.store(!bytes, Ordering::Relaxed);
+    }
+}
+
 /// A page heap.
 #[repr(C)]
 pub struct PageHeap {
@@ -209,13 +276,12 @@ pub struct PageHeap {
     at_once: AtomicBool,
     /// Whether a run was ever freed: before that there is nothing to decay.
     ever_freed: AtomicBool,
-    /// Whether it serves a single, manually created arena.
+    /// Whether the heap serves a single arena that the program made.
     apart: bool,
     /// Number of the last purge round.
     rounds: AtomicU32,
-    /// Complement of the block size, in bytes, from which memory is returned as soon as the block
-    /// is freed; 0 means no block does so.
-    not_oversize: AtomicUsize,
+    /// The block size, in bytes, from which memory is returned as soon as the block is freed.
+    oversize: Threshold,
     hooked: HookedMemory,
     /// The last field that small programs touch, and they touch only its beginning.
     state: Mutex<State>,
@@ -228,7 +294,7 @@ pub struct PageHeap {
 }
 
 impl PageHeap {
-    const fn new(id: HeapId, apart: bool) -> PageHeap {
+    const fn new(id: HeapId) -> PageHeap {
         PageHeap {
             id,
             state: Mutex::named(Rank::Heap, State::new(id)),
@@ -236,11 +302,11 @@ impl PageHeap {
             rounds: AtomicU32::new(0),
             told: AtomicU32::new(0),
             batches: Batches::new(),
-            not_oversize: AtomicUsize::new(0),
+            oversize: Threshold::none(),
             hooked: HookedMemory::new(),
             at_once: AtomicBool::new(false),
             ever_freed: AtomicBool::new(false),
-            apart,
+            apart: false,
         }
     }
 
@@ -271,7 +337,7 @@ impl PageHeap {
         self.set_decay_of(Some(dirty_ms), Some(muzzy_ms));
     }
 
-    /// Sets one decay time or both.
+    /// Sets the decay time of dirty pages, of muzzy ones, or both.
     pub fn set_decay_of(&self, dirty_ms: Option<i64>, muzzy_ms: Option<i64>) {
         // The clock is read outside the lock, and only if there are unused pages for which it
         // matters.
@@ -306,23 +372,24 @@ impl PageHeap {
 
     /// The block size, in bytes, from which memory is returned as soon as the block is freed.
     pub fn oversize(&self) -> usize {
-        !self.not_oversize.load(Ordering::Relaxed)
+        self.oversize.get()
     }
 
     pub fn set_oversize(&self, bytes: usize) {
-        self.not_oversize.store(!bytes, Ordering::Relaxed);
+        self.oversize.set(bytes);
     }
 
     /// Frees a run after returning its memory to the system. The run is freed as dirty if dirty
     /// pages never decay, if hooks may have provided the memory, or if the system refuses.
     pub fn free_at_once(&self, addr: usize, pages: usize) {
         if let Some(segment) = standalone::of(addr) {
-            return self.free_standalone(segment, true);
+            return self.free_standalone(segment, Release::AtOnce);
         }
         let stays = self.decay_times().0 < 0 || self.hooked.is_on();
-        match !stays && advice::clear(addr, pages * PAGE) {
-            true => self.free_as(addr, pages, Backing::Clean),
-            false => self.free(addr, pages),
+        if !stays && advice::clear(addr, pages * PAGE) {
+            self.free_as(addr, pages, Backing::Clean)
+        } else {
+            self.free(addr, pages)
         }
     }
 
@@ -331,72 +398,66 @@ impl PageHeap {
         &raw mut self.state.lock().totals.used
     }
 
-    /// A run of `pages` pages at a multiple of `align` bytes.
+    /// Allocates a run of `pages` pages at a multiple of `align` bytes.
     #[cfg(test)]
-    pub fn alloc(&self, pages: usize, align: usize) -> Option<Run> {
-        self.alloc_for(pages, pages, align)
+    fn alloc(&self, pages: usize, align: usize) -> Option<Run> {
+        self.alloc_run(RunRequest::new(pages, align))
     }
 
-    /// Allocates `pages` pages at a multiple of `align` bytes (a power of two, at least a page).
-    /// Only the first `wanted` pages are known to be needed. Returns `None` when the system gives
-    /// no memory or no addresses.
-    pub fn alloc_for(&self, pages: usize, wanted: usize, align: usize) -> Option<Run> {
-        self.alloc_one(pages, wanted, align, false)
+    /// Allocates a run with any contents, of which `wanted` pages are needed.
+    #[cfg(test)]
+    fn alloc_any(&self, pages: usize, wanted: usize) -> Option<Run> {
+        self.alloc_run(RunRequest {
+            wanted,
+            contents: Contents::Any,
+            ..RunRequest::new(pages, PAGE)
+        })
     }
 
-    /// Like [`PageHeap::alloc_for`], for callers that do not need zeros: where the run has no
-    /// memory, memory that was freed elsewhere is moved to it ([`moves`]).
-    pub fn alloc_brought(&self, pages: usize, wanted: usize, align: usize) -> Option<Run> {
-        self.alloc_one(pages, wanted, align, true)
-    }
-
+    /// Allocates a run. Returns `None` when the system gives no memory or no addresses.
     #[inline(never)]
-    fn alloc_one(&self, pages: usize, wanted: usize, align: usize, bring: bool) -> Option<Run> {
-        if standalone::serves(pages, align) && !self.has_hooks() {
-            return self.alloc_standalone(pages, wanted, align, bring);
+    pub fn alloc_run(&self, request: RunRequest) -> Option<Run> {
+        if standalone::serves(request.pages, request.align) && !self.has_hooks() {
+            return self.alloc_standalone(&request);
         }
-        self.alloc_alike(pages, wanted, align, &mut 1, bring && pages >= CHUNK_PAGES)
+        self.alloc_runs(&request, &mut 1)
     }
 
-    /// Allocates a run of `pages` pages, all of them needed, and equal runs right behind it while
-    /// these are free and have the same kind of memory. `count` is the largest number of runs on
-    /// entry, and the actual number on return. In a process with threads, a run that begins a chunk
-    /// comes alone: another thread would touch the next run before the chunk's huge page is there.
-    /// Returns `None` as [`PageHeap::alloc_for`] does.
-    pub fn alloc_series(&self, pages: usize, align: usize, count: &mut usize) -> Option<Run> {
-        debug_assert!((pages * PAGE).is_multiple_of(align));
-        self.alloc_alike(pages, pages, align, count, false)
+    /// Allocates a run, and equal runs right behind it while these are free and have the same kind
+    /// of memory. `count` is the largest number of runs on entry, and the actual number on return.
+    /// In a process with threads, a run that begins a chunk comes alone: another thread would touch
+    /// the next run before the chunk's huge page is there. Returns `None` as
+    /// [`PageHeap::alloc_run`] does.
+    pub fn alloc_series(&self, request: RunRequest, count: &mut usize) -> Option<Run> {
+        debug_assert!((request.pages * PAGE).is_multiple_of(request.align));
+        self.alloc_runs(&request, count)
     }
 
+    /// Allocates runs in chunks, as [`PageHeap::alloc_series`] says.
     #[inline(always)]
-    fn alloc_alike(
-        &self,
-        pages: usize,
-        wanted: usize,
-        align: usize,
-        count: &mut usize,
-        bring: bool,
-    ) -> Option<Run> {
+    fn alloc_runs(&self, request: &RunRequest, count: &mut usize) -> Option<Run> {
+        let &RunRequest { pages, align, .. } = request;
         debug_assert!(pages > 0 && align.is_power_of_two() && align >= PAGE);
         if pages > isize::MAX as usize / PAGE {
             return None;
         }
         let mut s = self.state.lock();
         let held = s.totals.used + s.totals.dirty;
-        let mut run = s.alloc_for(pages, wanted, align);
-        let most = core::mem::replace(count, 1);
+        let mut run = s.alloc_run(request);
+        let max = core::mem::replace(count, 1);
         let more = s.totals.used + s.totals.dirty > held;
         // Growth is checked only when a chunk is begun: slabs fill a chunk bit by bit.
         let begun = run.filter(|run| more && s.begins_chunk(run.addr, pages));
         if let Some(run) = &run
-            && most > 1
+            && max > 1
             && (begun.is_none() || !nodes::are_known())
         {
-            *count = s.repeat(run, pages, most);
+            *count = s.repeat(run, pages, max);
         }
-        if bring && begun.is_some() && s.totals.dirty >= moves::WORTH_PAGES {
+        let may_move = request.contents == Contents::Any && pages >= CHUNK_PAGES;
+        if may_move && begun.is_some() && s.totals.dirty >= moves::WORTH_PAGES {
             drop(s);
-            self.move_in(&mut run, pages, wanted);
+            self.move_in(&mut run, pages, request.wanted);
             s = self.state.lock();
         }
         let limit = begun.and_then(|_| s.grown());
@@ -408,13 +469,13 @@ impl PageHeap {
         if let Some(limit) = limit {
             self.shed(limit);
         }
-        run.or_else(|| self.alloc_elsewhere(pages, align))
+        run.or_else(|| self.alloc_from_others(pages, align))
     }
 
     /// Allocates from another page heap, or from hooks, because this heap has no room. A heap that
     /// serves a single arena shares with no other heap.
     #[cold]
-    fn alloc_elsewhere(&self, pages: usize, align: usize) -> Option<Run> {
+    fn alloc_from_others(&self, pages: usize, align: usize) -> Option<Run> {
         if self.apart {
             return self
                 .has_hooks()
@@ -423,7 +484,7 @@ impl PageHeap {
         PAGE_HEAPS
             .all()
             .filter(|heap| heap.id != self.id && !heap.apart)
-            .find_map(|heap| heap.state.lock().alloc(pages, align))
+            .find_map(|heap| heap.state.lock().alloc_run(&RunRequest::new(pages, align)))
     }
 
     /// Frees a run of this page heap.
@@ -468,7 +529,7 @@ impl PageHeap {
     /// Called when pages became free: answers the alarm, if any, and purges if decay is immediate.
     fn freed(&self, mut s: Guard<'_, State>) {
         let totals = s.totals;
-        let alarm = s.watch.look(totals.dirty, totals.used);
+        let alarm = s.watch.check(totals.dirty, totals.used);
         drop(s);
         if !self.ever_freed.load(Ordering::Relaxed) {
             self.ever_freed.store(true, Ordering::Relaxed);
@@ -481,7 +542,7 @@ impl PageHeap {
         }
     }
 
-    /// Its number.
+    /// The number of the page heap.
     pub fn number(&self) -> usize {
         self.id.0 as usize
     }
@@ -513,7 +574,11 @@ impl PageHeap {
     /// how many runs this stands for. The lock is held for 64 chunks at a time.
     pub fn each_free_run(&self, mut f: impl FnMut(Backing, usize, usize)) {
         // Hooked segments are left out while a hook may have some of their chunks.
-        let hold = self.hooked.is_on().then(|| self.hold(false)).flatten();
+        let hold = self
+            .hooked
+            .is_on()
+            .then(|| self.hold(Blocking::No))
+            .flatten();
         let hooked = hold.map(|hold| (self.state.lock().pool.hooked(), hold));
         let (hooked, _hold) = hooked.unzip();
         let kept = self.state.lock_seldom().standalone.kept.pages();

@@ -30,15 +30,31 @@ pub fn begin() {
     }
 }
 
-/// Counts a sample, or with `false` that it was freed.
+/// What happened to a sample.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Change {
+    Taken,
+    Freed,
+}
+
+/// The samples of a sum.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Span {
+    /// The samples in use.
+    Live,
+    /// All samples that were ever taken.
+    Ever,
+}
+
+/// Counts a sample that was taken or freed.
 #[inline(never)]
-pub fn count(sample: &Sample, is_new: bool) {
+pub fn count(sample: &Sample, change: Change) {
     let class = Class::of(sample.usable).index();
     let Some([live, ever]) = TABLE.get().and_then(|table| table.get(class)) else {
         return;
     };
     let bytes = sample.requested as u64;
-    if is_new {
+    if change == Change::Taken {
         for sums in [live, ever] {
             sums.bytes.fetch_add(bytes, Ordering::Relaxed);
             sums.blocks.fetch_add(1, Ordering::Relaxed);
@@ -49,9 +65,8 @@ pub fn count(sample: &Sample, is_new: bool) {
     }
 }
 
-/// The requested bytes and the number of samples of a class: those in use, or with `ever` all.
-/// `None` if they are not counted.
-pub fn read(class: Class, ever: bool) -> Option<[u64; 2]> {
-    let sums = &TABLE.get()?.get(class.index())?[usize::from(ever)];
+/// The requested bytes and the number of samples of a class. `None` if they are not counted.
+pub fn read(class: Class, span: Span) -> Option<[u64; 2]> {
+    let sums = &TABLE.get()?.get(class.index())?[span as usize];
     Some([&sums.bytes, &sums.blocks].map(|sum| sum.load(Ordering::Relaxed)))
 }

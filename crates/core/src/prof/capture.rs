@@ -72,13 +72,13 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// Captures at most `most` frames of the calling thread, without those of this library, from
+    /// Captures at most `max` frames of the calling thread, without those of this library, from
     /// the frame that has these registers. `None` when memory is out.
-    pub fn take(from: &Registers, most: usize) -> Option<Stack> {
+    pub fn take(from: &Registers, max: usize) -> Option<Stack> {
         let mut stack = Stack::new()?;
         let countdown = cache::countdown();
         let mut pages = countdown.map_or([0; 2], Countdown::stack_pages);
-        stack.len = unwind::capture(from, stack.room(most), &mut pages).frames;
+        stack.len = unwind::capture(from, stack.room(max), &mut pages).frames;
         if let Some(countdown) = countdown {
             countdown.set_stack_pages(pages);
         }
@@ -89,14 +89,14 @@ impl Stack {
     /// Captures by the program's own function, in a thread that is not inside.
     #[cold]
     #[inline(never)]
-    pub fn fill_by_hook(&mut self, most: usize) {
-        self.len = hooks::backtrace(self.room(most));
+    pub fn fill_by_hook(&mut self, max: usize) {
+        self.len = hooks::backtrace(self.room(max));
         self.drop_own();
     }
 
     /// The part of the buffer that the walk may fill.
-    fn room(&mut self, most: usize) -> &mut [usize] {
-        let len = most.min(FRAMES_MAX);
+    fn room(&mut self, max: usize) -> &mut [usize] {
+        let len = max.min(FRAMES_MAX);
         // SAFETY: the buffer has this size, and only this stack uses it.
         unsafe { core::slice::from_raw_parts_mut(self.buffer.as_ptr().cast(), len) }
     }

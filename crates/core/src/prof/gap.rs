@@ -25,12 +25,12 @@ pub fn set_lg_sample(lg: u32) {
     LG_SAMPLE.store(lg, Ordering::Relaxed);
 }
 
-/// Whether profiles have the counts of the samples themselves.
+/// Whether profiles have the counts of the samples themselves, not estimates of all blocks.
 static BIASED: AtomicBool = AtomicBool::new(false);
 /// Whether times of samples are exact.
 static PRECISE: AtomicBool = AtomicBool::new(false);
 
-/// Whether the figures are those of the samples themselves.
+/// Whether profiles have the counts of the samples themselves, not estimates of all blocks.
 pub fn is_biased() -> bool {
     BIASED.load(Ordering::Relaxed)
 }
@@ -40,7 +40,7 @@ pub fn is_precise() -> bool {
     PRECISE.load(Ordering::Relaxed)
 }
 
-/// Sets both of these.
+/// Sets whether profiles have counts of the samples, and whether times of samples are exact.
 pub fn set_manner(biased: bool, precise: bool) {
     BIASED.store(biased, Ordering::Relaxed);
     PRECISE.store(precise, Ordering::Relaxed);
@@ -232,10 +232,10 @@ mod tests {
             set_seed(seed);
             let mut gaps: Vec<f64> = (0..N).map(|_| draw(lg) as f64 / mean(lg)).collect();
             gaps.sort_by(f64::total_cmp);
-            let distance = (gaps.iter().enumerate()).fold(0.0, |most: f64, (i, &gap)| {
+            let distance = (gaps.iter().enumerate()).fold(0.0, |max: f64, (i, &gap)| {
                 let cdf = -(-gap).exp_m1();
                 let (below, above) = (i as f64 / N as f64, (i + 1) as f64 / N as f64);
-                most.max((cdf - below).abs()).max((above - cdf).abs())
+                max.max((cdf - below).abs()).max((above - cdf).abs())
             });
             // The 1 % point of the statistic is 1.63 / √N.
             assert!(distance < 1.63 / (N as f64).sqrt(), "{seed}: {distance}");

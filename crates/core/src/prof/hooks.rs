@@ -48,9 +48,9 @@ fn find(event: Event) -> Option<usize> {
 }
 
 /// The unwinder as a function of the program would have it.
-unsafe extern "C" fn own_backtrace(frames: *mut *mut c_void, len: *mut c_uint, most: c_uint) {
+unsafe extern "C" fn own_backtrace(frames: *mut *mut c_void, len: *mut c_uint, max: c_uint) {
     // SAFETY: the caller has room for this many addresses.
-    let room = unsafe { core::slice::from_raw_parts_mut(frames.cast::<usize>(), most as usize) };
+    let room = unsafe { core::slice::from_raw_parts_mut(frames.cast::<usize>(), max as usize) };
     let walk = unwind::capture(&Registers::here(), room, &mut [0; 2]);
     // SAFETY: the caller's number.
     unsafe { *len = walk.frames as c_uint };

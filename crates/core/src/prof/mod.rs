@@ -9,7 +9,7 @@
 //! - `root` leads readers outside the process to the sites;
 //! - `dump` writes profiles, as jemalloc's text or as pprof's protocol buffer.
 //!
-//! While sampling is off, no path knows of it. Switching it on hides the places of requests
+//! While sampling is off, no path knows of it. Switching it on hides the stacks of requests
 //! ([`class::hidden`](crate::class::hidden)), so that `malloc` takes an entry that counts bytes;
 //! the other paths that give out blocks ask [`is_on`]. A thread counts down the bytes of its
 //! requests. When none are left, the block that it got is sampled ([`counted`]): the page map files

@@ -13,7 +13,7 @@
 
 use crate::arena::inspect::SLAB_RECORD_BYTES;
 use crate::sys::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
-use crate::upkeep::export::page::Page;
+use crate::upkeep::export::page::StatsPage;
 use core::arch::global_asm;
 
 /// `MALLARD` and a zero, as a little-endian number.
@@ -70,7 +70,7 @@ pub struct Root {
     slab_bytes: AtomicU32,
     rest: [AtomicU32; 13],
     /// The page of statistics; null if there is none. It is here in every layout.
-    page: AtomicPtr<Page>,
+    page: AtomicPtr<StatsPage>,
 }
 
 static ROOT: Root = Root {
@@ -104,12 +104,12 @@ global_asm!(
     root = sym ROOT,
 );
 
-/// The bytes of the records that the root leads to.
+/// The sizes of the records that the root leads to.
 #[derive(Clone, Copy)]
 pub struct RecordBytes {
-    /// Of a site, before its addresses.
+    /// Bytes of a site's record before its addresses.
     pub site: usize,
-    /// Of a sampled block.
+    /// Bytes of a sampled block's record.
     pub sample: usize,
 }
 
@@ -128,7 +128,7 @@ pub fn begin(lg_sample: u32, bytes: RecordBytes) {
 }
 
 /// Leads readers to the page of statistics, or to none.
-pub fn set_page(page: *const Page) {
+pub fn set_page(page: *const StatsPage) {
     ROOT.page.store(page.cast_mut(), Ordering::Release);
 }
 

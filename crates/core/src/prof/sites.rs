@@ -133,7 +133,7 @@ impl Site {
         }
     }
 
-    /// Whether it stands for all stacks for which there was no room.
+    /// Whether the site stands for all stacks for which there was no room.
     pub fn is_of_more(&self) -> bool {
         self.frames() == [MORE]
     }
@@ -141,7 +141,7 @@ impl Site {
 
 /// What a site holds.
 #[derive(Clone, Copy)]
-pub struct Figures {
+pub struct SiteTotals {
     pub live: Amount,
     pub ever: Amount,
     pub peak: Amount,
@@ -385,7 +385,7 @@ impl Table {
         });
     }
 
-    /// Forgets all counts; sites stay for reuse.
+    /// Clears all counts; sites stay for reuse.
     pub fn reset(&mut self) {
         self.live = Amount::NONE;
         self.ever = Amount::NONE;
@@ -406,7 +406,7 @@ impl Table {
         }
     }
 
-    /// Makes the present the peak.
+    /// Makes the present bytes in use the peak.
     pub fn reset_peak(&mut self) {
         self.most_bytes = self.live.bytes;
         self.next_epoch();
@@ -440,10 +440,10 @@ impl Table {
     }
 
     /// What the site holds.
-    pub fn figures(&self, site: &Site) -> Figures {
+    pub fn figures(&self, site: &Site) -> SiteTotals {
         let live = site.live.get();
         let is_of_peak = site.epoch.get() == self.epoch;
-        Figures {
+        SiteTotals {
             live,
             ever: site.ever.get(),
             peak: if is_of_peak { site.peak.get() } else { live },
@@ -457,7 +457,7 @@ impl Table {
 /// Calls `f` with each site and its figures, without the lock: new sites may be missed, and no
 /// site's figures are torn.
 #[inline(never)]
-pub fn each(f: &mut dyn FnMut(&'static Site, &Figures)) {
+pub fn each(f: &mut dyn FnMut(&'static Site, &SiteTotals)) {
     let mut at = None;
     loop {
         let table = table();
@@ -530,7 +530,7 @@ mod tests {
             let mut table = fresh();
             let sites: Vec<_> = (0..5).map(|i| table.site(&[i], ROOM).unwrap()).collect();
             let mut live: HashMap<usize, Vec<u64>> = HashMap::new();
-            let (mut most, mut at_peak) = (0, [0u64; 5]);
+            let (mut max, mut at_peak) = (0, [0u64; 5]);
             for (i, bytes, is_add) in steps {
                 if is_add {
                     live.entry(i).or_default().push(bytes);
@@ -540,8 +540,8 @@ mod tests {
                 }
                 let of = |i: usize| live.get(&i).map_or(0, |l| l.iter().sum::<u64>());
                 let sum: u64 = (0..5).map(of).sum();
-                if sum > most {
-                    most = sum;
+                if sum > max {
+                    max = sum;
                     at_peak = core::array::from_fn(of);
                 }
                 for (i, site) in sites.iter().enumerate() {
@@ -550,7 +550,7 @@ mod tests {
                     prop_assert_eq!(figures.requested, of(i));
                     prop_assert_eq!(figures.peak.bytes(), at_peak[i]);
                 }
-                prop_assert_eq!(table.peak_bytes(), most);
+                prop_assert_eq!(table.peak_bytes(), max);
             }
         }
     }

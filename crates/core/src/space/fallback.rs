@@ -140,10 +140,10 @@ impl Piece {
 pub fn alloc(size: usize, align: usize) -> Option<usize> {
     let (size, align) = (size.max(1), align.max(UNIT));
     // Room for every offset that aligning the block may need.
-    let most = size.checked_add(HEADER)?.checked_add(align)?;
+    let max = size.checked_add(HEADER)?.checked_add(align)?;
     let block = pieces().find_map(|(i, piece)| {
         let bytes = bytes_of(i);
-        (bytes >= most).then(|| piece.take(bytes, size, align))?
+        (bytes >= max).then(|| piece.take(bytes, size, align))?
     })?;
     STRANGERS.fetch_add(1, Ordering::Relaxed);
     // SAFETY: the bytes before the block belong to it.

@@ -1,5 +1,5 @@
 use super::figures::{Shown, run_class};
-use super::metrics::{self, Figures, Format, Kind, Of, Section};
+use super::metrics::{self, Format, Kind, MetricSource, Of, Section};
 use super::refresh;
 use crate::upkeep::export::page::{About, Lock, OfClass, OfLock, Total};
 use std::cell::Cell;
@@ -137,7 +137,7 @@ fn names_of_metrics_follow_the_rules() {
 /// A page whose words are their own numbers.
 struct Numbered;
 
-impl Figures for Numbered {
+impl MetricSource for Numbered {
     fn rows(&self, section: Section) -> usize {
         match section {
             Section::Classes => 2,

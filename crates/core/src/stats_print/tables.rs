@@ -47,7 +47,7 @@ fn lock_cells<'c>(r: &Reading, uptime: u64) -> impl Iterator<Item = Cell<'c>> + 
     let counts = [r.taken, r.waits, r.spun, r.switches, r.waited_ns];
     let rated = counts.map(|n| [n, rate(n, uptime)]).into_iter().flatten();
     rated
-        .chain([r.longest_ns, r.most_waiting.into()])
+        .chain([r.longest_ns, r.max_waiting.into()])
         .map(Cell::Number)
 }
 
@@ -59,7 +59,7 @@ fn lock_numbers(e: &mut Emitter<'_>, r: &Reading) {
     e.number("num_owner_switch", r.switches);
     e.number("total_wait_time", r.waited_ns);
     e.number("max_wait_time", r.longest_ns);
-    e.number("max_num_thds", r.most_waiting.into());
+    e.number("max_num_thds", r.max_waiting.into());
 }
 
 /// Writes the titles of a table of locks.

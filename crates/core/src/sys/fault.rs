@@ -9,7 +9,7 @@ use core::fmt::{self, Write};
 
 /// A line in a fixed buffer; text that does not fit is cut off. Invariant: there is always room for
 /// its end.
-pub struct Line {
+pub struct MessageLine {
     text: [u8; 512],
     len: usize,
 }
@@ -17,9 +17,9 @@ pub struct Line {
 /// The line feed, and the null byte that ends the string for the program's own function.
 const END: usize = 2;
 
-impl Line {
+impl MessageLine {
     pub const fn new() -> Self {
-        Line {
+        MessageLine {
             text: [0; 512],
             len: 0,
         }
@@ -39,13 +39,13 @@ impl Line {
     }
 }
 
-impl Default for Line {
+impl Default for MessageLine {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Write for Line {
+impl Write for MessageLine {
     fn write_str(&mut self, s: &str) -> fmt::Result {
         let room = self.text.len() - END - self.len;
         let n = s.len().min(room);
@@ -81,7 +81,7 @@ pub fn die(message: fmt::Arguments<'_>) -> ! {
 #[cold]
 #[inline(never)]
 pub fn tell(message: fmt::Arguments<'_>) {
-    let mut line = Line::new();
+    let mut line = MessageLine::new();
     let _ = line.write_str("mallard: ");
     let _ = line.write_fmt(message);
     let text = line.end();

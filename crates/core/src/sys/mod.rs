@@ -20,7 +20,7 @@ pub mod spread;
 mod sync;
 
 use os::futex;
-pub use sync::{bell, count, gate, helper, lock, meter, published, rank, seqlock};
+pub use sync::{bell, gate, helper, lock, meter, published, rank, seqlock};
 
 // Apart, because their macros are named by paths.
 #[cfg(not(loom))]
@@ -37,7 +37,7 @@ cfg_if! {
 
         pub use os::{cpu, descriptor, errno, mappings, mem, memfd, numa, probe, proc, sockets};
         pub use os::{pin, time, tls};
-        pub use sync::{errands, flag};
+        pub use sync::{pending, flag};
     } else {
         mod model;
 

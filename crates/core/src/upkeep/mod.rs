@@ -1,7 +1,7 @@
 //! Which thread returns idle memory, and when: the program's threads in passing, or the background
 //! thread.
 //!
-//! - `tick` is what the program's threads do: at the end of a look at their cache, when they end,
+//! - `tick` is what the program's threads do: at the end of a GC pass, when they end,
 //!   and now and then where they bypass the caches. A tick runs decay in the page heaps, drains the
 //!   transfer caches and continues the pass of subrelease, each if it is due. If there is a
 //!   background thread, a tick only wakes it.

@@ -7,12 +7,12 @@
 //! address.
 //!
 //! Each probe has a semaphore, which the kernel raises for every tracer that is attached. A tick
-//! looks at both ([`look`]). When that changed, a thread that holds no lock switches sampling
-//! (`api::errands`), so that a tracer needs no configuration of the process.
+//! checks both ([`check`]). When that changed, a thread that holds no lock switches sampling
+//! (`api::pending`), so that a tracer needs no configuration of the process.
 
 use crate::sys::arch::trace_point;
 use crate::sys::atomic::{AtomicU16, AtomicU32, Ordering};
-use crate::sys::errands::{self, Errand};
+use crate::sys::pending::{self, PendingWork};
 use core::arch::global_asm;
 
 global_asm!(
@@ -84,14 +84,14 @@ fn are_watched() -> bool {
 
 /// Notices that the first tracer has come, or the last one has gone. For ticks.
 #[inline(always)]
-pub fn look() {
+pub fn check() {
     let probes = probes();
     if u32::from(are_watched()) != probes.followed.load(Ordering::Relaxed) {
-        errands::want(Errand::Probes);
+        pending::add(PendingWork::Probes);
     }
 }
 
-/// Returns whether there are tracers; [`look`] is quiet until that changes.
+/// Returns whether there are tracers; [`check`] is quiet until that changes.
 pub fn follow() -> bool {
     let are_watched = are_watched();
     probes()

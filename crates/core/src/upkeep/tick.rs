@@ -1,6 +1,6 @@
 //! Ticks: what threads of the program do in passing for the upkeep of the process.
 //!
-//! There is no timer: a tick comes from the looks of threads at their caches, from threads that
+//! There is no timer: a tick comes from the GC passes of threads, from threads that
 //! end, and from calls that bypass the caches, one for a number of calls or bytes. If there is a
 //! background thread, it looks after pages and transfer caches: then a tick costs a load, and no
 //! request waits for a purge.
@@ -16,9 +16,9 @@ const UNCACHED_CALLS: u64 = 1024;
 /// Bytes of large blocks, allocated or freed, from one tick to the next.
 const LARGE_BYTES: u64 = 16 * 1024 * 1024;
 /// Milliseconds after which unused blocks in the transfer caches go back.
-const TRANSFER_LOOK_MS: u64 = 1000;
+const TRANSFER_CHECK_MS: u64 = 1000;
 
-/// When the transfer caches were last looked at.
+/// When the transfer caches were last checked.
 static STORES_SEEN: AtomicU64 = AtomicU64::new(0);
 /// Bytes of large blocks allocated or freed since the last tick for them.
 static LARGE: AtomicU64 = AtomicU64::new(0);
@@ -26,8 +26,8 @@ static LARGE: AtomicU64 = AtomicU64::new(0);
 /// Runs decay, unless the background thread does: then wakes it if it sleeps without a deadline,
 /// because thread caches and transfer caches have changed.
 pub fn tick() {
-    export::look();
-    probes::look();
+    export::check();
+    probes::check();
     if background_state::attends() {
         BELL.ring_if_deep();
     } else {
@@ -50,7 +50,7 @@ fn give_due() {
 
 fn drain_transfer_caches(now: u64) {
     let seen = STORES_SEEN.load(Ordering::Relaxed);
-    if now.wrapping_sub(seen) >= TRANSFER_LOOK_MS
+    if now.wrapping_sub(seen) >= TRANSFER_CHECK_MS
         && STORES_SEEN
             .compare_exchange(seen, now, Ordering::Relaxed, Ordering::Relaxed)
             .is_ok()

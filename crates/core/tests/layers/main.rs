@@ -108,11 +108,12 @@ impl Tree {
         let mut path = path.to_vec();
         let mut at = 1;
         while at < path.len() {
-            let detour = match self.has(&path[..=at]) {
-                true => None,
-                false => (self.faces.get(&path[..at]))
+            let detour = if self.has(&path[..=at]) {
+                None
+            } else {
+                (self.faces.get(&path[..at]))
                     .and_then(|imports| imports.iter().find(|import| import.name == path[at]))
-                    .filter(|import| import.path != path[..=at]),
+                    .filter(|import| import.path != path[..=at])
             };
             match detour {
                 Some(import) => {
@@ -161,7 +162,6 @@ fn breaches_inside(
             "src/{file}: `{inner}` has no place in FOLDERS (this test's table)"
         )];
     };
-    let is_known = |to: &str| UPWARDS.contains(&(file, to));
     uses(source, &modules_of(file))
         .iter()
         .filter(|used| !used.is_test)
@@ -169,7 +169,6 @@ fn breaches_inside(
         .filter(|(path, _)| path.iter().zip(&outer).all(|(a, b)| a == b))
         .filter_map(|(path, line)| Some((path.get(outer.len())?.clone(), line)))
         .filter(|(home, _)| *home != inner && height(home).is_some_and(|to| to >= own))
-        .filter(|(home, _)| !is_known(home))
         .map(|(home, line)| {
             format!("src/{file}:{line} uses `{home}`, which is not below `{inner}`")
         })

@@ -62,10 +62,10 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
                 "meter",
                 "rank",
                 "bell",
-                "errands",
+                "pending",
                 "seqlock",
             ],
-            &["count", "flag"],
+            &["flag"],
             &["lock"],
         ],
     ),
@@ -245,7 +245,7 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
         &[
             &["extras"],
             &["start"],
-            &["errands"],
+            &["pending"],
             &["blocks"],
             &["controls", "inspect", "global", "metrics"],
             &["arenas"],
@@ -302,11 +302,6 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["system"],
         ],
     ),
-];
-/// The permitted exceptions: a file, and the higher folder that it uses.
-pub const UPWARDS: &[(&str, &str)] = &[
-    // In builds that count contention, the atomics' operations do so.
-    ("sys/atomic.rs", "sync"),
 ];
 /// Layers that do not use a lower one, though the order allows it.
 pub const APART_FROM: &[(&str, &str)] = &[("heap", "class")];

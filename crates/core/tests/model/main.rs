@@ -45,7 +45,7 @@ static SEED: AtomicU64 = AtomicU64::new(0);
 
 /// Prints the seed if the allocator or the kernel ends the process, and lets it end.
 extern "C" fn say_seed(signal: i32) {
-    let mut line = mallard_core::sys::fault::Line::new();
+    let mut line = mallard_core::sys::fault::MessageLine::new();
     let seed = SEED.load(Ordering::Relaxed);
     let _ = write!(line, "MALLARD_SEED={seed} repeats this");
     line.emit();

@@ -29,23 +29,6 @@ fn nothing_is_printed_unasked() {
 }
 
 #[test]
-fn confirm_conf_prints_what_was_read() {
-    on_each(|library| {
-        let outcome = run_optioned(
-            library,
-            &[("MALLOC_CONF", "confirm_conf:true,narenas:3")],
-            "nothing",
-        );
-        outcome.expect_success();
-        let text = outcome.stderr_text();
-        assert!(
-            text.contains("narenas") && text.contains('3') && text.contains("MALLOC_CONF"),
-            "{text}"
-        );
-    });
-}
-
-#[test]
 fn the_program_s_own_string_is_read() {
     let program = Source::new("optioned.c")
         .flags(&["-DCONF=\"junk:true,narena:1\"", "-rdynamic"])

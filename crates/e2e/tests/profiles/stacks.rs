@@ -192,14 +192,7 @@ fn java(sandbox: &Sandbox) -> Result<(), String> {
     let mut command = sandbox.command("java");
     // Methods are compiled where they are called: in the background of a busy machine it is chance
     // how much of the run is in code of which kind.
-    command.args([
-        "-Xmx512m",
-        "-XX:-UsePerfData",
-        "-Xbatch",
-        "-cp",
-        ".",
-        "Work",
-    ]);
+    command.args("-Xmx512m -XX:-UsePerfData -Xbatch -cp . Work".split(' '));
     run(sandbox, &mut command)
 }
 
@@ -259,9 +252,10 @@ fn profiles(sandbox: &Sandbox) -> Result<Vec<Profile>, String> {
         let bytes = fs::read(entry.path()).map_err(|error| error.to_string())?;
         found.push(read::profile(&bytes).map_err(|error| error.to_string())?);
     }
-    match found.is_empty() {
-        true => Err("no profile was written".into()),
-        false => Ok(found),
+    if found.is_empty() {
+        Err("no profile was written".into())
+    } else {
+        Ok(found)
     }
 }
 

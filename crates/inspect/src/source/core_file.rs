@@ -84,8 +84,9 @@ fn words(core: &Core<'_>, at: u64, pid: u32) -> Result<Words> {
     let mut copy = vec![0; head.bytes()];
     core.copy(at, &mut copy).map_err(|_| Error::Damaged(pid))?;
     let words = Words::new(&copy);
-    match words.get(page::WORD_SEQUENCE).is_multiple_of(2) {
-        true => Ok(words),
-        false => Err(Error::Torn(pid)),
+    if words.get(page::WORD_SEQUENCE).is_multiple_of(2) {
+        Ok(words)
+    } else {
+        Err(Error::Torn(pid))
     }
 }

@@ -54,9 +54,10 @@ impl Gate {
             return Verdict::Unclear;
         };
         let bound = self.bound();
-        let (inside, beyond) = match self.rises {
-            true => (interval.high <= bound, interval.low > bound),
-            false => (interval.low >= bound, interval.high < bound),
+        let (inside, beyond) = if self.rises {
+            (interval.high <= bound, interval.low > bound)
+        } else {
+            (interval.low >= bound, interval.high < bound)
         };
         match (inside, beyond) {
             (true, _) => Verdict::Within,

@@ -31,9 +31,12 @@ pub fn of(gate: &Gate, then: &[f64], now: &[f64]) -> Zeros {
         return Zeros::Unclear;
     }
     let (all_then, all_now) = (zero_then == then.len(), zero_now == now.len());
-    let worse_if = |worse| match worse {
-        true => Verdict::Worse,
-        false => Verdict::Within,
+    let worse_if = |worse| {
+        if worse {
+            Verdict::Worse
+        } else {
+            Verdict::Within
+        }
     };
     match (all_then, all_now) {
         (true, true) => Zeros::Same,

@@ -7,7 +7,7 @@
 /// What the probe adds to a call: the least, the usual and the most.
 const PROBE_SECONDS: [f64; 3] = [4e-9, 6e-9, 8e-9];
 /// The part of it that the samples find inside the allocator, as the probe says so itself only
-/// after it has begun. Measured against perf by scripts/share.sh.
+/// after it has begun. Measured against perf's samples.
 const PROBE_INSIDE_SHARE: f64 = 0.77;
 /// Less CPU time says nothing: its clock is too coarse.
 const CPU_SECONDS_MIN: f64 = 0.02;

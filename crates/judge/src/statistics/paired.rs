@@ -141,9 +141,10 @@ fn interval(sorted: &[f64], null: &SignedRank, alpha: f64) -> Option<Interval> {
     let (mut k, mut too_many) = (1, all / 2 + 1);
     while too_many - k > 1 {
         let middle = k + (too_many - k) / 2;
-        match 2.0 * null.up_to(middle - 1) <= alpha {
-            true => k = middle,
-            false => too_many = middle,
+        if 2.0 * null.up_to(middle - 1) <= alpha {
+            k = middle
+        } else {
+            too_many = middle
         }
     }
     if k == 1 && 2.0 * null.up_to(0) > alpha && alpha < ALPHA {

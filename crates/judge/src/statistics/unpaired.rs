@@ -118,10 +118,11 @@ enum RankSum {
 
 impl RankSum {
     fn of(n: usize, m: usize) -> RankSum {
-        match n * m > EXACT_PAIRS_MAX && n.min(m) >= NORMAL_FIGURES_MIN {
-            true => RankSum::normal(n, m),
+        if n * m > EXACT_PAIRS_MAX && n.min(m) >= NORMAL_FIGURES_MIN {
+            RankSum::normal(n, m)
+        } else {
             // The work grows with the first set, the table with both.
-            false => RankSum::Exact(rank_sum(n.min(m), n.max(m))),
+            RankSum::Exact(rank_sum(n.min(m), n.max(m)))
         }
     }
 
@@ -148,9 +149,10 @@ impl RankSum {
         let (mut k, mut too_many) = (0, most + 1);
         while too_many - k > 1 {
             let middle = k + (too_many - k) / 2;
-            match 2.0 * self.up_to(middle - 1) <= alpha {
-                true => k = middle,
-                false => too_many = middle,
+            if 2.0 * self.up_to(middle - 1) <= alpha {
+                k = middle
+            } else {
+                too_many = middle
             }
         }
         (k > 0).then_some(k)
@@ -271,9 +273,12 @@ mod tests {
             let coarse = case % 3 == 0;
             let mut set = |most: f64| -> Vec<f64> {
                 let size = 1 + (draw.uniform() * most) as usize;
-                let figure = |draw: &mut Draw| match coarse {
-                    true => (draw.normal() * 2.0).round() / 8.0,
-                    false => draw.normal() * 10f64.powi((draw.uniform() * 30.0) as i32 - 15),
+                let figure = |draw: &mut Draw| {
+                    if coarse {
+                        (draw.normal() * 2.0).round() / 8.0
+                    } else {
+                        draw.normal() * 10f64.powi((draw.uniform() * 30.0) as i32 - 15)
+                    }
                 };
                 (0..size).map(|_| figure(&mut draw)).collect()
             };

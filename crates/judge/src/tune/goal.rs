@@ -66,9 +66,10 @@ impl Goal {
             } else {
                 limit.metric.as_str()
             };
-            match has(name) {
-                true => Ok((name.to_owned(), (1.0 + limit.change).ln())),
-                false => Err(limit.metric.clone()),
+            if has(name) {
+                Ok((name.to_owned(), (1.0 + limit.change).ln()))
+            } else {
+                Err(limit.metric.clone())
             }
         });
         Ok(Goal {

@@ -62,9 +62,10 @@ impl Setting {
 
     /// The name in tables.
     pub fn shown(&self) -> String {
-        match self.options.is_empty() {
-            true => self.allocator.clone(),
-            false => format!("{} {}", self.allocator, self.conf()),
+        if self.options.is_empty() {
+            self.allocator.clone()
+        } else {
+            format!("{} {}", self.allocator, self.conf())
         }
     }
 }

@@ -277,9 +277,10 @@ pub fn check_sets(allocators: &[Allocator], sets: &[String]) -> Result<()> {
 
 /// The error for an option string. jemalloc names no nearest key, but Mallard knows jemalloc's.
 fn refused(flag: &str, options: &str, allocator: &Allocator, refused: Refused) -> anyhow::Error {
-    let hint = match refused.nearest.is_some() || allocator.catalog_name() == "mallard" {
-        true => None,
-        false => mallard_s_nearest(options),
+    let hint = if refused.nearest.is_some() || allocator.catalog_name() == "mallard" {
+        None
+    } else {
+        mallard_s_nearest(options)
     };
     let hint = hint.map_or(String::new(), |key| format!(" (did you mean \"{key}\"?)"));
     usage(format!(

@@ -91,9 +91,10 @@ fn list(catalog: &Catalog, names: &[String], named: bool) -> Result<ExitCode> {
     }
     say!("Every command takes --add NAME=/path/to/library.so for another one, or")?;
     say!("'NAME=/path/to/library.so;VARIABLE=VALUE' for one with variables of its own.")?;
-    Ok(match named && !all_ready {
-        true => ExitCode::FAILURE,
-        false => ExitCode::SUCCESS,
+    Ok(if named && !all_ready {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
     })
 }
 
@@ -113,9 +114,10 @@ fn build(catalog: &Catalog, names: &[String]) -> Result<ExitCode> {
             }
         }
     }
-    Ok(match failed {
-        true => ExitCode::FAILURE,
-        false => ExitCode::SUCCESS,
+    Ok(if failed {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
     })
 }
 

@@ -90,14 +90,15 @@ pub fn run(options: &Diff) -> Result<ExitCode> {
 }
 
 /// Reads a file, or the one in a folder.
-pub fn read(path: &Path) -> Result<Results> {
+fn read(path: &Path) -> Result<Results> {
     let names = [RESULTS_FILE, COMPARISON_FILE];
-    let file = match path.is_dir() {
-        true => names
+    let file = if path.is_dir() {
+        names
             .iter()
             .map(|name| path.join(name))
-            .find(|file| file.is_file()),
-        false => Some(path.to_owned()),
+            .find(|file| file.is_file())
+    } else {
+        Some(path.to_owned())
     };
     let file = file.with_context(|| {
         format!(

@@ -24,9 +24,12 @@ pub fn words() -> Vec<String> {
 pub fn typed(words: &[impl AsRef<OsStr>]) -> String {
     let words = words.iter().map(|word| word.as_ref().to_string_lossy());
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
-    let quoted = words.map(|word| match word.chars().all(plain) && !word.is_empty() {
-        true => word.into_owned(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
+    let quoted = words.map(|word| {
+        if word.chars().all(plain) && !word.is_empty() {
+            word.into_owned()
+        } else {
+            format!("'{}'", word.replace('\'', r"'\''"))
+        }
     });
     quoted.collect::<Vec<_>>().join(" ")
 }

@@ -15,9 +15,10 @@ use crate::terminal::output::say;
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub fn consent(write_memory: bool) -> Consent {
-    match write_memory {
-        true => Consent::WriteMemory,
-        false => Consent::SharedOnly,
+    if write_memory {
+        Consent::WriteMemory
+    } else {
+        Consent::SharedOnly
     }
 }
 

@@ -149,9 +149,10 @@ impl Session {
             text += &format!("{notice}\n");
         }
         text += &files_lines(&files);
-        match exports.takes_stdout() {
-            true => eprint!("{text}"),
-            false => output::text(&text)?,
+        if exports.takes_stdout() {
+            eprint!("{text}")
+        } else {
+            output::text(&text)?
         }
         exports.write(&results)?;
         if self.stop.requested() {

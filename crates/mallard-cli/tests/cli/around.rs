@@ -1,6 +1,7 @@
 //! What stands around the runs: commands of the user, exports, completions and manual pages.
 
-use crate::place::{Place, outcome};
+use crate::place::typed;
+use crate::place::*;
 
 #[test]
 fn commands_around_the_runs_run_once_and_before_each() {
@@ -27,8 +28,7 @@ fn commands_around_the_runs_run_once_and_before_each() {
         "echo",
         "spoken",
     ];
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    let stderr = place.mallard(&words).exits(SUCCESS).1;
     assert_eq!(
         place.text("log").split_whitespace().collect::<String>(),
         "spppc"
@@ -57,8 +57,7 @@ fn a_command_that_fails_before_a_run_ends_the_comparison() {
             "--",
             "true",
         ];
-        let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
-        assert_eq!(code, Some(1), "{stdout}{stderr}");
+        let stderr = place.mallard(&words).exits(FAILED).1;
         assert!(
             stderr.contains(&format!("{hook} 'exit 9' failed")),
             "{stderr}"
@@ -72,8 +71,7 @@ fn what_was_measured_is_kept_when_a_command_around_it_fails() {
     let compare = |hook: &str, command: &str| {
         let begin = ["compare", "-a", "glibc,mallard", "-r", "2", "-w", "0"];
         let end = ["--no-warm", "-o", "out", hook, command, "--", "true"];
-        let (code, stdout, stderr) = outcome(&mut place.mallard(&[&begin[..], &end].concat()));
-        assert_eq!(code, Some(1), "{stdout}{stderr}");
+        let stderr = place.mallard(&[&begin[..], &end].concat()).exits(FAILED).1;
         assert!(stderr.contains(&format!("error: {hook}")), "{stderr}");
         let text = place.text("out/compare.json");
         let results = mallard_report::read_json(&mut text.as_bytes()).unwrap();
@@ -98,7 +96,7 @@ fn figures_that_a_program_prints_are_compared() {
         outcome(&mut place.mallard(&[&begin[..], &end, more, &program].concat()))
     };
     let (code, stdout, stderr) = compare("qps=regex:qps: (.*)", &[]);
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert_eq!(code, Some(SUCCESS), "{stdout}{stderr}");
     assert!(
         stdout.contains("qps") && stdout.contains("rss_peak"),
         "{stdout}"
@@ -113,13 +111,13 @@ fn figures_that_a_program_prints_are_compared() {
         assert_eq!(run.metric("rss_peak"), Some(run.peak_rss_bytes as f64));
     }
     let (code, _, stderr) = compare("qps=regex:rate: (.*)", &[]);
-    assert_eq!(code, Some(1), "{stderr}");
+    assert_eq!(code, Some(FAILED), "{stderr}");
     assert!(
         stderr.contains("the line that was read: qps: 100"),
         "{stderr}"
     );
     let (code, _, stderr) = compare("qps=regex:qps: (.*)", &["--seconds", "3"]);
-    assert_eq!(code, Some(2), "{stderr}");
+    assert_eq!(code, Some(USAGE), "{stderr}");
     assert!(stderr.contains("--seconds is for a service"), "{stderr}");
 }
 
@@ -136,9 +134,11 @@ fn a_program_that_fails_counts_if_the_user_says_so() {
         .concat()
     };
     let (code, ..) = outcome(&mut place.mallard(&words(&[])));
-    assert_eq!(code, Some(1));
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&words(&["--ignore-failure"])));
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert_eq!(code, Some(FAILED));
+    place
+        .mallard(&words(&["--ignore-failure"]))
+        .assert()
+        .code(SUCCESS);
 }
 
 #[test]
@@ -160,8 +160,7 @@ fn exports_go_to_files_and_to_standard_output() {
         "--",
         "ls",
     ];
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    let (stdout, stderr) = place.mallard(&words).exits(SUCCESS);
     assert!(
         stdout.contains("| allocator | time |") && stdout.contains("| glibc |"),
         "{stdout}"
@@ -177,21 +176,10 @@ fn exports_go_to_files_and_to_standard_output() {
         place.text("x.csv")
     );
 
-    let words = [
-        "compare",
-        "--export-csv",
-        "-",
-        "--export-json",
-        "-",
-        "--",
-        "touch",
-        "ran",
-    ];
-    let (code, _, stderr) = outcome(&mut place.mallard(&words));
-    assert_eq!(code, Some(2), "{stderr}");
+    let words = typed("compare --export-csv - --export-json - -- touch ran");
+    place.mallard(&words).assert().code(USAGE);
     let words = ["compare", "--export-csv", "no/where", "--", "touch", "ran"];
-    let (code, _, stderr) = outcome(&mut place.mallard(&words));
-    assert_eq!(code, Some(1), "{stderr}");
+    let stderr = place.mallard(&words).exits(FAILED).1;
     assert!(stderr.contains("cannot write no/where"), "{stderr}");
     assert!(!place.path().join("ran").exists());
 }
@@ -200,15 +188,13 @@ fn exports_go_to_files_and_to_standard_output() {
 fn completions_and_manual_pages_are_written_for_every_command() {
     let place = Place::new();
     for shell in ["bash", "zsh", "fish"] {
-        let (code, stdout, _) = outcome(&mut place.mallard(&["completions", shell]));
-        assert_eq!(code, Some(0));
+        let stdout = place.mallard(&["completions", shell]).exits(SUCCESS).0;
         assert!(
             stdout.contains("compare") && stdout.contains("variant"),
             "{shell}"
         );
     }
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&["man", "pages"]));
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    place.mallard(&["man", "pages"]).assert().code(SUCCESS);
     let page = place.text("pages/mallard-compare.1");
     assert!(page.contains(".TH") && page.contains("variant"), "{page}");
     assert!(place.path().join("pages/mallard.1").exists());
@@ -223,8 +209,10 @@ fn a_project_s_file_gives_defaults_and_typed_options_win() {
         "[defaults]\nallocator = 'glibc'\n[compare]\nruns = 2\nwarmup = 0\n",
     )
     .unwrap();
-    let (code, _, stderr) = outcome(&mut place.mallard(&["compare", "-o", "out", "--", "true"]));
-    assert_eq!(code, Some(0), "{stderr}");
+    let stderr = place
+        .mallard(&["compare", "-o", "out", "--", "true"])
+        .exits(SUCCESS)
+        .1;
     assert!(
         stderr.starts_with("mallard.toml: ") && stderr.contains(" --allocator=glibc\n"),
         "{stderr}"
@@ -242,16 +230,17 @@ fn a_project_s_file_gives_defaults_and_typed_options_win() {
         results.command
     );
     let words = ["compare", "-r", "1", "-o", "out", "--", "true"];
-    let (code, _, stderr) = outcome(&mut place.mallard(&words));
-    assert_eq!(code, Some(0), "{stderr}");
+    place.mallard(&words).assert().code(SUCCESS);
     assert_eq!(read().experiments[0].rows[0].cells[0].runs.len(), 1);
     // Without the file, and with a mistake in it.
     let mut command = place.mallard(&["allocators", "list", "glibc"]);
     let (code, _, stderr) = outcome(command.env("MALLARD_TOML", ""));
-    assert_eq!((code, stderr.as_str()), (Some(0), ""));
+    assert_eq!((code, stderr.as_str()), (Some(SUCCESS), ""));
     std::fs::write(&file, "[compare]\nrusn = 2\n").unwrap();
-    let (code, _, stderr) = outcome(&mut place.mallard(&["allocators", "list", "glibc"]));
-    assert_eq!(code, Some(2), "{stderr}");
+    let stderr = place
+        .mallard(&["allocators", "list", "glibc"])
+        .exits(USAGE)
+        .1;
     assert!(stderr.contains("did you mean `runs`?"), "{stderr}");
 }
 
@@ -268,7 +257,7 @@ fn a_program_runs_on_whatever_allocator_it_has() {
         outcome(&mut place.mallard(&words))
     };
     let (code, stdout, stderr) = compare("glibc,as-is");
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert_eq!(code, Some(SUCCESS), "{stdout}{stderr}");
     let results =
         mallard_report::read_json(&mut place.text("out/compare.json").as_bytes()).unwrap();
     let cells = &results.experiments[0].rows[0].cells;
@@ -281,8 +270,10 @@ fn a_program_runs_on_whatever_allocator_it_has() {
         ("as-is", 1)
     );
     let (code, _, stderr) = compare("glibc");
-    assert_eq!(code, Some(126), "{stderr}");
-    let (code, _, stderr) = outcome(&mut place.mallard(&["bench", "pairs", "-a", "as-is"]));
-    assert_eq!(code, Some(2), "{stderr}");
+    assert_eq!(code, Some(NOT_EXECUTABLE), "{stderr}");
+    let stderr = place
+        .mallard(&["bench", "pairs", "-a", "as-is"])
+        .exits(USAGE)
+        .1;
     assert!(stderr.contains("as-is is only for compare"), "{stderr}");
 }

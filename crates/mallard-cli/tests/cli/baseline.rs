@@ -1,12 +1,13 @@
 //! Baselines: saved figures, and checks that fail only where something became worse.
 
+use crate::place::typed;
 use std::fs;
 use std::io::Read as _;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::keys;
-use crate::place::{Place, outcome};
+use crate::place::*;
 
 /// A program whose figure is in the file `own` on mallard, and in the file `anchor` on glibc. Its
 /// figures do not vary, so every outcome is certain.
@@ -51,87 +52,99 @@ fn saved() -> Place {
     ]
     .concat();
     let (code, stdout, stderr) = run(&place, &words);
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert_eq!(code, Some(SUCCESS), "{stdout}{stderr}");
     assert!(stdout.contains("8 blocks beside glibc"), "{stdout}");
     assert!(stdout.contains("fails if p99>+5%"), "{stdout}");
     place
 }
 
+fn check(place: &Place, words: &[&str]) -> (Option<i32>, String, String) {
+    run(place, &[&["check", "job"], words].concat())
+}
+
 #[test]
 #[cfg_attr(not(feature = "full"), ignore = "`cargo test-all` runs it")]
-fn a_check_fails_only_where_the_change_is_beyond_the_limit() {
+fn a_check_passes_where_the_whole_machine_is_slower() {
     let place = saved();
-    let check = |words: &[&str]| run(&place, &[&["check", "job"], words].concat());
-    let (code, stdout, stderr) = check(&[]);
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    let (code, stdout, stderr) = check(&place, &[]);
+    assert_eq!(code, Some(SUCCESS), "{stdout}{stderr}");
     assert!(stdout.contains("9.00 ms → 9.00 ms   +0.0 %"), "{stdout}");
 
-    // A machine at half the speed: the anchor cancels it.
+    // Half the speed.
     set(&place, "own", "18");
     set(&place, "anchor", "20");
-    let (code, stdout, stderr) = check(&[]);
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
-    assert!(
-        stderr.contains("The anchor, glibc, against then: p99 +100.0 %"),
-        "{stderr}"
-    );
+    let (code, stdout, stderr) = check(&place, &[]);
+    assert_eq!(code, Some(SUCCESS), "{stdout}{stderr}");
+    let anchor = "The anchor, glibc, against then: p99 +100.0 %";
+    assert!(stderr.contains(anchor), "{stderr}");
+}
 
-    // The subject alone.
-    set(&place, "own", "19.44");
-    let (code, stdout, _) = check(&["--junit", "report.xml", "--annotations"]);
-    assert_eq!(code, Some(1), "{stdout}");
-    assert!(
-        stdout.contains("9.00 ms → 9.72 ms   +8.0 %") && stdout.contains("WORSE"),
-        "{stdout}"
-    );
+#[test]
+#[cfg_attr(not(feature = "full"), ignore = "`cargo test-all` runs it")]
+fn a_check_fails_where_the_subject_alone_is_beyond_the_limit() {
+    let place = saved();
+    set(&place, "own", "9.72");
+    let (code, stdout, _) = check(&place, &["--junit", "report.xml", "--annotations"]);
+    assert_eq!(code, Some(FAILED), "{stdout}");
+    let worse = stdout.contains("9.00 ms → 9.72 ms   +8.0 %") && stdout.contains("WORSE");
+    assert!(worse, "{stdout}");
     let junit = place.text("report.xml");
-    assert!(
-        junit.contains("failures=\"1\"") && junit.contains("<failure message="),
-        "{junit}"
-    );
-    let (code, ..) = check(&["--fail-if", "p99>+10%"]);
-    assert_eq!(code, Some(0));
+    let failed = junit.contains("failures=\"1\"") && junit.contains("<failure message=");
+    assert!(failed, "{junit}");
+    let (code, ..) = check(&place, &["--fail-if", "p99>+10%"]);
+    assert_eq!(code, Some(SUCCESS));
+}
 
+#[test]
+#[cfg_attr(not(feature = "full"), ignore = "`cargo test-all` runs it")]
+fn a_check_that_cannot_tell_passes_or_fails_as_the_user_says() {
+    let place = saved();
     // Sometimes as before, sometimes 5.6 % worse.
-    set(&place, "own", "18/19");
-    let (code, stdout, stderr) = check(&["--annotations"]);
-    assert_eq!(code, Some(3), "{stdout}{stderr}");
-    assert!(
-        stdout.contains("cannot tell") && stdout.contains("blocks are needed"),
-        "{stdout}"
-    );
-    assert!(
-        stderr.contains("::warning title=mallard baseline job"),
-        "{stderr}"
-    );
-    assert_eq!(check(&["--inconclusive", "pass"]).0, Some(0));
-    assert_eq!(check(&["--inconclusive", "fail"]).0, Some(1));
+    set(&place, "own", "9/9.5");
+    let (code, stdout, stderr) = check(&place, &["--annotations"]);
+    assert_eq!(code, Some(CANNOT_TELL), "{stdout}{stderr}");
+    let needs = stdout.contains("cannot tell") && stdout.contains("blocks are needed");
+    assert!(needs, "{stdout}");
+    let warning = "::warning title=mallard baseline job";
+    assert!(stderr.contains(warning), "{stderr}");
+    assert_eq!(check(&place, &["--inconclusive", "pass"]).0, Some(SUCCESS));
+    assert_eq!(check(&place, &["--inconclusive", "fail"]).0, Some(FAILED));
+}
 
-    let (code, stdout, _) = check(&["--json"]);
-    assert_eq!(code, Some(3));
+#[test]
+#[cfg_attr(not(feature = "full"), ignore = "`cargo test-all` runs it")]
+fn a_check_is_written_as_json_and_shown_again() {
+    let place = saved();
+    set(&place, "own", "9/9.5");
+    let (code, stdout, _) = check(&place, &["--json"]);
+    assert_eq!(code, Some(CANNOT_TELL));
     let json: serde_json::Value = serde_json::from_str(&stdout).unwrap();
     assert_eq!(json["gates"][0]["limit"], "p99>+5%");
     keys::stay("baseline-check", &stdout);
     keys::stay("baseline", &place.text(".mallard/baselines/job.json"));
 
-    // The file is shown again, and gives its blocks to a rehearsal.
     fs::write(place.path().join("check.json"), stdout).unwrap();
-    let (code, shown, stderr) = outcome(&mut place.mallard(&["report", "check.json"]));
-    assert_eq!(code, Some(0), "{stderr}");
-    assert!(
-        shown.contains("about") && shown.contains("cannot tell"),
-        "{shown}"
-    );
+    let shown = place.mallard(&["report", "check.json"]).exits(SUCCESS).0;
+    let told = shown.contains("about") && shown.contains("cannot tell");
+    assert!(told, "{shown}");
     let page = place.text("check.html");
-    assert!(
-        page.contains("cannot tell about p99") && page.contains("The reference and this check")
-    );
+    assert!(page.contains("cannot tell about p99"));
+    assert!(page.contains("The reference and this check"));
+}
+
+#[test]
+#[cfg_attr(not(feature = "full"), ignore = "`cargo test-all` runs it")]
+fn a_rehearsal_needs_enough_blocks_and_finds_what_is_planted() {
+    let place = saved();
     let (code, stdout, _) = run(&place, &["rehearse", "job"]);
-    assert_eq!(code, Some(3));
-    assert!(
-        stdout.contains("there are 8 blocks, but at least 28 are needed"),
-        "{stdout}"
-    );
+    assert_eq!(code, Some(CANNOT_TELL));
+    let few = "there are 8 blocks, but at least 28 are needed";
+    assert!(stdout.contains(few), "{stdout}");
+
+    // A check that cannot tell has measured as many as it may.
+    set(&place, "own", "9/9.5");
+    let (_, stdout, _) = check(&place, &["--json"]);
+    fs::write(place.path().join("check.json"), stdout).unwrap();
     let rehearse = |words: &[&str]| {
         run(
             &place,
@@ -139,14 +152,14 @@ fn a_check_fails_only_where_the_change_is_beyond_the_limit() {
         )
     };
     let (code, stdout, stderr) = rehearse(&["--sessions", "20", "--plant", "p99=+30%"]);
-    assert_eq!(code, Some(0), "{stderr}");
+    assert_eq!(code, Some(SUCCESS), "{stderr}");
     assert!(stdout.contains("drawn from 28 measured blocks"), "{stdout}");
     assert!(
         stdout.contains("planted p99 +30.0 %   found        20 (100.0 %)"),
         "{stdout}"
     );
     let (code, _, stderr) = rehearse(&["--plant", "rss=+30%"]);
-    assert_eq!(code, Some(2));
+    assert_eq!(code, Some(USAGE));
     assert!(stderr.contains("no limit is on that metric"), "{stderr}");
 }
 
@@ -160,15 +173,15 @@ fn baselines_are_listed_and_shown_over_time() {
         &["--", "sh", "job"],
     ]
     .concat();
-    assert_eq!(run(&place, &words).0, Some(0));
+    assert_eq!(run(&place, &words).0, Some(SUCCESS));
     let (code, listed, _) = run(&place, &["list"]);
-    assert_eq!(code, Some(0));
+    assert_eq!(code, Some(SUCCESS));
     assert!(
         listed.contains("job") && listed.contains("-- sh job") && listed.contains("p99>+5%"),
         "{listed}"
     );
     let (code, shown, _) = run(&place, &["show", "job"]);
-    assert_eq!(code, Some(0));
+    assert_eq!(code, Some(SUCCESS));
     assert!(
         shown.contains("Over 2 saves") && shown.contains("▁█  +10.0 % since the first"),
         "{shown}"
@@ -180,7 +193,7 @@ fn a_program_that_fails_is_named_with_its_last_lines() {
     let place = saved();
     fs::write(place.path().join("job"), "echo the last words >&2; exit 7").unwrap();
     let (code, _, stderr) = run(&place, &["check", "job"]);
-    assert_eq!(code, Some(1));
+    assert_eq!(code, Some(FAILED));
     assert!(
         stderr.contains("it exits with code 7") && stderr.contains("| the last words"),
         "{stderr}"
@@ -188,7 +201,7 @@ fn a_program_that_fails_is_named_with_its_last_lines() {
     // A metric that does not match, too.
     fs::write(place.path().join("job"), "echo p99 is 9").unwrap();
     let (code, _, stderr) = run(&place, &["check", "job"]);
-    assert_eq!(code, Some(1));
+    assert_eq!(code, Some(FAILED));
     assert!(
         stderr.contains("the line that was read: p99 is 9"),
         "{stderr}"
@@ -203,21 +216,21 @@ fn a_figure_may_be_zero_and_costs_no_other_verdict() {
     let gates = ["--fail-if", "p99>+5%", "rss_peak>+300%"];
     let words = [&["save", "job"], &gates[..], &METRIC, &["--", "sh", "job"]].concat();
     let (code, stdout, stderr) = run(&place, &words);
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert_eq!(code, Some(SUCCESS), "{stdout}{stderr}");
     assert!(!stdout.contains("p99 varies too much"), "{stdout}");
     let check = ["check", "job", "--junit", "report.xml"];
     let (code, stdout, stderr) = run(&place, &check);
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert_eq!(code, Some(SUCCESS), "{stdout}{stderr}");
     set(&place, "own", "3");
     let (code, stdout, stderr) = run(&place, &check);
-    assert_eq!(code, Some(1), "{stdout}{stderr}");
+    assert_eq!(code, Some(FAILED), "{stdout}{stderr}");
     assert!(stdout.contains("from zero"), "{stdout}");
     let report = place.text("report.xml");
     assert!(report.contains("tests=\"2\" failures=\"1\""), "{report}");
     // In every other block: the other gate has its verdict all the same.
     set(&place, "own", "0/3");
     let (code, stdout, stderr) = run(&place, &check);
-    assert_eq!(code, Some(3), "{stdout}{stderr}");
+    assert_eq!(code, Some(CANNOT_TELL), "{stdout}{stderr}");
     assert!(stdout.contains("zero in too many blocks"), "{stdout}");
     let report = place.text("report.xml");
     assert!(
@@ -235,7 +248,7 @@ fn a_program_that_hangs_is_ended_and_named() {
     )
     .unwrap();
     let (code, _, stderr) = run(&place, &["check", "job", "--timeout", "3s"]);
-    assert_eq!(code, Some(1), "{stderr}");
+    assert_eq!(code, Some(FAILED), "{stderr}");
     assert!(
         stderr.contains("it did not end within 3s (--timeout)")
             && stderr.contains("| the last words"),
@@ -272,7 +285,7 @@ fn an_interrupt_says_what_is_lost_and_keeps_no_part_of_a_save() {
         .unwrap()
         .read_to_string(&mut said)
         .unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(130), "{said}");
+    assert_eq!(child.wait().unwrap().code(), Some(INTERRUPTED), "{said}");
     assert!(said.contains("interrupted: blocks discarded: 2"), "{said}");
     assert!(!place.path().join(".mallard/baselines/job.json").exists());
 }
@@ -296,23 +309,17 @@ fn two_builds_are_compared_in_one_sitting() {
         run(&place, &[&words[..], &METRIC[..], &["--", other]].concat())
     };
     let (code, stdout, stderr) = ab("./before", "./after");
-    assert_eq!(code, Some(1), "{stdout}{stderr}");
+    assert_eq!(code, Some(FAILED), "{stdout}{stderr}");
     assert!(
         stdout.contains("./after against ./before") && stdout.contains("+10.0 %"),
         "{stdout}"
     );
     let (code, stdout, stderr) = ab("./after", "./before");
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
-    let words = [
-        "ab",
-        "--variant",
-        "a=mallard",
-        "--variant",
-        "b=mallard:narenas:1",
-    ];
+    assert_eq!(code, Some(SUCCESS), "{stdout}{stderr}");
+    let words = typed("ab --variant a=mallard --variant b=mallard:narenas:1");
     let words = [&words[..], &["--fail-if", "rss_peak>+50%", "--", "true"]].concat();
     let (code, stdout, stderr) = run(&place, &words);
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert_eq!(code, Some(SUCCESS), "{stdout}{stderr}");
     assert!(stdout.contains("b against a"), "{stdout}");
 }
 
@@ -335,7 +342,7 @@ fn mistakes_are_usage_errors_before_anything_runs() {
         (&["ab", "-a", "glibc", "--", "true"], "ab takes two"),
     ] {
         let (code, _, stderr) = run(&place, words);
-        assert_eq!(code, Some(2), "{stderr}");
+        assert_eq!(code, Some(USAGE), "{stderr}");
         assert!(stderr.contains(part), "{part}: {stderr}");
     }
 }
@@ -349,7 +356,7 @@ fn a_file_that_is_no_baseline_is_not_replaced() {
     fs::write(&file, "<<<<<<< ours").unwrap();
     for command in ["save", "check"] {
         let (code, _, stderr) = run(&place, &[command, "job", "--", "sh", "job"]);
-        assert_eq!(code, Some(1), "{command}: {stderr}");
+        assert_eq!(code, Some(FAILED), "{command}: {stderr}");
         assert!(
             stderr.contains("job.json: it is not a baseline of this lab"),
             "{command}: {stderr}"
@@ -367,7 +374,7 @@ fn a_junit_file_without_a_folder_is_refused_before_anything_runs() {
     ]
     .concat();
     let (code, _, stderr) = run(&place, &words);
-    assert_eq!(code, Some(2), "{stderr}");
+    assert_eq!(code, Some(USAGE), "{stderr}");
     assert!(stderr.contains("there is no folder no"), "{stderr}");
     assert!(!place.path().join("ran").exists());
 }

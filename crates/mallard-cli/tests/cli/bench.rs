@@ -1,6 +1,7 @@
 //! `mallard bench` with little work: what it measures, prints and writes.
 
-use crate::place::{BUMP, LIBRARY, Place, outcome};
+use crate::place::typed;
+use crate::place::*;
 
 const SMALL: [&str; 8] = [
     "-r",
@@ -25,8 +26,7 @@ fn records(csv: &str) -> Vec<Vec<&str>> {
 fn all_experiments_run_and_every_file_is_written() {
     let place = Place::new();
     let words = [&["bench", "-a", "glibc,mallard", "-t", "2"], &SMALL[..]].concat();
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    let (stdout, stderr) = place.mallard(&words).exits(SUCCESS);
 
     let pairs = place.text("mallard-results/latest/pairs.csv");
     assert_eq!(
@@ -100,8 +100,7 @@ fn an_allocator_of_the_user_is_measured_preloaded_and_linked() {
     let words = [
         "bench", "map", "--count", "500", "-r", "1", "-a", "glibc", "--add", &spec,
     ];
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    place.mallard(&words).assert().code(SUCCESS);
     let map = place.text("mallard-results/latest/map.csv");
     let places: Vec<[&str; 2]> = records(&map).iter().map(|r| [r[0], r[2]]).collect();
     assert_eq!(
@@ -150,8 +149,7 @@ fn an_allocator_that_crashes_in_one_cell_is_reported_and_the_others_go_on() {
         "--add",
         &spec,
     ];
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    let (stdout, stderr) = place.mallard(&words).exits(SUCCESS);
     assert!(
         stdout.contains("SIGABRT") && stdout.contains("no such size"),
         "{stdout}"
@@ -182,8 +180,7 @@ fn the_command_fails_if_no_measurement_succeeds() {
     let words = [
         "bench", "pairs", "-t", "1", "--size", "7777", "-a", "bump", "--add", &spec,
     ];
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
-    assert_eq!(code, Some(1), "{stdout}{stderr}");
+    let stderr = place.mallard(&words).exits(FAILED).1;
     assert!(stderr.contains("no measurement succeeded"), "{stderr}");
     assert!(
         place
@@ -201,12 +198,11 @@ fn tuning_variables_of_the_environment_do_not_reach_the_experiments() {
     ];
     let mut command = place.mallard(&words);
     // These settings would tune an allocator.
-    let (code, stdout, stderr) = outcome(
-        command
-            .env("MALLOC_CONF", "x:y")
-            .env("MALLOC_ARENA_MAX", "1"),
-    );
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    command
+        .env("MALLOC_CONF", "x:y")
+        .env("MALLOC_ARENA_MAX", "1")
+        .assert()
+        .code(SUCCESS);
     let results = place.text("mallard-results/latest/results.json");
     let results = mallard_report::read_json(&mut results.as_bytes()).unwrap();
     let removed = results
@@ -225,18 +221,7 @@ fn an_interrupt_writes_the_results_so_far() {
     let place = Place::new();
     let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("mallard"));
     // The first row is short and the second is not.
-    command.args([
-        "bench",
-        "pairs",
-        "batch",
-        "-t",
-        "1",
-        "-a",
-        "glibc",
-        "-r",
-        "1",
-        "--no-warm",
-    ]);
+    command.args(typed("bench pairs batch -t 1 -a glibc -r 1 --no-warm"));
     command.args(["--count", "pairs=10", "--count", "batch=400M"]);
     command
         .current_dir(place.path())
@@ -255,7 +240,7 @@ fn an_interrupt_writes_the_results_so_far() {
         .status()
         .unwrap();
     assert!(killed.success());
-    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(child.wait().unwrap().code(), Some(INTERRUPTED));
     assert_eq!(
         records(&place.text("mallard-results/latest/pairs.csv")).len(),
         1
@@ -266,70 +251,6 @@ fn an_interrupt_writes_the_results_so_far() {
             .join("mallard-results/latest/report.html")
             .exists()
     );
-}
-
-#[test]
-fn a_result_is_repeated_with_its_settings_and_its_allocators() {
-    let place = Place::new();
-    let first = [
-        "bench",
-        "pairs",
-        "-t",
-        "1",
-        "--count",
-        "300",
-        "-r",
-        "2",
-        "-a",
-        "glibc,mallard",
-        "-o",
-        "one",
-    ];
-    let (code, _, stderr) = outcome(&mut place.mallard(&first));
-    assert_eq!(code, Some(0), "{stderr}");
-    let words = ["bench", "--from", "one", "--aa"];
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
-    assert!(
-        stderr.contains("again: mallard bench pairs -t 1 --count 300"),
-        "{stderr}"
-    );
-    assert!(
-        stderr.contains("next: mallard diff one mallard-results/latest"),
-        "{stderr}"
-    );
-    let read = |file: &str| mallard_report::read_json(&mut place.text(file).as_bytes()).unwrap();
-    let (one, other) = (
-        read("one/results.json"),
-        read("mallard-results/latest/results.json"),
-    );
-    // The command is the first one's, so the second result can be repeated too.
-    assert_eq!(one.command, other.command);
-    assert_eq!(
-        one.experiments[0].parameters,
-        other.experiments[0].parameters
-    );
-    let names = |r: &mallard_report::model::Results| {
-        let cells = r.experiments[0].rows[0].cells.iter();
-        cells
-            .map(|cell| (cell.allocator.clone(), cell.runs.len()))
-            .collect::<Vec<_>>()
-    };
-    assert_eq!(names(&one), names(&other));
-
-    for (words, part) in [
-        (
-            &["bench", "--from", "one", "-r", "3"][..],
-            "cannot be used with",
-        ),
-        (&["bench", "--from", "missing"], "missing"),
-    ] {
-        let (code, _, stderr) = outcome(&mut place.mallard(words));
-        assert!(
-            matches!(code, Some(1 | 2)) && stderr.contains(part),
-            "{stderr}"
-        );
-    }
 }
 
 #[test]
@@ -368,8 +289,7 @@ fn a_dry_run_tells_the_rows_and_writes_nothing() {
             "true",
         ],
     ] {
-        let (code, stdout, stderr) = outcome(&mut place.mallard(words));
-        assert_eq!(code, Some(0), "{stdout}{stderr}");
+        let stdout = place.mallard(words).exits(SUCCESS).0;
         assert!(stdout.contains("nothing was run"), "{stdout}");
         match words[1] {
             "pairs" => assert!(

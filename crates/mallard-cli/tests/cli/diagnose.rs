@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use crate::place::{Place, outcome, wait_for_end};
+use crate::place::*;
 use crate::running::Running;
 use mallard_report::diagnosis::{Answer, Diagnosis};
 use mallard_testing::{lacks, skipped};
@@ -27,7 +27,11 @@ fn diagnosed(place: &Place, what: &str, options: &[&str], variables: &[(&str, &s
     let (code, stdout, stderr) = outcome(&mut command);
     let d =
         Diagnosis::from_json(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}{stderr}"));
-    let expected = if d.answer == Answer::CannotTell { 3 } else { 0 };
+    let expected = if d.answer == Answer::CannotTell {
+        CANNOT_TELL
+    } else {
+        SUCCESS
+    };
     assert_eq!(code, Some(expected), "{stdout}{stderr}");
     let page = place.text("mallard-results/diagnose-troubles/diagnose.html");
     assert!(page.starts_with("<!DOCTYPE html>") && page.len() < 1_500_000);
@@ -265,7 +269,10 @@ fn a_program_that_is_ended_ends_in_good_order_in_every_run() {
     for time in ["1s", "5s", "25s"] {
         let words = ["diagnose", "--for", time, "--", "sh", "-c", script];
         let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
-        assert!(matches!(code, Some(0 | 3)), "{stdout}{stderr}");
+        assert!(
+            matches!(code, Some(SUCCESS | CANNOT_TELL)),
+            "{stdout}{stderr}"
+        );
         let log = fs::read_to_string(place.path().join("log")).unwrap_or_default();
         let count = |word| log.lines().filter(|line| *line == word).count();
         // A run that ends between the two lines of the script has only one word.
@@ -286,8 +293,7 @@ fn an_earlier_diagnosis_is_kept_and_arguments_may_have_any_bytes() {
     for made in 1..=2 {
         let mut command = place.mallard(&["diagnose", "--quick", "--", "true"]);
         command.arg(std::ffi::OsStr::from_bytes(b"caf\xe9"));
-        let (code, stdout, stderr) = outcome(&mut command);
-        assert_eq!(code, Some(3), "{stdout}{stderr}");
+        command.assert().code(CANNOT_TELL);
         // An html and a JSON file each.
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 2 * made);
         // The name of an earlier one has the second in which it was made.
@@ -328,17 +334,17 @@ fn what_takes_no_probe_ends_in_cannot_tell_and_its_reason() {
         ("ls", "too short"),
     ] {
         let words = ["diagnose", "--quick", "--", program];
-        let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
-        assert_eq!(code, Some(3), "{program}: {stdout}{stderr}");
+        let stdout = place.mallard(&words).exits(CANNOT_TELL).0;
         assert!(
             stdout.contains("CANNOT TELL") && stdout.contains(reason),
             "{program}: {stdout}"
         );
     }
-    let (code, _, stderr) = outcome(&mut place.mallard(&["diagnose", "--", "./nothing"]));
-    assert_eq!(code, Some(127), "{stderr}");
-    let (code, _, _) = outcome(&mut place.mallard(&["diagnose"]));
-    assert_eq!(code, Some(2));
+    place
+        .mallard(&["diagnose", "--", "./nothing"])
+        .assert()
+        .code(NOT_FOUND);
+    place.mallard(&["diagnose"]).assert().code(USAGE);
 }
 
 #[test]
@@ -353,21 +359,23 @@ fn a_process_that_runs_is_watched_without_touching_it() {
     let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
     child.kill().unwrap();
     wait_for_end(&child);
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert_eq!(code, Some(SUCCESS), "{stdout}{stderr}");
     assert!(
         stdout.contains("NO.") && stdout.contains("glibc"),
         "{stdout}"
     );
     let (code, _, stderr) = outcome(&mut place.mallard(&["diagnose", "--pid", &pid]));
     child.wait().unwrap();
-    assert_eq!(code, Some(1));
+    assert_eq!(code, Some(FAILED));
     assert!(stderr.contains("there is no process"), "{stderr}");
 }
 
 #[test]
 fn the_thresholds_are_printed() {
-    let (code, stdout, _) = outcome(&mut Place::new().mallard(&["diagnose", "--explain"]));
-    assert_eq!(code, Some(0));
+    let stdout = Place::new()
+        .mallard(&["diagnose", "--explain"])
+        .exits(SUCCESS)
+        .0;
     for word in ["held back", "pinned", "hand-off", "seccomp", "locks"] {
         assert!(stdout.contains(word), "{word}: {stdout}");
     }

@@ -1,6 +1,6 @@
 //! `mallard diff`, and settings of rows by `--set`.
 
-use crate::place::{Place, outcome};
+use crate::place::*;
 
 #[test]
 fn two_results_are_compared_and_gate_by_their_intervals() {
@@ -21,21 +21,27 @@ fn two_results_are_compared_and_gate_by_their_intervals() {
             "-o",
             folder,
         ];
-        let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
-        assert_eq!(code, Some(0), "{stdout}{stderr}");
+        place.mallard(&words).assert().code(SUCCESS);
     }
-    let (code, stdout, stderr) =
-        outcome(&mut place.mallard(&["diff", "one", "other/results.json"]));
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    let stdout = place
+        .mallard(&["diff", "one", "other/results.json"])
+        .exits(SUCCESS)
+        .0;
     assert!(
         stdout.contains("pairs") && stdout.contains("mallard"),
         "{stdout}"
     );
     let same = ["diff", "one", "one", "--fail-if-slower", "1"];
     let (code, stdout, _) = outcome(&mut place.mallard(&same));
-    assert!(code == Some(0) && stdout.contains("Passed"), "{stdout}");
+    assert!(
+        code == Some(SUCCESS) && stdout.contains("Passed"),
+        "{stdout}"
+    );
     let (code, _, stderr) = outcome(&mut place.mallard(&["diff", "one", "nowhere"]));
-    assert!(code == Some(1) && stderr.contains("nowhere"), "{stderr}");
+    assert!(
+        code == Some(FAILED) && stderr.contains("nowhere"),
+        "{stderr}"
+    );
     let json = place.text("one/results.json");
     for part in [
         "\"schema\": 2",
@@ -51,8 +57,7 @@ fn two_results_are_compared_and_gate_by_their_intervals() {
 fn a_set_that_an_allocator_refuses_ends_the_command() {
     let place = Place::new();
     let words = ["bench", "tune", "-a", "mallard", "--set", "narena:2"];
-    let (code, _, stderr) = outcome(&mut place.mallard(&words));
-    assert_eq!(code, Some(2), "{stderr}");
+    let stderr = place.mallard(&words).exits(USAGE).1;
     assert!(
         stderr.contains("--set narena:2") && stderr.contains("narenas"),
         "{stderr}"

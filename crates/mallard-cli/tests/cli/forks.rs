@@ -1,14 +1,14 @@
 //! `mallard replay --process all`: recorded forks replay as forks, and each process does what was
 //! recorded of it.
 
+use crate::place::typed;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use mallard_testing::lacks;
 use serde_json::Value;
 
-use crate::place::{Place, outcome};
+use crate::place::*;
 
 /// Blocks of the program have at least this size; those of the replay itself are smaller.
 const BLOCK_BYTES_MIN: u64 = 5000;
@@ -113,8 +113,7 @@ impl<'a> Recorded<'a> {
 
 #[track_caller]
 fn dump(place: &Place, file: &str) -> (String, Value) {
-    let (code, dump, stderr) = outcome(&mut place.mallard(&["trace", "dump", file]));
-    assert_eq!(code, Some(0), "{stderr}");
+    let dump = place.mallard(&["trace", "dump", file]).exits(SUCCESS).0;
     let (_, info, _) = outcome(&mut place.mallard(&["trace", "info", "--json", file]));
     (dump, serde_json::from_str(&info).unwrap())
 }
@@ -138,16 +137,14 @@ fn replayer(place: &Place) -> PathBuf {
 #[track_caller]
 fn record(place: &Place, program: &Path, arguments: &[&str]) {
     let mut command = place.mallard(&["record", "--no-check", "-o", "r.mtrace", "--"]);
-    let (code, _, stderr) = outcome(command.arg(program).args(arguments));
-    assert_eq!(code, Some(0), "{stderr}");
+    command.arg(program).args(arguments).assert().code(SUCCESS);
 }
 
 /// Compiles the largest family of `r.mtrace`.
 #[track_caller]
 fn compile(place: &Place) {
     let words = ["trace", "compile", "--process", "all", "r.mtrace"];
-    let (code, _, stderr) = outcome(&mut place.mallard(&words));
-    assert_eq!(code, Some(0), "{stderr}");
+    place.mallard(&words).assert().code(SUCCESS);
 }
 
 /// Records `program`, and replays it while that is recorded, on glibc and Mallard: each process
@@ -163,8 +160,7 @@ fn assert_same_again(place: &Place, program: &Path, arguments: &[&str], least: u
     for on in [&[][..], &["-a", "mallard"]] {
         let mut command = place.mallard(&["record", "-o", "again.mtrace"]);
         command.args(on).arg("--").arg(&replay);
-        let (code, stdout, stderr) = outcome(command.arg("plan=r.mtrace.plan"));
-        assert_eq!(code, Some(0), "{on:?}: {stderr}");
+        let stdout = command.arg("plan=r.mtrace.plan").exits(SUCCESS).0;
         assert!(stdout.contains("family_rss_bytes"), "{stdout}");
         let (text, info) = dump(place, "again.mtrace");
         let again = Recorded::read(&text, &info);
@@ -213,42 +209,12 @@ fn a_thread_forks_while_others_allocate() {
 }
 
 #[test]
-fn python_forks() {
-    // Where `python3` is a script that finds one, that has forks of its own.
-    let python = Path::new("/usr/bin/python3");
-    if lacks(&["/usr/bin/python3"]) {
-        return;
-    }
-    let place = Place::new();
-    let script = "import os\n\
-                  kept = [bytes(6000 + i) for i in range(200)]\n\
-                  for child in range(2):\n\
-                  \x20   if os.fork() == 0:\n\
-                  \x20       del kept[child::2]\n\
-                  \x20       more = [bytes(9000 + i) for i in range(100)]\n\
-                  \x20       os._exit(0)\n\
-                  del kept[::3]\n\
-                  for child in range(2): os.wait()\n";
-    // Python's own pools serve small requests, and its large ones are malloc's.
-    let calls = assert_same_again(&place, python, &["-S", "-c", script], BLOCK_BYTES_MIN);
-    assert_eq!(calls, 3);
-}
-
-#[test]
 fn the_lab_replays_a_family_in_one_row_and_tells_its_memory() {
     let place = Place::new();
     record(&place, &program(&place), &["heap"]);
     let mut command = place.mallard(&["replay", "r.mtrace", "-o", "out", "--no-warm", "-r", "1"]);
-    command.args([
-        "-a",
-        "glibc,mallard",
-        "--process",
-        "all",
-        "--speed",
-        "max,4x",
-    ]);
-    let (code, stdout, stderr) = outcome(&mut command);
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    command.args(typed("-a glibc,mallard --process all --speed max,4x"));
+    let stdout = command.exits(SUCCESS).0;
     let flat = stdout.split_whitespace().collect::<Vec<_>>().join(" ");
     for words in [
         "process 1 forks and 3 forked, max",
@@ -276,8 +242,7 @@ fn the_lab_replays_a_family_in_one_row_and_tells_its_memory() {
     // One process by itself, as it was asked for.
     let mut command = place.mallard(&["replay", "r.mtrace", "-o", "out", "--no-warm", "-r", "1"]);
     command.args(["-a", "glibc", "--process", "2", "--speed", "max"]);
-    let (code, stdout, stderr) = outcome(&mut command);
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    let stdout = command.exits(SUCCESS).0;
     assert!(!stdout.contains("Forks replay as forks"), "{stdout}");
 }
 
@@ -296,8 +261,7 @@ fn a_member_that_fails_ends_the_replay_with_a_reason() {
     let mut command = assert_cmd::Command::new(replayer(&place));
     command.arg("plan=r.mtrace.plan").current_dir(place.path());
     command.env("LD_PRELOAD", &library);
-    let (code, stdout, stderr) = outcome(&mut command);
-    assert_eq!(code, Some(2), "{stdout}{stderr}");
+    let (stdout, stderr) = command.exits(USAGE);
     assert!(stderr.contains("ended by signal 11"), "{stderr}");
     assert_eq!(stdout, "");
 }

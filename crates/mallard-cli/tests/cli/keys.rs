@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::place::{Place, outcome};
+use crate::place::*;
 
 /// How long a program may take to have its figures read.
 const TIMEOUT: Duration = Duration::from_secs(60);

@@ -2,7 +2,7 @@
 
 use mallard_testing::lacks;
 
-use crate::place::{Place, outcome};
+use crate::place::*;
 
 /// Leaks once, and with an argument at each of some steps as well.
 const LEAKING: &str = r#"
@@ -104,7 +104,7 @@ fn leaks_are_told_by_site_and_those_that_grow_apart() {
     let program = place.compile("leaking", LEAKING, &["-g", "-O1", "-fno-builtin"]);
     let program = program.to_str().unwrap();
     let (code, stdout, stderr) = run(&place, &["leak", "--", program, "grow"]);
-    assert_eq!(code, Some(1), "{stdout}{stderr}");
+    assert_eq!(code, Some(FAILED), "{stdout}{stderr}");
     assert!(
         stdout.contains("at 2 sites never freed, 1 of them growing"),
         "{stdout}"
@@ -121,7 +121,7 @@ fn leaks_are_told_by_site_and_those_that_grow_apart() {
 
     let quiet = ["leak", "--json", "--suppress", "on*e", "--", program];
     let (code, stdout, stderr) = run(&place, &quiet);
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert_eq!(code, Some(SUCCESS), "{stdout}{stderr}");
     assert!(stdout.contains("\"leaks\": []"), "{stdout}");
     assert!(
         stderr.contains("done"),
@@ -136,13 +136,16 @@ fn the_exit_code_is_for_ci() {
     let clean = place.compile("clean", CLEAN, &["-g", "-O1", "-fno-builtin"]);
     let (leaking, clean) = (leaking.to_str().unwrap(), clean.to_str().unwrap());
     let code = |words: &[&str]| run(&place, words).0;
-    assert_eq!(code(&["leak", "--", clean]), Some(0));
-    assert_eq!(code(&["leak", "--", leaking]), Some(1));
-    assert_eq!(code(&["leak", "--min", "6000", "--", leaking]), Some(0));
-    assert_eq!(code(&["leak", "--growing", "--", leaking]), Some(0));
+    assert_eq!(code(&["leak", "--", clean]), Some(SUCCESS));
+    assert_eq!(code(&["leak", "--", leaking]), Some(FAILED));
+    assert_eq!(
+        code(&["leak", "--min", "6000", "--", leaking]),
+        Some(SUCCESS)
+    );
+    assert_eq!(code(&["leak", "--growing", "--", leaking]), Some(SUCCESS));
     assert_eq!(code(&["leak", "--", leaking, "and", "fail"]), Some(7));
-    assert_eq!(code(&["leak"]), Some(2));
-    assert_eq!(code(&["leak", "--", "no-such-program"]), Some(127));
+    assert_eq!(code(&["leak"]), Some(USAGE));
+    assert_eq!(code(&["leak", "--", "no-such-program"]), Some(NOT_FOUND));
 }
 
 #[test]
@@ -152,7 +155,7 @@ fn a_program_is_profiled_from_start_to_end() {
     let leaking = leaking.to_str().unwrap();
     let words = ["profile", "--no-html", "--rate", "1", "--", leaking];
     let (code, stdout, stderr) = run(&place, &words);
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert_eq!(code, Some(SUCCESS), "{stdout}{stderr}");
     assert!(
         stdout.contains("  peak ") && stdout.contains("  live "),
         "{stdout}"
@@ -171,7 +174,7 @@ fn a_program_is_profiled_from_start_to_end() {
     assert_eq!(run(&place, &words).0, Some(7));
     let (code, _, stderr) = run(&place, &["profile", "999999999"]);
     let expected = "error: there is no process 999999999\n";
-    assert_eq!((code, stderr.as_str()), (Some(1), expected));
+    assert_eq!((code, stderr.as_str()), (Some(FAILED), expected));
 }
 
 #[test]
@@ -194,10 +197,10 @@ fn a_leak_in_rust_is_told_from_what_its_runtime_keeps() {
                 outcome(command.env("RUST_BACKTRACE", backtrace))
             };
             let (code, stdout, stderr) = leak(&[]);
-            assert_eq!(code, Some(0), "{stdout}{stderr}");
+            assert_eq!(code, Some(SUCCESS), "{stdout}{stderr}");
             assert!(stdout.contains("no leaks"), "{stdout}");
             let (code, stdout, stderr) = leak(&["leak"]);
-            assert_eq!(code, Some(1), "{stdout}{stderr}");
+            assert_eq!(code, Some(FAILED), "{stdout}{stderr}");
             assert!(stdout.contains("at 1 site never freed"), "{stdout}");
             assert!(stdout.contains("enqueue"), "{stdout}");
         }
@@ -209,7 +212,7 @@ fn functions_of_the_program_with_names_of_the_c_library_leak_as_others_do() {
     let place = Place::new();
     let program = place.compile("namesake", NAMESAKE, &["-g", "-O1", "-fno-builtin"]);
     let (code, stdout, stderr) = run(&place, &["leak", "--", program.to_str().unwrap()]);
-    assert_eq!(code, Some(1), "{stdout}{stderr}");
+    assert_eq!(code, Some(FAILED), "{stdout}{stderr}");
     assert!(stdout.contains("at 1 site never freed"), "{stdout}");
     assert!(stdout.contains("dl_enqueue"), "{stdout}");
 }

@@ -3,7 +3,6 @@
 mod around;
 mod baseline;
 mod bench;
-mod contention;
 mod diagnose;
 mod diff;
 mod errors;

@@ -6,6 +6,31 @@ use std::path::{Path, PathBuf};
 use assert_cmd::Command;
 use tempfile::TempDir;
 
+/// The exit codes of the command (`docs/versioning.md`).
+pub const SUCCESS: i32 = 0;
+pub const FAILED: i32 = 1;
+pub const USAGE: i32 = 2;
+pub const CANNOT_TELL: i32 = 3;
+pub const NOT_EXECUTABLE: i32 = 126;
+pub const NOT_FOUND: i32 = 127;
+pub const INTERRUPTED: i32 = 130;
+
+pub trait Exits {
+    /// Runs the command, which must end with this exit code; what it wrote to standard output and
+    /// standard error.
+    fn exits(&mut self, code: i32) -> (String, String);
+}
+
+impl Exits for Command {
+    #[track_caller]
+    fn exits(&mut self, code: i32) -> (String, String) {
+        let assert = self.assert().code(code);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let output = assert.get_output();
+        (text(&output.stdout), text(&output.stderr))
+    }
+}
+
 /// A folder to run the lab in.
 pub struct Place(TempDir);
 
@@ -75,6 +100,11 @@ impl Place {
     }
 }
 
+/// The words of a command as it is typed, none of which has a blank.
+pub fn typed(line: &str) -> Vec<&str> {
+    line.split(' ').collect()
+}
+
 /// Runs a command and returns its exit code and both of its streams.
 pub fn outcome(command: &mut Command) -> (Option<i32>, String, String) {
     let output = command.output().unwrap();
@@ -105,9 +135,10 @@ pub fn beside_mallard(server: &str) -> String {
         let library = library.expect("it is linked with jemalloc").1;
         format!("own-jemalloc={}", library.split(' ').next().unwrap())
     };
-    match found.contains("\0mallocx\0") {
-        true => jemalloc(),
-        false => "glibc".to_owned(),
+    if found.contains("\0mallocx\0") {
+        jemalloc()
+    } else {
+        "glibc".to_owned()
     }
 }
 

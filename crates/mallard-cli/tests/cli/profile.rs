@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::place::{Place, outcome};
+use crate::place::*;
 
 /// A profile of addresses that no file has.
 const HEAP: &str = "\
@@ -34,7 +34,7 @@ fn answer(place: &Place, words: &[&str]) -> String {
     let (ended, stdout, stderr) = outcome(&mut place.mallard(&words));
     assert_eq!(
         (ended, stderr.as_str()),
-        (Some(0), ""),
+        (Some(SUCCESS), ""),
         "{words:?}: {stdout}"
     );
     stdout
@@ -91,8 +91,7 @@ fn the_other_forms_write_nothing_but_what_was_asked_for() {
     );
     // The lab shows that file again.
     fs::write(place.path().join("sites.json"), &json).unwrap();
-    let (code, shown, stderr) = outcome(&mut place.mallard(&["report", "sites.json"]));
-    assert_eq!(code, Some(0), "{stderr}");
+    let shown = place.mallard(&["report", "sites.json"]).exits(SUCCESS).0;
     assert!(
         shown.contains("1 has most") && shown.ends_with("Report: sites.html\n"),
         "{shown}"
@@ -155,8 +154,11 @@ fn a_comparison_tells_what_grew() {
 #[test]
 fn a_profile_is_read_from_standard_input() {
     let place = place();
-    let (ended, stdout, _) = outcome(place.mallard(&["profile", "--text", "-"]).write_stdin(HEAP));
-    assert_eq!(ended, Some(0));
+    let stdout = place
+        .mallard(&["profile", "--text", "-"])
+        .write_stdin(HEAP)
+        .exits(SUCCESS)
+        .0;
     assert!(
         stdout.starts_with("standard input  live 8.24 MiB"),
         "{stdout}"
@@ -240,8 +242,7 @@ fn an_address_is_told_from_a_file_and_its_answer_is_read_from_standard_input() {
     let said = refusal(&place, &["--diff", url, "after.7.1.f.heap"], 1);
     assert!(said.contains(&remedy), "{said}");
     let mut command = place.mallard(&["profile", "--no-html", "-"]);
-    let (code, stdout, stderr) = outcome(command.write_stdin(HEAP));
-    assert_eq!(code, Some(0), "{stderr}");
+    let stdout = command.write_stdin(HEAP).exits(SUCCESS).0;
     assert!(
         stdout.starts_with("standard input  live 8.24 MiB"),
         "{stdout}"

@@ -1,8 +1,9 @@
 //! `mallard compare` and `mallard run` on the user's programs.
 
+use crate::place::typed;
 use std::fs;
 
-use crate::place::{BUMP, LIBRARY, Place, outcome};
+use crate::place::*;
 use mallard_report::model::{Exit, Results};
 
 fn compared(place: &Place) -> Results {
@@ -17,20 +18,8 @@ fn a_program_is_compared_by_its_costs_and_its_output() {
         .map(|n| format!("{}\n", n * 7919 % 20_011))
         .collect();
     fs::write(place.path().join("numbers"), &lines).unwrap();
-    let words = [
-        "compare",
-        "-a",
-        "glibc,mallard",
-        "-r",
-        "2",
-        "--input",
-        "numbers",
-        "--",
-        "sort",
-        "-n",
-    ];
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    let words = typed("compare -a glibc,mallard -r 2 --input numbers -- sort -n");
+    let stdout = place.mallard(&words).exits(SUCCESS).0;
     assert!(
         stdout.contains("sort -n") && stdout.contains("reference"),
         "{stdout}"
@@ -75,8 +64,7 @@ fn a_program_that_fails_under_one_allocator_is_reported_with_its_last_lines() {
     let words = [
         "compare", "-a", "glibc", "--add", &spec, "-r", "2", "--", "./script",
     ];
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    let stdout = place.mallard(&words).exits(SUCCESS).0;
     assert!(
         stdout.contains("SIGSEGV") && stdout.contains("| help"),
         "{stdout}"
@@ -98,8 +86,7 @@ fn a_different_output_and_a_different_exit_code_are_reported() {
     ];
 
     let output = [&start[..], &["echo ${LD_PRELOAD:+other}; exit 3"]].concat();
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&output));
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    let stdout = place.mallard(&output).exits(SUCCESS).0;
     assert!(stdout.contains("DIFFERS"), "{stdout}");
     // Exiting with 3 everywhere is normal for this program, not a failure.
     assert!(
@@ -108,8 +95,7 @@ fn a_different_output_and_a_different_exit_code_are_reported() {
     );
 
     let exit = [&start[..], &["test -z \"$LD_PRELOAD\""]].concat();
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&exit));
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    let stdout = place.mallard(&exit).exits(SUCCESS).0;
     assert!(
         stdout.contains("exits with code 1; under glibc it exits with code 0"),
         "{stdout}"
@@ -121,27 +107,18 @@ fn a_program_with_its_own_malloc_is_not_measured() {
     let place = Place::new();
     let source = format!("{BUMP}\nint main(void) {{ return malloc(1) == 0; }}");
     place.compile("own", &source, &["-fno-builtin", "-rdynamic"]);
-    let (code, stdout, _) =
-        outcome(&mut place.mallard(&["compare", "-a", "glibc,mallard", "--", "./own"]));
-    assert_eq!(code, Some(1), "{stdout}");
+    let stdout = place
+        .mallard(&["compare", "-a", "glibc,mallard", "--", "./own"])
+        .exits(FAILED)
+        .0;
     assert!(stdout.contains("has its own"), "{stdout}");
 }
 
 #[test]
 fn a_program_that_hangs_is_killed_at_the_limit() {
     let place = Place::new();
-    let words = [
-        "compare",
-        "-a",
-        "glibc",
-        "--timeout",
-        "1",
-        "--",
-        "sleep",
-        "1000",
-    ];
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
-    assert_eq!(code, Some(1), "{stdout}{stderr}");
+    let words = typed("compare -a glibc --timeout 1 -- sleep 1000");
+    let stdout = place.mallard(&words).exits(FAILED).0;
     assert!(
         stdout.contains("did not finish within the time limit"),
         "{stdout}"
@@ -152,12 +129,12 @@ fn a_program_that_hangs_is_killed_at_the_limit() {
 fn run_passes_everything_through() {
     let place = Place::new();
     let run = |words: &[&str]| place.mallard(&[&["run", "--"], words].concat());
-    run(&["true"]).assert().code(0).stdout("").stderr("");
+    run(&["true"]).assert().code(SUCCESS).stdout("").stderr("");
     run(&["sh", "-c", "exit 42"]).assert().code(42);
     run(&["cat"])
         .write_stdin("through")
         .assert()
-        .code(0)
+        .code(SUCCESS)
         .stdout("through");
     run(&["sh", "-c", "echo out; echo err >&2"])
         .assert()
@@ -175,8 +152,7 @@ fn run_preloads_mallard_with_its_options() {
     let place = Place::new();
     let show = "grep -o '[^ ]*libmallard.so$' /proc/self/maps | head -1; echo $MALLARD_CONF";
     let words = ["run", "--conf", "narenas:2", "--", "sh", "-c", show];
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    let stdout = place.mallard(&words).exits(SUCCESS).0;
     let lines: Vec<&str> = stdout.lines().collect();
     assert!(
         lines[0].starts_with('/') && lines[0].ends_with("/libmallard.so"),
@@ -192,8 +168,7 @@ fn options_of_a_command_go_behind_the_user_s_own() {
         let mut command = place.mallard(&[words, &["--", "env"]].concat());
         command.env("MALLARD_CONF", "lg_prof_sample:12");
         command.env("MALLOC_CONF", "tcache:false");
-        let (code, stdout, stderr) = outcome(&mut command);
-        assert_eq!(code, Some(0), "{stdout}{stderr}");
+        let stdout = command.exits(SUCCESS).0;
         assert!(
             stdout
                 .lines()
@@ -235,8 +210,7 @@ fn run_can_use_another_allocator_and_needs_no_dashes() {
         "-c",
         "echo $LD_PRELOAD",
     ];
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    let stdout = place.mallard(&words).exits(SUCCESS).0;
     assert_eq!(stdout.trim(), library.to_str().unwrap());
 }
 
@@ -245,8 +219,10 @@ fn allocators_are_listed_with_their_files_and_how_to_get_the_others() {
     let place = Place::new();
     let library = place.compile("bump.so", BUMP, &LIBRARY);
     let spec = format!("bump={}", library.display());
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&["allocators", "--add", &spec]));
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    let stdout = place
+        .mallard(&["allocators", "--add", &spec])
+        .exits(SUCCESS)
+        .0;
     for expected in [
         "✓ glibc",
         "✓ mallard",
@@ -276,14 +252,16 @@ fn the_help_of_every_command_has_examples() {
         &["compare", "--help"],
         &["run", "--help"],
     ] {
-        let (code, stdout, _) = outcome(&mut place.mallard(words));
-        assert_eq!(code, Some(0));
+        let stdout = place.mallard(words).exits(SUCCESS).0;
         assert!(stdout.contains("Examples:\n  mallard "), "{stdout}");
     }
     let (code, stdout, _) = outcome(&mut place.mallard(&["--version"]));
     assert_eq!(
         (code, stdout.trim()),
-        (Some(0), concat!("mallard ", env!("CARGO_PKG_VERSION")))
+        (
+            Some(SUCCESS),
+            concat!("mallard ", env!("CARGO_PKG_VERSION"))
+        )
     );
 }
 
@@ -302,8 +280,7 @@ fn variants_stand_side_by_side_and_what_reads_no_options_is_told() {
         "--",
         "ls",
     ];
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    let stdout = place.mallard(&words).exits(SUCCESS).0;
     let results = compared(&place);
     let names: Vec<&str> = results.allocators.iter().map(|a| a.name.as_str()).collect();
     assert_eq!(names, ["glibc", "lean", "usual"]);
@@ -316,20 +293,8 @@ fn variants_stand_side_by_side_and_what_reads_no_options_is_told() {
     assert!(set("lean") && !set("usual"), "{:?}", results.allocators);
     assert!(stdout.contains("1 run of each cannot tell"), "{stdout}");
 
-    let words = [
-        "compare",
-        "-r",
-        "1",
-        "--no-warm",
-        "-a",
-        "glibc,mallard",
-        "--conf",
-        "narenas:1",
-        "--",
-        "ls",
-    ];
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    let words = typed("compare -r 1 --no-warm -a glibc,mallard --conf narenas:1 -- ls");
+    let stdout = place.mallard(&words).exits(SUCCESS).0;
     assert!(stdout.contains("glibc reads no option string"), "{stdout}");
 }
 
@@ -356,8 +321,7 @@ fn pages_that_the_kernel_may_take_at_will_do_not_count() {
     let program = place.compile("lazy", source, &["-O1"]);
     let words = ["compare", "-r", "1", "-w", "0", "-a", "glibc", "--"];
     let mut command = place.mallard(&words);
-    let (code, stdout, stderr) = outcome(command.arg(program));
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    let stdout = command.arg(program).exits(SUCCESS).0;
     let results = place.text("mallard-results/latest/compare.json");
     let results = mallard_report::read_json(&mut results.as_bytes()).unwrap();
     let run = &results.experiments[0].rows[0].cells[0].runs[0];

@@ -4,7 +4,7 @@
 use mallard_report::model::Row;
 use mallard_testing::lacks;
 
-use crate::place::{Place, beside_mallard, outcome};
+use crate::place::*;
 
 /// Runs the row once, with `--quick`, on another allocator and mallard.
 fn run(row: &str, other: &str) -> Row {
@@ -12,8 +12,7 @@ fn run(row: &str, other: &str) -> Row {
     let allocators = format!("{other},mallard");
     let words = ["bench", "--suite", "full", "--quick", "-r", "1"];
     let words = [&words[..], &["-a", &allocators, row]].concat();
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    let stdout = place.mallard(&words).exits(SUCCESS).0;
     let text = place.text("mallard-results/latest/results.json");
     let mut results = mallard_report::read_json(&mut text.as_bytes()).unwrap();
     let mut rows = results.experiments.remove(0).rows;

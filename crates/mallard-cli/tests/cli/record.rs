@@ -1,11 +1,12 @@
 //! `mallard record` and `mallard trace`: programs whose calls are known exactly.
 
+use crate::place::typed;
 use std::path::PathBuf;
 
 use mallard_testing::not_installed;
 use serde_json::Value;
 
-use crate::place::{Place, outcome};
+use crate::place::*;
 
 const COUNT: usize = 20_000;
 
@@ -23,7 +24,7 @@ fn recorded(place: &Place, what: &str, options: &[&str]) -> (Option<i32>, String
     let (code, _, stderr) = outcome(&mut command);
     let (read, stdout, error) =
         outcome(&mut place.mallard(&["trace", "info", "--json", "r.mtrace"]));
-    assert_eq!(read, Some(0), "{stderr}{error}");
+    assert_eq!(read, Some(SUCCESS), "{stderr}{error}");
     (code, stderr, serde_json::from_str(&stdout).unwrap())
 }
 
@@ -66,7 +67,7 @@ fn every_kind_of_call_is_recorded_on_every_allocator_that_is_ready() {
     }
     for options in on {
         let (code, stderr, info) = recorded(&place, "all", &options);
-        assert_eq!(code, Some(0), "{options:?}: {stderr}");
+        assert_eq!(code, Some(SUCCESS), "{options:?}: {stderr}");
         assert_whole(&info);
         for (kind, size) in [
             ("malloc", 12345),
@@ -94,7 +95,7 @@ fn every_kind_of_call_is_recorded_on_every_allocator_that_is_ready() {
 fn threads_and_blocks_that_change_hands_are_exact() {
     let place = Place::new();
     let (code, stderr, info) = recorded(&place, "handoff", &[]);
-    assert_eq!(code, Some(0), "{stderr}");
+    assert_eq!(code, Some(SUCCESS), "{stderr}");
     assert!(
         stderr.contains("3 threads") && stderr.contains("0 out of order"),
         "{stderr}"
@@ -114,7 +115,7 @@ fn threads_and_blocks_that_change_hands_are_exact() {
 fn a_small_buffer_makes_threads_wait_and_loses_nothing_unless_it_is_asked_to() {
     let place = Place::new();
     let (code, stderr, info) = recorded(&place, "pairs", &["--buffer", "512k"]);
-    assert_eq!(code, Some(0), "{stderr}");
+    assert_eq!(code, Some(SUCCESS), "{stderr}");
     assert_whole(&info);
     assert_eq!(events(&place, "malloc", 12345), 2 * COUNT);
     let (_, stderr, info) = recorded(&place, "pairs", &["--buffer", "512k", "--lossy"]);
@@ -130,7 +131,7 @@ fn a_small_buffer_makes_threads_wait_and_loses_nothing_unless_it_is_asked_to() {
 fn ten_thousand_short_threads_that_free_in_destructors() {
     let place = Place::new();
     let (code, stderr, info) = recorded(&place, "brief", &[]);
-    assert_eq!(code, Some(0), "{stderr}");
+    assert_eq!(code, Some(SUCCESS), "{stderr}");
     assert_whole(&info);
     assert_eq!(sum(&info, "threads"), 10_001);
     assert_eq!(events(&place, "malloc", 12345), 10_000);
@@ -140,7 +141,7 @@ fn ten_thousand_short_threads_that_free_in_destructors() {
 fn ten_thousand_threads_of_twenty_events_share_chunks() {
     let place = Place::new();
     let (code, stderr, info) = recorded(&place, "tiny", &[]);
-    assert_eq!(code, Some(0), "{stderr}");
+    assert_eq!(code, Some(SUCCESS), "{stderr}");
     assert_whole(&info);
     assert_eq!(sum(&info, "threads"), 10_001);
     assert_eq!(events(&place, "malloc", 12345), 10_000);
@@ -151,9 +152,10 @@ fn ten_thousand_threads_of_twenty_events_share_chunks() {
     assert!(per_event <= 12.0, "{per_event} bytes an event");
     // A file that is cut is read to its last whole chunk.
     std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
-    let (code, stdout, stderr) =
-        outcome(&mut place.mallard(&["trace", "info", "--json", "r.mtrace"]));
-    assert_eq!(code, Some(0), "{stderr}");
+    let stdout = place
+        .mallard(&["trace", "info", "--json", "r.mtrace"])
+        .exits(SUCCESS)
+        .0;
     let info: Value = serde_json::from_str(&stdout).unwrap();
     assert_eq!(info["damaged_chunks"], 0);
     assert!((3000..9500).contains(&sum(&info, "threads")), "{info:#}");
@@ -163,7 +165,7 @@ fn ten_thousand_threads_of_twenty_events_share_chunks() {
 fn a_fork_begins_with_its_parent_s_blocks_and_an_exec_is_an_image_of_its_own() {
     let place = Place::new();
     let (code, stderr, info) = recorded(&place, "fork", &[]);
-    assert_eq!(code, Some(0), "{stderr}");
+    assert_eq!(code, Some(SUCCESS), "{stderr}");
     assert_whole(&info);
     let processes = info["processes"].as_array().unwrap();
     assert_eq!(processes.len(), 3, "{info:#}");
@@ -191,11 +193,11 @@ fn a_program_that_is_killed_loses_nothing() {
 fn limits_end_the_recording() {
     let place = Place::new();
     let (code, stderr, info) = recorded(&place, "endless", &["--for", "3s"]);
-    assert_eq!(code, Some(0), "{stderr}");
+    assert_eq!(code, Some(SUCCESS), "{stderr}");
     assert!(stderr.contains("ended after --for"), "{stderr}");
     assert_eq!(sum(&info, "lost"), 0, "{info:#}");
     let (code, stderr, _) = recorded(&place, "pairs", &["--limit", "4k"]);
-    assert_eq!(code, Some(0), "{stderr}");
+    assert_eq!(code, Some(SUCCESS), "{stderr}");
     assert!(stderr.contains("--limit"), "{stderr}");
 }
 
@@ -224,8 +226,7 @@ fn a_file_that_is_cut_is_read_to_its_last_whole_chunk() {
             cut => format!("cut: {cut} bytes after the last whole chunk"),
         };
         std::fs::write(&path, &whole[..bytes]).unwrap();
-        let (code, stdout, stderr) = outcome(&mut place.mallard(&["trace", "info", "r.mtrace"]));
-        assert_eq!(code, Some(0), "{stderr}");
+        let (stdout, stderr) = place.mallard(&["trace", "info", "r.mtrace"]).exits(SUCCESS);
         assert!(stderr.contains(&warning), "{stderr}");
         assert!(stdout.contains("malloc"), "{stdout}");
     }
@@ -236,8 +237,7 @@ fn a_file_that_is_cut_is_read_to_its_last_whole_chunk() {
         ("none", &whole[..16], "holds no events"),
     ] {
         std::fs::write(place.path().join(name), content).unwrap();
-        let (code, _, stderr) = outcome(&mut place.mallard(&["trace", "info", name]));
-        assert_eq!(code, Some(1), "{stderr}");
+        let stderr = place.mallard(&["trace", "info", name]).exits(FAILED).1;
         assert!(stderr.contains(error) && stderr.contains(name), "{stderr}");
     }
 }
@@ -282,17 +282,8 @@ fn what_cannot_be_recorded_is_refused_with_the_reason() {
 fn a_part_of_a_recording_is_one_and_begins_with_what_lives() {
     let place = Place::new();
     recorded(&place, "fork", &[]);
-    let cut = [
-        "trace",
-        "cut",
-        "r.mtrace",
-        "-o",
-        "part.mtrace",
-        "--process",
-        "2",
-    ];
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&cut));
-    assert_eq!(code, Some(0), "{stderr}");
+    let cut = typed("trace cut r.mtrace -o part.mtrace --process 2");
+    let stdout = place.mallard(&cut).exits(SUCCESS).0;
     assert!(stdout.starts_with("part.mtrace: "), "{stdout}");
     let (_, stdout, _) = outcome(&mut place.mallard(&["trace", "info", "--json", "part.mtrace"]));
     let info: Value = serde_json::from_str(&stdout).unwrap();
@@ -305,8 +296,7 @@ fn a_part_of_a_recording_is_one_and_begins_with_what_lives() {
         ],
         vec!["trace", "cut", "r.mtrace", "-o", "x", "--process", "77"],
     ] {
-        let (code, _, stderr) = outcome(&mut place.mallard(&words));
-        assert_eq!(code, Some(2), "{words:?}: {stderr}");
+        place.mallard(&words).exits(USAGE);
     }
     let (_, _, info) = recorded(&place, "endless", &["--for", "4s", "--skip", "1s"]);
     assert_eq!(sum(&info, "lost") + sum(&info, "unknown"), 0, "{info:#}");
@@ -321,25 +311,23 @@ fn a_part_of_a_recording_is_one_and_begins_with_what_lives() {
 #[test]
 fn another_tool_s_recording_is_imported() {
     let place = Place::new();
-    let text = "1: malloc 0x1000 100\n2: realloc 0x2000 0x1000 300\n2: free 0x2000\n";
-    std::fs::write(place.path().join("android.txt"), text).unwrap();
-    std::fs::write(
-        place.path().join("bad.txt"),
-        "1: malloc 0x1000 100\n1: fly 0x1\n",
-    )
-    .unwrap();
+    let text = "v 10400\nX ./web\na 10 1\n+ 0\n+ 0\n- 0\n";
+    std::fs::write(place.path().join("web.heaptrack"), text).unwrap();
+    std::fs::write(place.path().join("bad.heaptrack"), "v 10400\na 10 1\n+ 3\n").unwrap();
     std::fs::write(place.path().join("what.txt"), "hello\n").unwrap();
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&["trace", "import", "android.txt"]));
+    let (code, stdout, stderr) = outcome(&mut place.mallard(&["trace", "import", "web.heaptrack"]));
     assert_eq!(
         (code, stdout.as_str()),
-        (Some(0), "android.mtrace: 3 events\n"),
+        (Some(SUCCESS), "web.mtrace: 3 events\n"),
         "{stderr}"
     );
-    let (code, stdout, _) = outcome(&mut place.mallard(&["trace", "info", "android.mtrace"]));
-    assert_eq!(code, Some(0));
-    assert!(stdout.contains("imported from Android"), "{stdout}");
+    let stdout = place
+        .mallard(&["trace", "info", "web.mtrace"])
+        .exits(SUCCESS)
+        .0;
+    assert!(stdout.contains("imported from heaptrack"), "{stdout}");
     for (file, code, reason) in [
-        ("bad.txt", 1, "line 2: unknown call `fly`"),
+        ("bad.heaptrack", 1, "line 3"),
         ("what.txt", 2, "--from"),
         ("absent", 1, "absent"),
     ] {

@@ -1,24 +1,23 @@
 //! `mallard replay`: what it does is what was recorded.
 
+use crate::place::typed;
 use serde_json::Value;
 
-use crate::place::{Place, outcome};
+use crate::place::*;
 
 /// Records one way of the program whose calls are known.
 fn record(place: &Place, what: &str) {
     let source = include_str!("../recorded/recorded.c");
     let program = place.compile("recorded", source, &["-O1", "-fno-builtin", "-pthread"]);
     let mut command = place.mallard(&["record", "--no-check", "-o", "r.mtrace", "--"]);
-    let (code, _, stderr) = outcome(command.arg(program).arg(what));
-    assert_eq!(code, Some(0), "{stderr}");
+    command.arg(program).arg(what).assert().code(SUCCESS);
 }
 
 /// Replays with these options and returns what was printed, and the results.
 #[track_caller]
 fn replayed(place: &Place, options: &[&str]) -> (String, Value) {
     let mut command = place.mallard(&["replay", "r.mtrace", "-o", "out", "--no-warm", "-r", "1"]);
-    let (code, stdout, stderr) = outcome(command.args(options));
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    let stdout = command.args(options).exits(SUCCESS).0;
     let results = serde_json::from_str(&place.text("out/results.json")).unwrap();
     (stdout, results)
 }
@@ -28,16 +27,7 @@ fn threads_replay_on_two_allocators_and_tell_their_fidelity() {
     let place = Place::new();
     record(&place, "handoff");
     let program = place.path().join("recorded");
-    let options = [
-        "-a",
-        "glibc,mallard",
-        "--speed",
-        "max,4x",
-        "--pollute",
-        "32k",
-        "--check",
-        "--",
-    ];
+    let options = typed("-a glibc,mallard --speed max,4x --pollute 32k --check --");
     let program = program.to_str().unwrap();
     let (text, results) = replayed(&place, &[&options[..], &[program, "handoff"]].concat());
     for words in [
@@ -97,8 +87,7 @@ fn processes_of_a_tree_are_chosen_and_what_is_left_out_is_said() {
         ]
     );
     let compile = ["trace", "compile", "r.mtrace", "--process", "all"];
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&compile));
-    assert_eq!(code, Some(0), "{stderr}");
+    let stdout = place.mallard(&compile).exits(SUCCESS).0;
     assert!(
         stdout.contains("process 1 recorded and 1 forked"),
         "{stdout}"
@@ -129,15 +118,16 @@ fn the_plan_of_a_long_recording_is_kept_and_a_changed_recording_has_another() {
     let cache = place.path().join("cache");
     let record = |more: &str| {
         let mut command = place.mallard(&["record", "--no-check", "-o", "r.mtrace", "--"]);
-        let (code, _, stderr) = outcome(command.arg(&program).arg(more));
-        assert_eq!(code, Some(0), "{stderr}");
+        command.arg(&program).arg(more).assert().code(SUCCESS);
     };
     let replay = || {
         let mut command =
             place.mallard(&["replay", "r.mtrace", "-o", "out", "--no-warm", "-r", "1"]);
         command.env("XDG_CACHE_HOME", &cache);
-        let (code, stdout, stderr) = outcome(command.args(["-a", "glibc", "--speed", "max"]));
-        assert_eq!(code, Some(0), "{stdout}{stderr}");
+        command
+            .args(["-a", "glibc", "--speed", "max"])
+            .assert()
+            .code(SUCCESS);
         let folder = std::fs::read_dir(cache.join("mallard/plans")).unwrap();
         let mut plans: Vec<_> = folder
             .map(|entry| entry.unwrap().path())
@@ -166,35 +156,34 @@ fn the_recording_of_a_replay_equals_the_recording() {
     let place = Place::new();
     record(&place, "handoff");
     let info = |file: &str| -> Value {
-        let (code, stdout, stderr) =
-            outcome(&mut place.mallard(&["trace", "info", "--json", file]));
-        assert_eq!(code, Some(0), "{stderr}");
+        let stdout = place
+            .mallard(&["trace", "info", "--json", file])
+            .exits(SUCCESS)
+            .0;
         serde_json::from_str(&stdout).unwrap()
     };
     let first = info("r.mtrace");
-    let (code, _, stderr) = outcome(&mut place.mallard(&["trace", "compile", "r.mtrace"]));
-    assert_eq!(code, Some(0), "{stderr}");
+    place
+        .mallard(&["trace", "compile", "r.mtrace"])
+        .assert()
+        .code(SUCCESS);
     // The workload comes with the lab; the source is the same.
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/workloads");
     let source = format!("{folder}/replay.c");
     let program = place.path().join("replay");
     let built = std::process::Command::new("cc")
-        .args([
-            "-std=gnu11",
-            "-O2",
-            "-fno-builtin",
-            "-pthread",
-            "-Wall",
-            "-Werror",
-        ])
+        .args(typed("-std=gnu11 -O2 -fno-builtin -pthread -Wall -Werror"))
         .args([&source, "-ldl", "-o"])
         .arg(&program)
         .status()
         .unwrap();
     assert!(built.success());
     let mut command = place.mallard(&["record", "-o", "again.mtrace", "--"]);
-    let (code, _, stderr) = outcome(command.arg(&program).arg("plan=r.mtrace.plan"));
-    assert_eq!(code, Some(0), "{stderr}");
+    command
+        .arg(&program)
+        .arg("plan=r.mtrace.plan")
+        .assert()
+        .code(SUCCESS);
     let again = info("again.mtrace");
     for field in ["threads", "freed_by_another_thread"] {
         let of = |info: &Value| info["processes"][0][field].as_u64().unwrap();

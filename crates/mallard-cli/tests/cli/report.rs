@@ -1,10 +1,11 @@
 //! `mallard report`: every kind of result is shown again, in every form, and mistakes are named.
 
+use crate::place::typed;
 use std::fs;
 
 use mallard_report::tuning::Tuning;
 
-use crate::place::{Place, outcome};
+use crate::place::*;
 
 fn run(place: &Place, words: &[&str]) -> (Option<i32>, String, String) {
     outcome(&mut place.mallard(words))
@@ -12,37 +13,19 @@ fn run(place: &Place, words: &[&str]) -> (Option<i32>, String, String) {
 
 fn done(place: &Place, words: &[&str]) -> String {
     let (code, stdout, stderr) = run(place, words);
-    assert_eq!(code, Some(0), "{words:?}: {stdout}{stderr}");
+    assert_eq!(code, Some(SUCCESS), "{words:?}: {stdout}{stderr}");
     stdout
 }
 
 /// A folder with a result of compare, of diagnose, of tune and of baseline.
 fn place() -> Place {
     let place = Place::new();
-    let compare = [
-        "compare",
-        "-r",
-        "2",
-        "-w",
-        "0",
-        "--no-warm",
-        "-a",
-        "glibc,mallard",
-    ];
+    let compare = typed("compare -r 2 -w 0 --no-warm -a glibc,mallard");
     done(
         &place,
         &[&compare[..], &["-o", "compared", "--", "true"]].concat(),
     );
-    let diagnosed = [
-        "diagnose",
-        "--quick",
-        "-o",
-        "diagnosed",
-        "--",
-        "sh",
-        "-c",
-        ":",
-    ];
+    let diagnosed = typed("diagnose --quick -o diagnosed -- sh -c :");
     let (code, ..) = run(&place, &diagnosed);
     assert!(
         matches!(code, Some(0 | 3)),
@@ -128,25 +111,8 @@ fn every_kind_of_result_is_shown_again_in_every_form() {
 }
 
 #[test]
-fn results_of_one_kind_stand_side_by_side_and_others_do_not() {
+fn what_is_no_result_is_named_in_a_line() {
     let place = place();
-    fs::copy(
-        place.path().join("tuned/tune.json"),
-        place.path().join("other.json"),
-    )
-    .unwrap();
-    let stdout = done(&place, &["report", "tuned", "other.json"]);
-    assert!(stdout.contains("tuned/tune.json  Use mallard"), "{stdout}");
-    assert!(
-        place
-            .text("mallard-results/side-by-side.html")
-            .contains("other.json")
-    );
-    done(&place, &["report", "compared", "compared/compare.json"]);
-    let (code, _, stderr) = run(&place, &["report", "tuned", "compared"]);
-    assert_eq!(code, Some(2));
-    assert!(stderr.contains("tuned/tune.json is of tune"), "{stderr}");
-
     fs::write(place.path().join("notes.txt"), "hello").unwrap();
     fs::write(place.path().join("other"), "{}").unwrap();
     let future = "{\"schema\": 99, \"points\": [], \"sentence\": \"\"}";
@@ -159,7 +125,7 @@ fn results_of_one_kind_stand_side_by_side_and_others_do_not() {
         ("future.json", "a newer mallard"),
     ] {
         let (code, stdout, stderr) = run(&place, &["report", file]);
-        assert_eq!(code, Some(1), "{file}: {stdout}");
+        assert_eq!(code, Some(FAILED), "{file}: {stdout}");
         assert!(
             stderr.contains(says) && stderr.lines().count() == 1,
             "{file}: {stderr}"
@@ -175,8 +141,7 @@ fn the_page_is_opened_by_the_user_s_browser() {
         "#!/bin/sh\necho \"$1\" > part && mv part opened\n",
     );
     let mut command = place.mallard(&["report", "--open", "tuned"]);
-    let (code, _, stderr) = outcome(command.env("BROWSER", &browser));
-    assert_eq!(code, Some(0), "{stderr}");
+    command.env("BROWSER", &browser).exits(SUCCESS);
     // It goes on by itself.
     let opened = place.path().join("opened");
     while !opened.exists() {
@@ -186,7 +151,7 @@ fn the_page_is_opened_by_the_user_s_browser() {
     let mut command = place.mallard(&["report", "--open", "tuned"]);
     let (code, _, stderr) = outcome(command.env("BROWSER", "/nowhere/browser"));
     assert!(
-        code == Some(1) && stderr.contains("BROWSER names another"),
+        code == Some(FAILED) && stderr.contains("BROWSER names another"),
         "{stderr}"
     );
 }

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use mallard_report::diagnosis::{Answer, Diagnosis, TroubleKey};
 use mallard_testing::skipped;
 
-use crate::place::{Place, outcome};
+use crate::place::*;
 
 /// A process that is killed with the test.
 pub struct Running(Child);
@@ -184,7 +184,9 @@ fn threads_that_are_stopped_for_a_moment_tell_where_they_compute_and_go_on() {
     while used() <= before {
         std::thread::yield_now();
     }
-    let (code, _, stderr) = outcome(&mut place.mallard(&["diagnose", "--how", "ptrace", "true"]));
-    assert_eq!(code, Some(2));
+    let stderr = place
+        .mallard(&["diagnose", "--how", "ptrace", "true"])
+        .exits(USAGE)
+        .1;
     assert!(stderr.contains("--pid"), "{stderr}");
 }

@@ -1,12 +1,13 @@
 //! Services as subjects: every preset is raced for real, and every trouble of a server is named and
 //! leaves no process behind.
 
+use crate::place::typed;
 use std::fs;
 
 use mallard_report::model::Row;
 use mallard_testing::{lacks, skipped};
 
-use crate::place::{Place, beside_mallard, outcome};
+use crate::place::*;
 
 /// Compares a service on another allocator and mallard in one short round, and returns its row.
 fn race(service: &str, other: &str) -> Row {
@@ -22,8 +23,7 @@ fn race(service: &str, other: &str) -> Row {
         "200ms",
     ];
     let words = [&words[..], &["-r", "1", "-w", "0", "-a", &allocators]].concat();
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    let stdout = place.mallard(&words).exits(SUCCESS).0;
     assert!(stdout.contains("closed loop"), "{stdout}");
     let text = place.text("mallard-results/latest/compare.json");
     let mut results = mallard_report::read_json(&mut text.as_bytes()).unwrap();
@@ -105,7 +105,10 @@ fn a_server_under_its_load_is_diagnosed() {
     let place = Place::new();
     let words = ["diagnose", "--service", "redis", "--for", "1s", "--json"];
     let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
-    assert!(matches!(code, Some(0 | 3)), "{stdout}{stderr}");
+    assert!(
+        matches!(code, Some(SUCCESS | CANNOT_TELL)),
+        "{stdout}{stderr}"
+    );
     let found: serde_json::Value = serde_json::from_str(&stdout).unwrap();
     let calls = found.pointer("/figures/calls/mallocs");
     assert!(
@@ -135,8 +138,7 @@ fn a_server_under_its_load_is_recorded() {
     let words = ["record", "--service", "redis", "--for", "1s", "--settle"];
     let other = beside_mallard("redis-server");
     let words = [&words[..], &["100ms", "-a", &other]].concat();
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    let stderr = place.mallard(&words).exits(SUCCESS).1;
     for part in [
         "recorded ",
         " 0 dropped · 0 out of order",
@@ -149,8 +151,7 @@ fn a_server_under_its_load_is_recorded() {
         assert!(stderr.contains(part), "{part} is not in {stderr}");
     }
     let info = ["trace", "info", "--json", "redis.mtrace"];
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&info));
-    assert_eq!(code, Some(0), "{stderr}");
+    let stdout = place.mallard(&info).exits(SUCCESS).0;
     let info: serde_json::Value = serde_json::from_str(&stdout).unwrap();
     let processes = info["processes"].as_array().unwrap();
     // The load is no part of it.
@@ -165,13 +166,15 @@ fn a_server_under_its_load_is_recorded() {
 
 /// A description whose server is a shell script; `more` overrides keys.
 fn describe(place: &Place, start: &str, more: &str) {
-    let ready = match more.contains("ready =") {
-        true => "",
-        false => "ready = { log = \"ready\", within = \"10s\" }",
+    let ready = if more.contains("ready =") {
+        ""
+    } else {
+        "ready = { log = \"ready\", within = \"10s\" }"
     };
-    let load = match more.contains("load =") {
-        true => "",
-        false => "load = \"echo 'qps: 5'\"",
+    let load = if more.contains("load =") {
+        ""
+    } else {
+        "load = \"echo 'qps: 5'\""
     };
     let text = format!(
         "[service]\nstart = '''{start}'''\n{ready}\n{load}\nsettle = \"10ms\"\n{more}\n\
@@ -193,24 +196,14 @@ fn left(place: &Place) -> Vec<String> {
 
 /// Compares the service `web.toml` in one run, with more options.
 fn compared(place: &Place, more: &[&str]) -> (Option<i32>, String, String) {
-    let words = [
-        "compare",
-        "--service",
-        "web.toml",
-        "-r",
-        "1",
-        "-w",
-        "0",
-        "-a",
-        "glibc",
-    ];
+    let words = typed("compare --service web.toml -r 1 -w 0 -a glibc");
     outcome(&mut place.mallard(&[&words[..], more].concat()))
 }
 
 /// Compares the service `web.toml`, which must fail with this reason.
 fn fails(place: &Place, parts: &[&str]) {
     let (code, stdout, stderr) = compared(place, &[]);
-    assert_eq!(code, Some(1), "{stdout}{stderr}");
+    assert_eq!(code, Some(FAILED), "{stdout}{stderr}");
     for part in parts {
         assert!(stderr.contains(part), "{part} is not in {stderr}");
     }
@@ -301,8 +294,7 @@ fn every_command_of_a_description_has_its_variables() {
         &(more + &check("setup") + &check("prepare")),
     );
     let words = ["service", "--try", "web.toml"];
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    place.mallard(&words).assert().code(SUCCESS);
     assert_eq!(left(&place), [""; 0], "left behind");
 }
 
@@ -323,14 +315,14 @@ fn options_of_programs_are_refused_for_a_service_and_a_time_limit_is_kept() {
     ];
     for more in options {
         let (code, _, stderr) = compared(&place, more);
-        assert_eq!(code, Some(2), "{stderr}");
+        assert_eq!(code, Some(USAGE), "{stderr}");
         assert!(
             stderr.contains(more[0]) && stderr.contains("--service"),
             "{stderr}"
         );
     }
     let (code, _, stderr) = compared(&place, &["--timeout", "2s"]);
-    assert_eq!(code, Some(1), "{stderr}");
+    assert_eq!(code, Some(FAILED), "{stderr}");
     for part in ["it did not finish within the time limit", "the last words"] {
         assert!(stderr.contains(part), "{stderr}");
     }
@@ -342,17 +334,8 @@ fn what_prepares_a_service_runs_once_for_each_run() {
     let place = Place::new();
     let prepare = "prepare = \"echo p >> prepared\"";
     describe(&place, "echo ready; exec sleep 8013.5", prepare);
-    let words = [
-        "baseline",
-        "save",
-        "web",
-        "--service",
-        "web.toml",
-        "--budget",
-        "1ms",
-    ];
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    let words = typed("baseline save web --service web.toml --budget 1ms");
+    place.mallard(&words).assert().code(SUCCESS);
     // One block: the subject and the anchor.
     assert_eq!(place.text("prepared"), "p\np\n");
 }
@@ -372,22 +355,24 @@ fn a_server_that_fails_leaves_no_recording_and_no_process() {
         "ready = { log = \"never\", within = \"200ms\" }",
     );
     let (code, _, stderr) = record(&[]);
-    assert_eq!(code, Some(1), "{stderr}");
+    assert_eq!(code, Some(FAILED), "{stderr}");
     assert!(stderr.contains("was not ready within 200ms"), "{stderr}");
     assert!(!place.path().join("web.mtrace").exists());
     // Under its load: what was recorded until then is kept.
     let start = "echo ready; exec sleep 7654.4";
     describe(&place, start, "load = \"echo broken; exit 7\"");
     let (code, _, stderr) = record(&["--no-cost"]);
-    assert_eq!(code, Some(1), "{stderr}");
+    assert_eq!(code, Some(FAILED), "{stderr}");
     assert!(stderr.contains("broken"), "{stderr}");
     assert!(place.path().join("web.mtrace").exists());
     assert_eq!(left(&place), [""; 0], "left behind");
     // Options that mean nothing together.
     let (code, _, stderr) = record(&["--for", "1s", "--seconds", "1"]);
-    assert_eq!(code, Some(2), "{stderr}");
-    let (code, _, stderr) = outcome(&mut place.mallard(&["record", "--no-cost", "--", "true"]));
-    assert_eq!(code, Some(2), "{stderr}");
+    assert_eq!(code, Some(USAGE), "{stderr}");
+    let stderr = place
+        .mallard(&["record", "--no-cost", "--", "true"])
+        .exits(USAGE)
+        .1;
     assert!(stderr.contains("--no-cost is for a service"), "{stderr}");
 }
 
@@ -420,8 +405,7 @@ fn a_service_on_the_command_line_is_measured_too() {
         ],
     ]
     .concat();
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    let stdout = place.mallard(&words).exits(SUCCESS).0;
     assert!(stdout.contains("5.00 /s"), "{stdout}");
     assert_eq!(left(&place), [""; 0], "left behind");
 }
@@ -450,8 +434,7 @@ fn mistakes_in_a_description_are_usage_errors() {
             "--input and --how perf",
         ),
     ] {
-        let (code, _, stderr) = outcome(&mut place.mallard(words));
-        assert_eq!(code, Some(2), "{stderr}");
+        let stderr = place.mallard(words).exits(USAGE).1;
         assert!(stderr.contains(part), "{part}: {stderr}");
     }
 }
@@ -459,8 +442,7 @@ fn mistakes_in_a_description_are_usage_errors() {
 #[test]
 fn a_preset_is_printed_as_a_file_that_can_be_used() {
     let place = Place::new();
-    let (code, listed, _) = outcome(&mut place.mallard(&["service"]));
-    assert_eq!(code, Some(0));
+    let listed = place.mallard(&["service"]).exits(SUCCESS).0;
     for name in [
         "redis",
         "nginx",
@@ -474,7 +456,6 @@ fn a_preset_is_printed_as_a_file_that_can_be_used() {
     }
     let (_, text, _) = outcome(&mut place.mallard(&["service", "redis"]));
     fs::write(place.path().join("mine.toml"), text).unwrap();
-    let (code, said, stderr) = outcome(&mut place.mallard(&["service", "mine.toml"]));
-    assert_eq!(code, Some(0), "{stderr}");
+    let said = place.mallard(&["service", "mine.toml"]).exits(SUCCESS).0;
     assert!(said.contains("valid description"), "{said}");
 }

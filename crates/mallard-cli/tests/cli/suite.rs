@@ -1,8 +1,9 @@
 //! `mallard bench --suite full` on a few rows: what it runs, writes and rejects.
 
+use crate::place::typed;
 use mallard_report::model::{Kind, Results};
 
-use crate::place::{BUMP, LIBRARY, Place, outcome};
+use crate::place::*;
 
 fn results(place: &Place) -> Results {
     let text = place.text("mallard-results/latest/results.json");
@@ -13,20 +14,10 @@ fn results(place: &Place) -> Results {
 #[cfg_attr(not(feature = "full"), ignore = "`cargo test-all` runs it")]
 fn rows_run_on_every_allocator_and_every_figure_is_reported() {
     let place = Place::new();
-    let words = [
-        "bench",
-        "--suite",
-        "full",
-        "--quick",
-        "-r",
-        "2",
-        "-a",
-        "glibc,mallard",
-    ];
+    let words = typed("bench --suite full --quick -r 2 -a glibc,mallard");
     let rows = ["pairs-4", "map-linked", "start", "latency", "numa"];
     let words = [&words[..], &rows].concat();
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    let (stdout, stderr) = place.mallard(&words).exits(SUCCESS);
     assert!(
         stderr.contains("rows on 2 allocators, 2 runs each: about"),
         "{stderr}"
@@ -85,9 +76,10 @@ fn rows_run_on_every_allocator_and_every_figure_is_reported() {
 #[test]
 fn without_a_number_the_runs_go_by_time_and_the_settings_say_so() {
     let place = Place::new();
-    let (code, _, stderr) =
-        outcome(&mut place.mallard(&["bench", "--suite", "full", "-a", "glibc", "pairs-1"]));
-    assert_eq!(code, Some(0), "{stderr}");
+    let stderr = place
+        .mallard(&["bench", "--suite", "full", "-a", "glibc", "pairs-1"])
+        .exits(SUCCESS)
+        .1;
     assert!(
         stderr.contains("1 allocator, 5 to 15 runs each, 3 if over 1.5 × the best time: about"),
         "{stderr}"
@@ -104,33 +96,6 @@ fn without_a_number_the_runs_go_by_time_and_the_settings_say_so() {
     // Each run beyond the guaranteed five began before the time was up.
     let before = cell.runs[..count - 1].iter().map(|run| run.wall_seconds);
     assert!(count == 5 || before.sum::<f64>() < 3.0, "{cell:?}");
-}
-
-#[test]
-#[cfg_attr(not(feature = "full"), ignore = "`cargo test-all` runs it")]
-fn an_allocator_that_crashes_in_one_row_is_measured_in_the_others() {
-    let place = Place::new();
-    // Only the block size of one row crashes it.
-    let source = BUMP.replace(
-        "void *malloc(size_t n) {",
-        "#include <stdlib.h>\nvoid *malloc(size_t n) { if (n == 32768) abort();",
-    );
-    let library = place.compile("bump.so", &source, &LIBRARY);
-    let spec = format!("bump={}", library.display());
-    let words = [
-        "bench", "--suite", "full", "--quick", "-a", "glibc", "--add", &spec,
-    ];
-    let words = [&words[..], &["start", "same-32768"]].concat();
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
-    assert!(stdout.contains("SIGABRT"), "{stdout}");
-    let results = results(&place);
-    let [same, start] = &results.experiments[0].rows[..] else {
-        panic!("{stdout}")
-    };
-    assert_eq!(start.cells[1].failure, None);
-    assert_eq!(start.cells[1].runs.len(), 1);
-    assert!(same.cells[1].failure.is_some() && same.cells[0].failure.is_none());
 }
 
 #[test]
@@ -173,8 +138,7 @@ fn what_is_measured_is_kept_when_the_lab_is_killed() {
 fn a_row_s_settings_reach_its_allocators_and_the_report() {
     let place = Place::new();
     let words = ["bench", "--quick", "-a", "mallard", "idle"];
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    place.mallard(&words).exits(SUCCESS);
     let row = results(&place).experiments.remove(0).rows.remove(0);
     let run = &row.cells[0].runs[0];
     assert!(run.curve.len() > 10, "{run:?}");
@@ -197,8 +161,7 @@ fn a_row_s_settings_reach_its_allocators_and_the_report() {
 #[test]
 fn the_list_names_the_rows_and_runs_nothing() {
     let place = Place::new();
-    let (code, stdout, _) = outcome(&mut place.mallard(&["bench", "list", "full"]));
-    assert_eq!(code, Some(0));
+    let stdout = place.mallard(&["bench", "list", "full"]).exits(SUCCESS).0;
     for part in [
         "larson-8",
         "a server, 8 threads",
@@ -209,7 +172,10 @@ fn the_list_names_the_rows_and_runs_nothing() {
         assert!(stdout.contains(part), "`{part}` is missing in {stdout}");
     }
     let (code, stdout, _) = outcome(&mut place.mallard(&["bench", "list"]));
-    assert!(code == Some(0) && stdout.contains("std::map"), "{stdout}");
+    assert!(
+        code == Some(SUCCESS) && stdout.contains("std::map"),
+        "{stdout}"
+    );
     assert!(!place.path().join("mallard-results").exists());
 }
 
@@ -217,10 +183,10 @@ fn the_list_names_the_rows_and_runs_nothing() {
 fn an_unknown_row_and_options_of_the_basic_experiments_are_rejected() {
     let place = Place::new();
     let refused = |words: &[&str]| {
-        let (code, _, stderr) =
-            outcome(&mut place.mallard(&[&["bench", "-s", "full"], words].concat()));
-        assert_eq!(code, Some(2), "{stderr}");
-        stderr
+        place
+            .mallard(&[&["bench", "-s", "full"], words].concat())
+            .exits(USAGE)
+            .1
     };
     let text = refused(&["larsen"]);
     assert!(

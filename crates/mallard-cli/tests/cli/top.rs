@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use mallard_testing::{lacks, skipped};
 use serde_json::Value;
 
-use crate::place::{Place, outcome, wait_for_end};
+use crate::place::*;
 
 /// Holds more than 32 MiB, renews a part of it, and allocates until its standard input ends.
 const WATCHED: &str = r#"
@@ -66,7 +66,7 @@ impl Watched {
 fn json(place: &Place, pid: &str) -> Option<Value> {
     let words = ["top", "--json", "--interval", "0.3", pid];
     let (code, stdout, _) = outcome(&mut place.mallard(&words));
-    (code == Some(0)).then(|| serde_json::from_str(&stdout).unwrap())
+    (code == Some(SUCCESS)).then(|| serde_json::from_str(&stdout).unwrap())
 }
 
 /// The JSON of a process once this holds.
@@ -111,8 +111,7 @@ fn scripts_get_a_table_or_json() {
         "watched",
         &pid,
     ];
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
-    assert_eq!(code, Some(0), "{stderr}");
+    let stdout = place.mallard(&words).exits(SUCCESS).0;
     let lines: Vec<&str> = stdout.lines().collect();
     assert_eq!(lines.len(), 2, "{stdout}");
     assert!(lines[0].trim_start().starts_with("PID COMMAND"), "{stdout}");
@@ -125,7 +124,7 @@ fn scripts_get_a_table_or_json() {
     let (code, stdout, stderr) =
         outcome(&mut place.mallard(&["top", "--once", "--interval", "0.1", &pid]));
     watched.end();
-    assert_eq!(code, Some(1), "{stdout}");
+    assert_eq!(code, Some(FAILED), "{stdout}");
     assert!(
         stderr.contains(&format!("there is no process {pid}")),
         "{stderr}"
@@ -139,8 +138,7 @@ fn a_core_file_that_is_none_is_told_in_a_line() {
         ("/bin/true", "/bin/true is not a core file"),
         ("missing", "cannot read missing: No such file or directory"),
     ] {
-        let (code, _, stderr) = outcome(&mut place.mallard(&["top", "--core", file]));
-        assert_eq!(code, Some(1), "{stderr}");
+        let stderr = place.mallard(&["top", "--core", file]).exits(FAILED).1;
         assert!(stderr.starts_with(&format!("error: {why}")), "{stderr}");
         assert_eq!(
             stderr.matches("No such").count(),
@@ -159,18 +157,19 @@ fn sampling_is_switched_on_and_off_from_outside() {
         outcome(&mut place.mallard(&["profile", "--start", &pid, "--lg-sample", "14"]));
     assert_eq!(
         (code, stdout),
-        (Some(0), format!("process {pid} samples now\n")),
+        (Some(SUCCESS), format!("process {pid} samples now\n")),
         "{stderr}"
     );
     let value = json_until(&place, &pid, |v| v["is_sampling"] == 1);
     assert_eq!(value["lg_sample"], 14);
-    let (code, table, stderr) = outcome(&mut place.mallard(&["profile", "--text", &pid]));
-    assert_eq!(code, Some(0), "{stderr}");
+    let table = place.mallard(&["profile", "--text", &pid]).exits(SUCCESS).0;
     // What was allocated before is not in the profile; the first line says so.
     let head = table.lines().next().unwrap_or_default();
     assert!(head.contains(" MiB allocated"), "{head}");
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&["profile", "--stop", &pid]));
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    place
+        .mallard(&["profile", "--stop", &pid])
+        .assert()
+        .code(SUCCESS);
     json_until(&place, &pid, |v| v["is_sampling"] == 0);
     watched.end();
 }
@@ -189,7 +188,7 @@ fn a_profile_is_written_by_the_process_itself_when_it_is_asked() {
     let (code, stdout, stderr) = outcome(&mut place.mallard(&["profile", "--dump", &pid]));
     assert_eq!(
         (code, stdout),
-        (Some(0), format!("process {pid} wrote a profile\n")),
+        (Some(SUCCESS), format!("process {pid} wrote a profile\n")),
         "{stderr}"
     );
     let written = format!("asked.{pid}.0.m0.heap");
@@ -203,12 +202,12 @@ fn a_process_without_a_shared_page_is_not_written_to_unless_allowed() {
     let watched = Watched::start(&place, "export_stats:auto");
     let pid = watched.pid();
     json_until(&place, &pid, |v| v["allocated"].as_u64() >= Some(32 << 20));
-    let (code, _, stderr) = outcome(&mut place.mallard(&["profile", "--start", &pid]));
-    assert_eq!(code, Some(1));
+    let stderr = place.mallard(&["profile", "--start", &pid]).exits(FAILED).1;
     assert!(stderr.contains("--write-memory"), "{stderr}");
-    let (code, _, stderr) =
-        outcome(&mut place.mallard(&["profile", "--start", &pid, "--write-memory"]));
-    assert_eq!(code, Some(0), "{stderr}");
+    place
+        .mallard(&["profile", "--start", &pid, "--write-memory"])
+        .assert()
+        .code(SUCCESS);
     json_until(&place, &pid, |v| v["is_sampling"] == 1);
     watched.end();
 }
@@ -323,9 +322,10 @@ fn a_person_watches_two_processes_on_a_terminal() {
     let watched = Watched::run(&program, "export_stats:true");
     let other = Watched::run(&program, "export_stats:true");
     // Numbers of processes start again from the lowest some time.
-    let (watched, other) = match watched.0.id() < other.0.id() {
-        true => (watched, other),
-        false => (other, watched),
+    let (watched, other) = if watched.0.id() < other.0.id() {
+        (watched, other)
+    } else {
+        (other, watched)
     };
     let (pid, other_pid) = (watched.pid(), other.pid());
     json_until(&place, &pid, |v| v["allocated"].as_u64() >= Some(32 << 20));

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 
-use crate::place::{Place, outcome};
+use crate::place::*;
 
 /// Prints a rate by the option string that it finds.
 const PROGRAM: &str = r#"
@@ -27,7 +27,7 @@ fn tune(place: &Place, words: &[&str]) -> (Option<i32>, String, String) {
 fn the_option_that_helps_is_found_alone_and_a_session_can_go_on() {
     let place = Place::new();
     let (code, stdout, stderr) = tune(&place, &["--budget", "1h", "-a", "mallard"]);
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert_eq!(code, Some(SUCCESS), "{stdout}{stderr}");
     assert!(
         stdout.contains("Use mallard with tcache_max:262144."),
         "{stdout}"
@@ -59,7 +59,7 @@ fn the_option_that_helps_is_found_alone_and_a_session_can_go_on() {
         &place,
         &["--budget", "1h", "-a", "mallard", "--resume", "half"],
     );
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert_eq!(code, Some(SUCCESS), "{stdout}{stderr}");
     assert!(
         stdout.contains("Use mallard with tcache_max:262144."),
         "{stdout}"
@@ -76,7 +76,7 @@ fn the_option_that_helps_is_found_alone_and_a_session_can_go_on() {
 fn a_program_that_stays_on_glibc_gets_its_tunables() {
     let place = Place::new();
     let (code, stdout, stderr) = tune(&place, &["--budget", "1h", "-a", "glibc"]);
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert_eq!(code, Some(SUCCESS), "{stdout}{stderr}");
     assert!(
         stdout.contains("GLIBC_TUNABLES=glibc.malloc.arena_max=4"),
         "{stdout}"
@@ -93,7 +93,7 @@ fn a_program_that_stays_on_glibc_gets_its_tunables() {
             "--dry-run",
         ],
     );
-    assert_eq!(code, Some(0));
+    assert_eq!(code, Some(SUCCESS));
     assert!(stdout.contains("sh job on glibc: 6 options"), "{stdout}");
 }
 
@@ -107,7 +107,10 @@ fn an_argument_that_is_no_text_reaches_the_results_as_well_as_it_can() {
     command.arg(OsStr::from_bytes(b"\xff"));
     let (code, stdout, stderr) = outcome(&mut command);
     // What it finds in that time is a matter of the machine.
-    assert!(matches!(code, Some(0 | 3)), "{stdout}{stderr}");
+    assert!(
+        matches!(code, Some(SUCCESS | CANNOT_TELL)),
+        "{stdout}{stderr}"
+    );
     if place.path().join("out/tune.json").exists() {
         let found: serde_json::Value = serde_json::from_str(&place.text("out/tune.json")).unwrap();
         let words = found["command"].as_array().unwrap();
@@ -119,7 +122,7 @@ fn an_argument_that_is_no_text_reaches_the_results_as_well_as_it_can() {
 fn what_cannot_be_tuned_is_said_at_once() {
     let place = Place::new();
     let (code, stdout, stderr) = tune(&place, &["--budget", "1ms"]);
-    assert_eq!(code, Some(3), "{stdout}{stderr}");
+    assert_eq!(code, Some(CANNOT_TELL), "{stdout}{stderr}");
     assert!(
         stdout.contains("Cannot tell: the budget allows"),
         "{stdout}"
@@ -155,12 +158,14 @@ fn a_recording_is_a_subject_and_a_diagnosis_orders_the_options() {
     let place = Place::new();
     let words = "seq 20000 | sort | md5sum";
     let record = ["record", "-o", "x.mtrace", "--", "sh", "-c", words];
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&record));
-    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    place.mallard(&record).assert().code(SUCCESS);
     let traced = ["tune", "--trace", "x.mtrace", "-a", "glibc,mallard"];
     let (code, stdout, stderr) =
         outcome(&mut place.mallard(&[&traced[..], &["--dry-run"]].concat()));
-    assert!(matches!(code, Some(0 | 3)), "{stdout}{stderr}");
+    assert!(
+        matches!(code, Some(SUCCESS | CANNOT_TELL)),
+        "{stdout}{stderr}"
+    );
     assert!(
         stdout.contains("the recording x.mtrace on glibc, mallard"),
         "{stdout}"
@@ -169,7 +174,10 @@ fn a_recording_is_a_subject_and_a_diagnosis_orders_the_options() {
     // What it finds is a matter of the machine; that every run counts is not.
     let short = [&traced[..], &["--budget", "6s", "-o", "out"]].concat();
     let (code, stdout, stderr) = outcome(&mut place.mallard(&short));
-    assert!(matches!(code, Some(0 | 3)), "{stdout}{stderr}");
+    assert!(
+        matches!(code, Some(SUCCESS | CANNOT_TELL)),
+        "{stdout}{stderr}"
+    );
     if place.path().join("out/tune.json").exists() {
         let runs = place.text("out/runs.jsonl");
         let failed = runs.lines().find(|line| line.contains("\"failure\""));
@@ -181,19 +189,28 @@ fn a_recording_is_a_subject_and_a_diagnosis_orders_the_options() {
 
     let both = ["tune", "--trace", "x.mtrace", "--", "true"];
     let (code, _, stderr) = outcome(&mut place.mallard(&both));
-    assert!(code == Some(2) && stderr.contains("--trace"), "{stderr}");
+    assert!(
+        code == Some(USAGE) && stderr.contains("--trace"),
+        "{stderr}"
+    );
     let (code, _, stderr) = outcome(&mut place.mallard(&["tune", "--trace", "nowhere"]));
-    assert!(code == Some(1) && stderr.contains("nowhere"), "{stderr}");
+    assert!(
+        code == Some(FAILED) && stderr.contains("nowhere"),
+        "{stderr}"
+    );
     fs::write(place.path().join("d.json"), "{}").unwrap();
     let wrong = [&traced[..], &["--diagnosis", "d.json"]].concat();
     let (code, _, stderr) = outcome(&mut place.mallard(&wrong));
-    assert!(code == Some(1) && stderr.contains("d.json"), "{stderr}");
+    assert!(
+        code == Some(FAILED) && stderr.contains("d.json"),
+        "{stderr}"
+    );
 
     // The diagnosis of the same program is found by itself.
     let diagnose = ["diagnose", "--quick", "--", "sh", "job"];
     fs::write(place.path().join("job"), PROGRAM).unwrap();
     let (code, ..) = outcome(&mut place.mallard(&diagnose));
-    assert!(matches!(code, Some(0 | 3)));
+    assert!(matches!(code, Some(SUCCESS | CANNOT_TELL)));
     let path = place
         .path()
         .join("mallard-results/diagnose-sh/diagnose.json");
@@ -203,7 +220,10 @@ fn a_recording_is_a_subject_and_a_diagnosis_orders_the_options() {
         serde_json::json!([{ "key": "caches", "what": "they are small", "because": "1 ≥ 0" }]);
     fs::write(&path, found.to_string()).unwrap();
     let (code, stdout, stderr) = tune(&place, &["--dry-run", "-a", "mallard"]);
-    assert!(matches!(code, Some(0 | 3)), "{stdout}{stderr}");
+    assert!(
+        matches!(code, Some(SUCCESS | CANNOT_TELL)),
+        "{stdout}{stderr}"
+    );
     assert!(
         stderr.contains("Options against caches come first"),
         "{stderr}"

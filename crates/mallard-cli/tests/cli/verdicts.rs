@@ -7,7 +7,7 @@ use std::fs;
 use mallard_report::diagnosis::{Answer, Diagnosis};
 use mallard_testing::not_installed;
 
-use crate::place::{Place, outcome};
+use crate::place::*;
 
 /// A program with its work, and the verdict: the answer and its key.
 struct Case {

@@ -49,22 +49,22 @@ fn note_large(block: Pointer) {
 /// The share of a block's pages that lie in memory, in 255ths. Of a block of many pages, parts are
 /// looked at, evenly distributed.
 pub fn touched(block: Pointer, usable: usize) -> Option<usize> {
-    /// Pages in one look, and looks at one block.
-    const LOOK_PAGES: usize = 512;
-    const LOOKS_MAX: usize = 32;
+    /// Pages of one call, and calls for one block.
+    const CALL_PAGES: usize = 512;
+    const CALLS_MAX: usize = 32;
     let page = arch::page_bytes();
     let begin = block.addr().next_multiple_of(page);
     let end = (block.addr() + usable) & !(page - 1);
     let pages = end.checked_sub(begin)? / page;
-    let (parts, part) = match pages.div_ceil(LOOK_PAGES) {
-        looks if looks <= LOOKS_MAX => (looks, LOOK_PAGES),
-        _ => (LOOKS_MAX, pages / LOOKS_MAX),
+    let (parts, part) = match pages.div_ceil(CALL_PAGES) {
+        calls if calls <= CALLS_MAX => (calls, CALL_PAGES),
+        _ => (CALLS_MAX, pages / CALLS_MAX),
     };
     let (mut seen, mut there) = (0, 0);
-    let mut states = [0_u8; LOOK_PAGES];
+    let mut states = [0_u8; CALL_PAGES];
     for index in 0..parts {
         let from = index * part;
-        let count = LOOK_PAGES.min(pages - from);
+        let count = CALL_PAGES.min(pages - from);
         let at = block.with_addr(begin + from * page);
         // SAFETY: asks for the state of pages of a block that is live; the buffer has room.
         if unsafe { libc::mincore(at.cast(), count * page, states.as_mut_ptr()) } != 0 {

@@ -41,7 +41,7 @@ pub struct Recorder {
     thread: &'static Thread,
 }
 
-/// Begins such a call. None if it is another one.
+/// Begins a call of this kind; `None` if the call is of another kind.
 #[inline(always)]
 pub fn enter(thread: &'static Thread) -> Option<Recorder> {
     // A thread with a chunk has joined. In a forked child the segment is not ready: the chunk is
@@ -145,8 +145,8 @@ pub fn start(thread: &Thread) {
         return;
     }
     let pool = pool();
-    let most = pool.count.load(Ordering::Relaxed) / 4 * 3;
-    if pool.taken.fetch_add(1, Ordering::Relaxed) >= most {
+    let max = pool.count.load(Ordering::Relaxed) / 4 * 3;
+    if pool.taken.fetch_add(1, Ordering::Relaxed) >= max {
         pool.taken.fetch_sub(1, Ordering::Relaxed);
     } else if let Some((index, _)) = pool::take() {
         thread.serial.set(0);

@@ -19,10 +19,10 @@ static FILE: Path = Path::new();
 /// Records that fit after the last one that is written on the fast path: a clock, a large size, the
 /// record itself, and the end of the thread.
 pub const SPARE_RECORDS: usize = 4;
-/// How long a thread waits before it looks whether the lab is still there.
-const LOOK_INTERVAL_NS: i64 = 100_000_000;
+/// How long a thread waits before it checks whether the lab is still there.
+const CHECK_INTERVAL_NS: i64 = 100_000_000;
 
-/// This process's pool. Call it only while the process records.
+/// The pool of the process, which must be recording.
 #[inline(always)]
 pub fn pool() -> &'static Pool {
     // SAFETY: set before the mode, and mapped as long as this process records.
@@ -110,7 +110,7 @@ pub fn take() -> Option<(u32, bool)> {
         pool.waiting.fetch_add(1, Ordering::SeqCst);
         let limit = libc::timespec {
             tv_sec: 0,
-            tv_nsec: LOOK_INTERVAL_NS,
+            tv_nsec: CHECK_INTERVAL_NS,
         };
         // SAFETY: waits on a word of the pool while it has this value, for some time at most.
         unsafe {

@@ -10,7 +10,8 @@ use core::ptr::{null, null_mut};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::allocator::loader;
-use crate::segment::{self, trim};
+use crate::segment;
+use crate::segment::trim::{self, Reading};
 use crate::shared_memory::layout::TRIM_AT_EXIT;
 use crate::state;
 use crate::tls::thread;
@@ -90,14 +91,14 @@ extern "C" fn at_exit(_: *mut c_void) {
     let before = thread.busy.replace(1);
     // SAFETY: reads and restores the thread's error.
     let error = unsafe { *libc::__errno_location() };
-    trim::run(false);
+    trim::run(Reading::Now);
     let header = segment::header();
     let trimmed = &header.trimmed;
     let rss = trimmed.rss.load(Ordering::Relaxed);
     let live = trimmed.live.load(Ordering::Relaxed).max(0) as u64;
     let worth = rss > SMALL_RSS && rss > live + live / 5;
     if segment::flags() & TRIM_AT_EXIT != 0 && worth {
-        trim::run(true);
+        trim::run(Reading::AroundPurge);
     }
     header.ended.store(1, Ordering::Release);
     // SAFETY: see above.

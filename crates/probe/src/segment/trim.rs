@@ -34,13 +34,21 @@ fn on_request() {
         .compare_exchange(1, 0, Ordering::AcqRel, Ordering::Relaxed)
         .is_ok()
     {
-        run(true);
+        run(Reading::AroundPurge);
     }
 }
 
-/// Reads the memory now; if `purge`, asks the allocator to return memory and reads it again. A
-/// later reading replaces an earlier one.
-pub fn run(purge: bool) {
+/// What to read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Reading {
+    /// The memory now.
+    Now,
+    /// The memory now, and once more after the allocator was asked to return memory.
+    AroundPurge,
+}
+
+/// Reads the memory. A later reading replaces an earlier one.
+pub fn run(reading: Reading) {
     let trimmed = &segment::header().trimmed;
     trimmed.stage.store(0, Ordering::Release);
     let Some(before) = resident() else { return };
@@ -49,7 +57,7 @@ pub fn run(purge: bool) {
     trimmed.anonymous.store(before.anonymous, Ordering::Relaxed);
     trimmed.live.store(segment::live(), Ordering::Relaxed);
     trimmed.stage.store(1, Ordering::Release);
-    if !purge {
+    if reading == Reading::Now {
         return;
     }
     let begun = monotonic_ns();

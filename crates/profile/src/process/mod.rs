@@ -106,9 +106,10 @@ fn survey(memory: &dyn Memory, mapped: Vec<Mapped>) -> (Vec<Mapping>, Vec<u64>) 
             roots.extend(image.root);
         }
         if mapped.executable {
-            let build_id = match mapped.path == path {
-                true => image.build_id.as_str(),
-                false => "",
+            let build_id = if mapped.path == path {
+                image.build_id.as_str()
+            } else {
+                ""
             };
             code.push(Mapping {
                 start: mapped.start,

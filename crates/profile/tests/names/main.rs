@@ -210,9 +210,10 @@ fn split_debug_information_is_read_in_parts_and_as_a_package() {
         expect_whole(&mut profile.clone(), &Options::default());
         // binutils' dwp crashes on parts of DWARF 5, and newer releases of Debian do without it.
         let has_dwp = mallard_testing::missing(&["dwp"]).is_empty();
-        let packer = match flags.contains(&"-gdwarf-4") && has_dwp {
-            true => "dwp",
-            false => "llvm-dwp",
+        let packer = if flags.contains(&"-gdwarf-4") && has_dwp {
+            "dwp"
+        } else {
+            "llvm-dwp"
         };
         need!(packer);
         built.tool(packer, &["-e", "program", "-o", "program.dwp"]);

@@ -80,9 +80,10 @@ fn common_rounds(a: &Cell, b: &Cell) -> usize {
 /// The medians by which two cells are compared.
 fn medians(a: &Cell, b: &Cell, figure: Figure) -> Option<(f64, f64)> {
     let of = |cell: &Cell| {
-        let runs = match figure.is_time {
-            true => common_rounds(a, b),
-            false => cell.runs.len(),
+        let runs = if figure.is_time {
+            common_rounds(a, b)
+        } else {
+            cell.runs.len()
         };
         Some(spread_of(cell, runs, figure)?.median)
     };
@@ -152,9 +153,10 @@ fn others<'a>(
     let others = (row.cells.iter())
         .filter(|other| other.allocator != cell.allocator && other.failure.is_none());
     let most = others.clone().map(|other| common_rounds(cell, other)).max();
-    let enough = match figure.is_time {
-        true => most.map_or(0, |most| most.min(COMMON_ROUNDS_MIN)),
-        false => 0,
+    let enough = if figure.is_time {
+        most.map_or(0, |most| most.min(COMMON_ROUNDS_MIN))
+    } else {
+        0
     };
     others.filter(move |other| common_rounds(cell, other) >= enough)
 }
@@ -334,9 +336,10 @@ pub const EXACT_SYSCALLS_BELOW: u64 = 20_000;
 
 fn system_calls(value: f64) -> String {
     let count = crate::units::grouped(value);
-    match value < EXACT_SYSCALLS_BELOW as f64 {
-        true => count,
-        false => format!("≥ {count}"),
+    if value < EXACT_SYSCALLS_BELOW as f64 {
+        count
+    } else {
+        format!("≥ {count}")
     }
 }
 

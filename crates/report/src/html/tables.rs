@@ -269,9 +269,10 @@ fn shown(e: &Experiment, most: usize) -> (usize, usize) {
         .map(|c| c.runs.len());
     let count: usize = runs.clone().sum();
     let filled = runs.filter(|runs| *runs > 0).count();
-    match count <= most {
-        true => (count, usize::MAX),
-        false => (count, (most / filled.max(1)).max(1)),
+    if count <= most {
+        (count, usize::MAX)
+    } else {
+        (count, (most / filled.max(1)).max(1))
     }
 }
 

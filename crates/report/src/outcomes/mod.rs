@@ -1,6 +1,5 @@
 //! The outcomes of single commands, each as data, as text and as a page.
 
-pub mod collation;
 pub mod diagnosis;
 pub mod history;
 pub mod sites;

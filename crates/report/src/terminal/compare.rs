@@ -16,9 +16,10 @@ impl Screen {
             if e.rows.len() > 1 {
                 let _ = writeln!(text, "  {} {}", e.axis, row.label);
             }
-            let sheet = match row.metrics.is_empty() {
-                true => compare_sheet(e, row),
-                false => service_sheet(e, row),
+            let sheet = if row.metrics.is_empty() {
+                compare_sheet(e, row)
+            } else {
+                service_sheet(e, row)
             };
             text.push_str(&self.sheet(&sheet));
         }

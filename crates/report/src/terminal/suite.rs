@@ -84,9 +84,10 @@ fn ratio_sheet(e: &Experiment, names: &[&str], ratios: &Ratios) -> Sheet {
 fn shown_ratio(place: &RowEntry, ratio: f64) -> Field {
     let known =
         |c: &Comparison| matches!(c.verdict(), Verdict::Less | Verdict::More | Verdict::Level);
-    match place.compared.as_ref().is_none_or(known) {
-        true => Field::figure(units::ratio(ratio), place.best),
-        false => Field::new(format!("~{}", units::ratio(ratio)), Tone::Faint),
+    if place.compared.as_ref().is_none_or(known) {
+        Field::figure(units::ratio(ratio), place.best)
+    } else {
+        Field::new(format!("~{}", units::ratio(ratio)), Tone::Faint)
     }
 }
 

@@ -42,11 +42,12 @@ pub fn read<W: Write>(from: impl BufRead, sink: &mut Sink<W>) -> Result<()> {
             Err(error) => return Err(error),
         }
     }
-    match found {
-        true => Ok(()),
-        false => Err(Error::Foreign(
+    if found {
+        Ok(())
+    } else {
+        Err(Error::Foreign(
             "no allocation in the file of memray".to_owned(),
-        )),
+        ))
     }
 }
 
@@ -235,9 +236,10 @@ impl<R: BufRead> File<R> {
             return Err(Error::Damaged("a table of lines without end"));
         }
         let skipped = io::copy(&mut (&mut self.from).take(length), &mut io::sink())?;
-        match skipped == length {
-            true => Ok(()),
-            false => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+        if skipped == length {
+            Ok(())
+        } else {
+            Err(io::Error::from(io::ErrorKind::UnexpectedEof).into())
         }
     }
 

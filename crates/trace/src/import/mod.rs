@@ -1,14 +1,11 @@
 //! Recordings of other tools as recordings of ours.
 //!
-//! What their files lack is said in the notes: most have no times, so the clock only gives the
-//! order, one microsecond from event to event; heaptrack's have no threads; memray's are of Python
-//! programs, whose own pools are left out.
+//! What their files lack is said in the notes: heaptrack's have no threads, and memray's are of
+//! Python programs, whose own pools are left out. Both have a time every few milliseconds; between
+//! two of them the clock gives the order, one microsecond from event to event.
 
-mod android;
 mod heaptrack;
-mod ltrace;
 mod memray;
-mod webkit;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
@@ -21,25 +18,14 @@ use crate::{Error, Result};
 /// Whose file it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// The text of Android's malloc_debug, option `record_allocs`.
-    Android,
-    /// The `.ops` of WebKit's MallocBench.
-    Ops,
-    /// The output of `ltrace -f -e malloc+free+calloc+realloc`.
-    Ltrace,
     /// The text of heaptrack: what it wrote, interpreted, as it is or compressed by zstd or gzip.
     Heaptrack,
     /// The binary file of `memray run`, as it is or compressed.
     Memray,
 }
 
-pub const FORMATS: [(&str, Format); 5] = [
-    ("android", Format::Android),
-    ("ops", Format::Ops),
-    ("ltrace", Format::Ltrace),
-    ("heaptrack", Format::Heaptrack),
-    ("memray", Format::Memray),
-];
+pub const FORMATS: [(&str, Format); 2] =
+    [("heaptrack", Format::Heaptrack), ("memray", Format::Memray)];
 
 /// The first bytes of frames of zstd, and of files of gzip.
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
@@ -47,22 +33,13 @@ const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
 /// Guesses a file's format by its name and its first bytes.
 pub fn guess(name: &str, head: &[u8]) -> Option<Format> {
-    let text = String::from_utf8_lossy(head);
-    let first = text.lines().find(|line| !line.trim().is_empty());
-    let first = first.unwrap_or("");
-    if name.ends_with(".ops") {
-        Some(Format::Ops)
-    } else if head.starts_with(&memray::MAGIC) || head.starts_with(&memray::LZ4_MAGIC) {
+    if head.starts_with(&memray::MAGIC) || head.starts_with(&memray::LZ4_MAGIC) {
         Some(Format::Memray)
     } else if head.starts_with(&ZSTD_MAGIC)
         || head.starts_with(&GZIP_MAGIC)
         || name.contains("heaptrack")
     {
         Some(Format::Heaptrack)
-    } else if android::is_line(first) {
-        Some(Format::Android)
-    } else if first.contains("(") && text.contains(" = ") || text.contains("<unfinished") {
-        Some(Format::Ltrace)
     } else {
         None
     }
@@ -76,9 +53,6 @@ pub fn import(
     program: &str,
 ) -> Result<u64> {
     let (by, clock, notes) = match format {
-        Format::Android => ("Android's malloc_debug", "order", vec![]),
-        Format::Ops => ("WebKit's MallocBench", "order", vec![]),
-        Format::Ltrace => ("ltrace", "order", vec![]),
         Format::Heaptrack => (
             "heaptrack",
             "order",
@@ -103,16 +77,14 @@ pub fn import(
     };
     let mut sink = Sink::new(to, &start)?;
     match format {
-        Format::Android => android::read(from, &mut sink)?,
-        Format::Ops => webkit::read(from, &mut sink)?,
-        Format::Ltrace => ltrace::read(from, &mut sink)?,
-        Format::Memray => match from.fill_buf()?.starts_with(&memray::LZ4_MAGIC) {
-            true => {
+        Format::Memray => {
+            if from.fill_buf()?.starts_with(&memray::LZ4_MAGIC) {
                 let unpacked = lz4_flex::frame::FrameDecoder::new(from);
                 memray::read(std::io::BufReader::new(unpacked), &mut sink)?;
+            } else {
+                memray::read(from, &mut sink)?
             }
-            false => memray::read(from, &mut sink)?,
-        },
+        }
         Format::Heaptrack => {
             let head = from.fill_buf()?;
             let (zstd, gzip) = (head.starts_with(&ZSTD_MAGIC), head.starts_with(&GZIP_MAGIC));
@@ -196,15 +168,6 @@ impl<W: Write> Sink<W> {
         Ok(())
     }
 
-    /// A thread has ended: a later one with its number is another.
-    fn end(&mut self, thread: u64) -> Result<()> {
-        self.push(thread, Kind::ThreadEnd, 0, 0)?;
-        if let Some((number, events)) = self.threads.remove(&thread) {
-            self.writer.events_of(1, number, &events)?;
-        }
-        Ok(())
-    }
-
     fn finish(mut self) -> Result<u64> {
         for (number, events) in self.threads.values() {
             self.writer.events_of(1, *number, events)?;
@@ -242,14 +205,6 @@ fn wrong(line: u64, problem: impl Into<String>) -> Error {
     Error::Line {
         line,
         problem: problem.into(),
-    }
-}
-
-/// A number, hexadecimal with `0x`.
-fn number(text: &str) -> Option<u64> {
-    match text.strip_prefix("0x") {
-        Some(digits) => u64::from_str_radix(digits, 16).ok(),
-        None => text.parse().ok(),
     }
 }
 

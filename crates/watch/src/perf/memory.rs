@@ -66,10 +66,12 @@ fn region(all: &[Mapping], address: u64, stack: u64) -> Region {
     };
     let is_stack =
         mapping.path.starts_with("[stack") || (mapping.start..mapping.end).contains(&stack);
-    match mapping.is_file() {
-        true => Region::File,
-        false if is_stack => Region::Stack,
-        false => Region::Heap,
+    if mapping.is_file() {
+        Region::File
+    } else if is_stack {
+        Region::Stack
+    } else {
+        Region::Heap
     }
 }
 

@@ -14,8 +14,8 @@ pub use crate::arena::settings::{Dss, NAME_BYTES};
 use crate::arena::{self, Arena, Life, large, manual, settings};
 use crate::cache::{counted, deferred};
 use crate::class::{CACHED_MAX, Class, MAX, SLAB_MAX};
-use crate::heap::hooks;
 pub use crate::heap::hooks::ExtentHooks;
+use crate::heap::{Contents, hooks};
 use crate::prof;
 use crate::stats;
 use crate::sys::page::PAGE;
@@ -224,7 +224,7 @@ pub fn retain_grow_limit(arena: u32) -> Result<usize, i32> {
     one(arena).map(|a| a.growth_limit().min(size_within(usize::MAX)))
 }
 
-/// The largest size of a class that is at most this.
+/// The largest size of a class that is at most `bytes`.
 fn size_within(bytes: usize) -> usize {
     let class = Class::of(bytes.min(MAX));
     if class.size() > bytes.min(MAX) {
@@ -270,30 +270,30 @@ pub fn lookup(block: *const u8) -> Option<u32> {
 }
 
 /// Allocates a block of at least `size` bytes at a multiple of `align`, a power of two, from the
-/// arena with this number, past all caches. With `zeroed`, all of it is zero. Returns null when
-/// memory is out or there is no such arena.
-pub fn alloc_in(arena: u32, size: usize, align: usize, zeroed: bool) -> *mut u8 {
+/// arena with this number, past all caches. Returns null when memory is out or there is no such
+/// arena.
+pub fn alloc_in(arena: u32, size: usize, align: usize, contents: Contents) -> *mut u8 {
     let found = arena::numbered(arena as usize).zip(usable_for(size, align));
     let Some((arena, bytes)) = found else {
         return out_of_memory(size);
     };
-    let zeroed = zeroed || zeroes();
-    let block = take(arena, bytes, align, zeroed).or_else(|| {
+    let contents = if zeroes() { Contents::Zeros } else { contents };
+    let block = take(arena, bytes, align, contents).or_else(|| {
         reclaim();
-        take(arena, bytes, align, zeroed)
+        take(arena, bytes, align, contents)
     });
     count(bytes);
     if block.is_some() {
         counted::allocated(bytes);
     }
     match block {
-        Some(block) if zeroed => block as *mut u8,
+        Some(block) if contents == Contents::Zeros => block as *mut u8,
         Some(block) => prepared(block as *mut u8, size_at(block)),
         None => out_of_memory(size),
     }
 }
 
-fn take(arena: &'static Arena, bytes: usize, align: usize, zeroed: bool) -> Option<usize> {
+fn take(arena: &'static Arena, bytes: usize, align: usize, contents: Contents) -> Option<usize> {
     let (block, clear) = if bytes <= SLAB_MAX {
         let mut one = [0];
         if arena.fill(Class::for_request(bytes), &mut one) == 0 {
@@ -303,10 +303,10 @@ fn take(arena: &'static Arena, bytes: usize, align: usize, zeroed: bool) -> Opti
     } else if let Some(block) = stored(arena, bytes, align) {
         (block, true)
     } else {
-        let run = large::alloc_fit(Pages::of(bytes), align, arena.index(), zeroed)?;
+        let run = large::alloc_fit(Pages::of(bytes), align, arena.index(), contents)?;
         (run.addr, !run.zeroed)
     };
-    if zeroed && clear {
+    if contents == Contents::Zeros && clear {
         // SAFETY: the block is new, and this long.
         unsafe { core::ptr::write_bytes(block as *mut u8, 0, size_at(block)) };
     }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::api::{alloc, dealloc, dealloc_direct};
 use crate::cache::current;
-use crate::heap::PAGE_HEAPS;
+use crate::heap::{Contents, PAGE_HEAPS};
 use crate::space::meta;
 use crate::testing::alone;
 use std::vec::Vec;
@@ -20,7 +20,7 @@ fn fill(arena: u32, mark: u8) -> Vec<(*mut u8, usize)> {
             if size > 100_000 && round > 2 {
                 continue;
             }
-            let p = alloc_in(arena, size, 1, false);
+            let p = alloc_in(arena, size, 1, Contents::Any);
             assert!(!p.is_null());
             // SAFETY: the block is new and this long.
             unsafe { p.write_bytes(mark, size) };
@@ -46,7 +46,7 @@ fn blocks_are_of_the_arena_asked_for_and_aligned_and_zero() {
     for arena in [0, made] {
         for size in SIZES {
             for align in [1, 16, 64, 4096, 65_536, 4 << 20] {
-                let p = alloc_in(arena, size, align, true);
+                let p = alloc_in(arena, size, align, Contents::Zeros);
                 assert!(
                     !p.is_null() && p.addr().is_multiple_of(align),
                     "{size}, {align}"
@@ -128,7 +128,9 @@ fn blocks_of_manual_arenas_stay_out_of_other_arenas_transfer_caches() {
     crate::testing::own_process!();
     let _alone = alone();
     let arena = create().unwrap();
-    let blocks: Vec<_> = (0..10_000).map(|_| alloc_in(arena, 64, 1, false)).collect();
+    let blocks: Vec<_> = (0..10_000)
+        .map(|_| alloc_in(arena, 64, 1, Contents::Any))
+        .collect();
     let foreign: Vec<_> = (0..10_000).map(|_| alloc(64)).collect();
     for (&ours, &theirs) in blocks.iter().zip(&foreign) {
         // SAFETY: each is freed once.
@@ -164,7 +166,7 @@ fn a_destroyed_arena_gives_its_memory_up_and_its_number_to_the_next() {
     unsafe { destroy(arena) }.unwrap();
     assert_eq!(record.held(), (0, 0), "pages used, and committed");
     assert!(!is_initialised(arena));
-    assert!(alloc_in(arena, 10, 1, false).is_null());
+    assert!(alloc_in(arena, 10, 1, Contents::Any).is_null());
     // SAFETY: there is no such arena.
     unsafe {
         assert_eq!(reset(arena), Err(libc::EFAULT));
@@ -213,7 +215,7 @@ fn arenas_made_and_destroyed_by_the_thousand_take_no_more_records() {
     let _alone = alone();
     let turn = || {
         let arena = create().unwrap();
-        let p = alloc_in(arena, 100, 1, false);
+        let p = alloc_in(arena, 100, 1, Contents::Any);
         assert!(!p.is_null());
         // SAFETY: no block is used from here on.
         unsafe { destroy(arena) }.unwrap();
@@ -236,7 +238,7 @@ fn as_many_arenas_can_be_made_as_there_are_numbers_and_then_none() {
     assert_eq!(create(), Err(libc::EAGAIN));
     let last = *made.iter().max().unwrap();
     assert_eq!(last, 4094);
-    let p = alloc_in(last, 5000, 1, false);
+    let p = alloc_in(last, 5000, 1, Contents::Any);
     assert_eq!(lookup(p), Some(last));
     for arena in made {
         // SAFETY: no block is used from here on.
@@ -285,18 +287,18 @@ fn a_page_heap_grows_by_no_more_than_its_limit() {
     let arena = create().unwrap();
     let committed = || arena::existing(arena as usize).unwrap().held().1 * PAGE;
     // The page heap may be reused, with existing chunks: count only new ones.
-    let most_at = |limit| {
+    let max_at = |limit| {
         set_retain_grow_limit(arena, limit).unwrap();
         let grown = |_| {
             let before = committed();
-            assert!(!alloc_in(arena, 1 << 20, 1, false).is_null());
+            assert!(!alloc_in(arena, 1 << 20, 1, Contents::Any).is_null());
             committed() - before
         };
         (0..1024).map(grown).max().unwrap()
     };
-    assert_eq!(most_at(PAGE), 2 << 20);
-    assert_eq!(most_at(16 << 20), 16 << 20);
-    assert!(most_at(usize::MAX) > 16 << 20);
+    assert_eq!(max_at(PAGE), 2 << 20);
+    assert_eq!(max_at(16 << 20), 16 << 20);
+    assert!(max_at(usize::MAX) > 16 << 20);
     // SAFETY: no block is used from here on.
     unsafe { destroy(arena) }.unwrap();
 }

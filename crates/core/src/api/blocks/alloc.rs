@@ -1,22 +1,22 @@
 //! Allocation.
 //!
-//! Up to [`TABLE_MAX`] bytes: one table lookup for the stack's place, one load of the thread's
+//! Up to [`TABLE_MAX`] bytes: one table lookup for the stack's offset, one load of the thread's
 //! pointer, one comparison, one load of the block. Above, a second table, and from 32 KiB up to
 //! what caches hold, the position of the leading bit. `docs/design/fast-path.md` shows the
 //! instructions.
 
 use super::free::size_at;
-use crate::api::errands::errands;
 use crate::api::extras::{XMALLOC, clear_by_kernel, extras, prepared, zeroes};
+use crate::api::pending::do_pending;
 use crate::api::start::{self, start};
 use crate::arena::pages::Pages;
 use crate::arena::{self, large, oversize};
 use crate::cache::{self, ThreadCache, company, counted, current, inside, life};
 use crate::class::{
-    self, CACHED_MAX, Class, MAX, MEDIUM_MAX, Place, SLAB_MAX, TABLE_MAX, hidden, tailored,
+    self, CACHED_MAX, Class, MAX, MEDIUM_MAX, SLAB_MAX, StackOffset, TABLE_MAX, hidden, tailored,
 };
 use crate::die;
-use crate::heap::{NATURAL_MAX, PAGE_HEAPS};
+use crate::heap::{Contents, NATURAL_MAX, PAGE_HEAPS, RunRequest};
 use crate::prof;
 use crate::space::segment::fast_lookup;
 use crate::space::{fallback, meta};
@@ -30,7 +30,7 @@ use core::ptr::null_mut;
 #[inline(always)]
 pub fn alloc(size: usize) -> *mut u8 {
     if size <= TABLE_MAX {
-        pop(size, class::place_of_small(size))
+        pop(size, class::offset_of_small(size))
     } else {
         alloc_medium(size)
     }
@@ -41,28 +41,29 @@ pub fn alloc(size: usize) -> *mut u8 {
 #[inline(always)]
 pub fn alloc_cached(size: usize) -> Result<*mut u8, Missed> {
     if size > TABLE_MAX {
-        return Err(Missed(Place::of(Class::NONE)));
+        return Err(Missed(StackOffset::of(Class::NONE)));
     }
-    let place = class::place_of_small(size);
-    match cache::stack_at(place).pop_to_write() {
+    let offset = class::offset_of_small(size);
+    match cache::stack_at(offset).pop_to_write() {
         Some(block) => Ok(block as *mut u8),
-        None => Err(Missed(place)),
+        None => Err(Missed(offset)),
     }
 }
 
-/// Where [`alloc_cached`] found no block: the place of the stack, that of no class for requests
+/// Where [`alloc_cached`] found no block: the offset of the stack, that of no class for requests
 /// that it does not serve.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub struct Missed(Place);
+pub struct Missed(StackOffset);
 
 /// Allocates what [`alloc_cached`] did not. The same as [`alloc`], without a second look at what
 /// was found empty.
 #[inline(always)]
-pub fn alloc_missed(size: usize, Missed(place): Missed) -> *mut u8 {
-    match place.is_none() {
-        true => alloc_medium(size),
-        false => alloc_slow(size, place),
+pub fn alloc_missed(size: usize, Missed(offset): Missed) -> *mut u8 {
+    if offset.is_none() {
+        alloc_medium(size)
+    } else {
+        alloc_slow(size, offset)
     }
 }
 
@@ -71,10 +72,10 @@ fn alloc_medium(size: usize) -> *mut u8 {
     if size > MEDIUM_MAX {
         return alloc_long(size);
     }
-    let place = class::place_of_medium(size);
-    match cache::stack_at(place).pop_to_write() {
+    let offset = class::offset_of_medium(size);
+    match cache::stack_at(offset).pop_to_write() {
         Some(block) => block as *mut u8,
-        None => alloc_medium_slow(size, place),
+        None => alloc_medium_slow(size, offset),
     }
 }
 
@@ -82,87 +83,90 @@ fn alloc_medium(size: usize) -> *mut u8 {
 // first call has separated the code, so `layout.txt` keeps it with the code that all programs run.
 #[inline(never)]
 fn alloc_long(size: usize) -> *mut u8 {
-    match size <= CACHED_MAX {
-        true => pop_tabled(size, Place::of(Class::of(size))),
-        false => alloc_large(size, PAGE, false),
+    if size <= CACHED_MAX {
+        pop_tabled(size, StackOffset::of(Class::of(size)))
+    } else {
+        alloc_large(size, PAGE, Contents::Any)
     }
 }
 
-/// Returns a block of at least `size` bytes from the thread's stack at `place`.
+/// Returns a block of at least `size` bytes from the thread's stack at `offset`.
 #[inline(always)]
-fn pop(size: usize, place: Place) -> *mut u8 {
-    match cache::stack_at(place).pop_to_write() {
+fn pop(size: usize, offset: StackOffset) -> *mut u8 {
+    match cache::stack_at(offset).pop_to_write() {
         Some(block) => block as *mut u8,
-        None => alloc_slow(size, place),
+        None => alloc_slow(size, offset),
     }
 }
 
-/// Like [`pop`], with a place that is not looked up in the tables that the profiler clears.
+/// Like [`pop`], with an offset that is not looked up in the tables that the profiler clears.
 #[inline(always)]
-fn pop_tabled(size: usize, place: Place) -> *mut u8 {
-    match cache::stack_at(place).pop_to_write() {
+fn pop_tabled(size: usize, offset: StackOffset) -> *mut u8 {
+    match cache::stack_at(offset).pop_to_write() {
         Some(block) => counted_if_on(block, size),
-        None => alloc_slow(size, place),
+        None => alloc_slow(size, offset),
     }
 }
 
-/// The slow path: the stack at `place` is empty, or the profiler samples and `place` is hidden, or
-/// the thread counts its bytes.
+/// The slow path: the stack at `offset` is empty, or the profiler samples and `offset` is hidden,
+/// or the thread counts its bytes.
 #[cold]
 #[inline(never)]
-fn alloc_slow(size: usize, place: Place) -> *mut u8 {
-    match place.is_hidden() {
-        true => pop_counted(size, hidden::place_of_small(size)),
-        false => alloc_empty(size, place),
+fn alloc_slow(size: usize, offset: StackOffset) -> *mut u8 {
+    if offset.is_hidden() {
+        pop_counted(size, hidden::offset_of_small(size))
+    } else {
+        alloc_empty(size, offset)
     }
 }
 
 /// Like [`alloc_slow`], for a request above [`TABLE_MAX`] bytes.
 #[cold]
 #[inline(never)]
-fn alloc_medium_slow(size: usize, place: Place) -> *mut u8 {
-    match place.is_hidden() {
-        true => pop_counted(size, hidden::place_of_medium(size)),
-        false => alloc_empty(size, place),
+fn alloc_medium_slow(size: usize, offset: StackOffset) -> *mut u8 {
+    if offset.is_hidden() {
+        pop_counted(size, hidden::offset_of_medium(size))
+    } else {
+        alloc_empty(size, offset)
     }
 }
 
 /// The thread's pointer leads to an empty stack.
 #[inline(always)]
-fn alloc_empty(size: usize, place: Place) -> *mut u8 {
+fn alloc_empty(size: usize, offset: StackOffset) -> *mut u8 {
     match counted::cache() {
-        Some(cache) => pop_and_count(size, place, cache),
-        None => refill(size, place),
+        Some(cache) => pop_and_count(size, offset, cache),
+        None => refill(size, offset),
     }
 }
 
 /// Like [`pop`], for a thread that counts its bytes and owns this cache.
 #[cold]
 #[inline(never)]
-fn pop_and_count(size: usize, place: Place, cache: &ThreadCache) -> *mut u8 {
-    match counted::pop(cache, place) {
+fn pop_and_count(size: usize, offset: StackOffset, cache: &ThreadCache) -> *mut u8 {
+    match counted::pop(cache, offset) {
         Some(block) => block as *mut u8,
-        None => refill(size, place),
+        None => refill(size, offset),
     }
 }
 
 /// Like [`pop`], and counts the request for the profiler.
 #[inline(always)]
-fn pop_counted(size: usize, place: Place) -> *mut u8 {
-    let (stack, countdown) = cache::stack_and_countdown(place);
+fn pop_counted(size: usize, offset: StackOffset) -> *mut u8 {
+    let (stack, countdown) = cache::stack_and_countdown(offset);
     match stack.pop_to_write() {
         Some(block) if countdown.spend(size) => block as *mut u8,
         Some(block) => prof::due(size, block as *mut u8),
-        None => refill(size, place),
+        None => refill(size, offset),
     }
 }
 
-/// The stack at `place` is empty.
+/// The stack at `offset` is empty.
 #[cold]
 #[inline(never)]
-fn refill(size: usize, place: Place) -> *mut u8 {
+fn refill(size: usize, offset: StackOffset) -> *mut u8 {
     start();
-    let class = place.class();
+    let class = offset.class();
     if tailored::is_watching() {
         tailored::note(class, size);
     }
@@ -170,7 +174,7 @@ fn refill(size: usize, place: Place) -> *mut u8 {
         return alloc_uncached(class, size);
     }
     if let Some(block) = take(class) {
-        errands();
+        do_pending();
         return counted_if_on(block, size);
     }
     alloc_again(class)
@@ -180,18 +184,20 @@ fn refill(size: usize, place: Place) -> *mut u8 {
 #[cold]
 #[inline(never)]
 pub(in crate::api) fn counted_filled(block: *mut u8, size: usize) -> *mut u8 {
-    match block.is_null() {
-        true => block,
-        false => prof::counted(block, size),
+    if block.is_null() {
+        block
+    } else {
+        prof::counted(block, size)
     }
 }
 
 /// Counts a new block for the profiler, if that samples.
 #[inline]
 fn counted_if_on(block: usize, size: usize) -> *mut u8 {
-    match prof::is_on() {
-        true => prof::counted(block as *mut u8, size),
-        false => block as *mut u8,
+    if prof::is_on() {
+        prof::counted(block as *mut u8, size)
+    } else {
+        block as *mut u8
     }
 }
 
@@ -271,41 +277,41 @@ fn counted_from_arena(class: Class) -> Option<usize> {
 /// Allocates a block of whole pages that caches do not hold.
 #[cold]
 #[inline(never)]
-fn alloc_large(size: usize, align: usize, zeroed: bool) -> *mut u8 {
+fn alloc_large(size: usize, align: usize, contents: Contents) -> *mut u8 {
     start();
     if size > MAX {
         return out_of_memory(size);
     }
-    alloc_pages(Pages::of(size), align, zeroed, size)
+    alloc_pages(Pages::of(size), align, contents, size)
 }
 
 /// The program asked for `size` bytes.
-fn alloc_pages(pages: Pages, align: usize, zeroed: bool, size: usize) -> *mut u8 {
-    let zeroed = zeroed || zeroes();
+fn alloc_pages(pages: Pages, align: usize, contents: Contents, size: usize) -> *mut u8 {
+    let contents = if zeroes() { Contents::Zeros } else { contents };
     let Some(inside) = inside::enter() else {
-        return alloc_outside(pages.bytes(), align, zeroed);
+        return alloc_outside(pages.bytes(), align, contents);
     };
     let mine = current::arena();
     let arena = oversize::arena_for(pages, mine);
-    let run = large::alloc_fit(pages, align, arena, zeroed).or_else(|| {
+    let run = large::alloc_fit(pages, align, arena, contents).or_else(|| {
         // Blocks in thread caches and transfer caches are a part of the heap: they cannot help a
         // larger request.
         if pages.bytes() > PAGE_HEAPS.totals().used * PAGE && !meta::is_starved() {
             return None;
         }
         reclaim();
-        large::alloc_fit(pages, align, mine, zeroed)
+        large::alloc_fit(pages, align, mine, contents)
     });
     upkeep::tick_for(pages.bytes());
     arena::interval::count(pages.bytes());
     drop(inside);
-    errands();
+    do_pending();
     let Some(run) = run else {
         return out_of_memory(pages.bytes());
     };
     counted::allocated(pages.bytes());
     let block = counted_if_on(run.addr, size);
-    if zeroed {
+    if contents == Contents::Zeros {
         let is_clear = run.zeroed || clear_by_kernel(run.addr, pages);
         if !is_clear {
             // SAFETY: the block is new, and this long.
@@ -319,18 +325,18 @@ fn alloc_pages(pages: Pages, align: usize, zeroed: bool, size: usize) -> *mut u8
 /// Allocates a block of `bytes` bytes while a fork is under way.
 #[cold]
 #[inline(never)]
-pub(in crate::api) fn alloc_outside(bytes: usize, align: usize, zeroed: bool) -> *mut u8 {
+pub(in crate::api) fn alloc_outside(bytes: usize, align: usize, contents: Contents) -> *mut u8 {
     let Some(block) = fallback::alloc(bytes, align) else {
         // Wait until the fork is over.
         drop(inside::enter_or_wait());
-        return match zeroed {
-            true => alloc_aligned_zeroed(bytes, align),
-            false => alloc_aligned(bytes, align),
+        return match contents {
+            Contents::Zeros => alloc_aligned_zeroed(bytes, align),
+            Contents::Any => alloc_aligned(bytes, align),
         };
     };
     counted::allocated(bytes);
     let block = block as *mut u8;
-    if zeroed {
+    if contents == Contents::Zeros {
         // SAFETY: the block is new, and this long.
         unsafe { block.write_bytes(0, bytes) };
         return block;
@@ -345,27 +351,28 @@ pub fn alloc_zeroed(size: usize) -> *mut u8 {
     if size > TABLE_MAX {
         return alloc_zeroed_medium(size);
     }
-    let place = class::place_of_small(size);
+    let offset = class::offset_of_small(size);
     // Blocks on a tailored class's stack may be longer than the class.
-    if !place.is_tabled() {
+    if !offset.is_tabled() {
         return alloc_zeroed_tailored(size);
     }
-    match cache::stack_at(place).pop_to_write() {
+    match cache::stack_at(offset).pop_to_write() {
         Some(block) => {
             let block = block as *mut u8;
             // SAFETY: the block is new, and as long as its class.
-            unsafe { core::ptr::write_bytes(block, 0, place.size()) };
+            unsafe { core::ptr::write_bytes(block, 0, offset.size()) };
             block
         }
-        None => zeroed(alloc_slow(size, place)),
+        None => zeroed(alloc_slow(size, offset)),
     }
 }
 
 #[inline(never)]
 fn alloc_zeroed_medium(size: usize) -> *mut u8 {
-    match size <= SLAB_MAX {
-        true => zeroed(alloc_medium(size)),
-        false => alloc_zeroed_run(size),
+    if size <= SLAB_MAX {
+        zeroed(alloc_medium(size))
+    } else {
+        alloc_zeroed_run(size)
     }
 }
 
@@ -378,14 +385,14 @@ fn alloc_zeroed_tailored(size: usize) -> *mut u8 {
 /// Clears a new block that caches hold to its end; null is allowed.
 #[inline(never)]
 pub(in crate::api) fn zeroed(block: *mut u8) -> *mut u8 {
-    let Some(place) = fast_lookup(block.addr()) else {
+    let Some(offset) = fast_lookup(block.addr()) else {
         return zeroed_outside(block);
     };
-    if place.is_none() {
+    if offset.is_none() {
         return zeroed_outside(block);
     }
     // SAFETY: the block is new, and this long.
-    unsafe { core::ptr::write_bytes(block, 0, place.size()) };
+    unsafe { core::ptr::write_bytes(block, 0, offset.size()) };
     block
 }
 
@@ -406,7 +413,7 @@ fn zeroed_outside(block: *mut u8) -> *mut u8 {
 #[inline(never)]
 fn alloc_zeroed_run(size: usize) -> *mut u8 {
     if size > CACHED_MAX {
-        return alloc_large(size, PAGE, true);
+        return alloc_large(size, PAGE, Contents::Zeros);
     }
     let class = Class::of(size);
     match current::cache() {
@@ -415,7 +422,7 @@ fn alloc_zeroed_run(size: usize) -> *mut u8 {
                 counted::allocated(class.size());
                 zeroed(counted_if_on(block, size))
             }
-            None => alloc_large(size, PAGE, true),
+            None => alloc_large(size, PAGE, Contents::Zeros),
         },
         _ => zeroed(alloc(size)),
     }
@@ -426,14 +433,14 @@ fn alloc_zeroed_run(size: usize) -> *mut u8 {
 pub fn alloc_aligned(size: usize, align: usize) -> *mut u8 {
     debug_assert!(align.is_power_of_two());
     if is_past_caches(size, align) {
-        return alloc_large(size, align.max(PAGE), false);
+        return alloc_large(size, align.max(PAGE), Contents::Any);
     }
     let wanted = size;
     let size = class::aligned_size(size, align);
     if align > PAGE {
         alloc_on_boundary(size, align, wanted)
     } else if size <= TABLE_MAX {
-        pop_tabled(size, class::tabled_place_of_small(size))
+        pop_tabled(size, class::tabled_offset_of_small(size))
     } else {
         alloc_aligned_medium(size, align, wanted)
     }
@@ -457,7 +464,7 @@ pub(in crate::api) fn alloc_aligned_zeroed(size: usize, align: usize) -> *mut u8
         return alloc_zeroed(bytes);
     }
     if is_past_caches(size, align) {
-        return alloc_large(bytes, align.max(PAGE), true);
+        return alloc_large(bytes, align.max(PAGE), Contents::Zeros);
     }
     zeroed(alloc_aligned(size, align))
 }
@@ -492,7 +499,7 @@ pub(in crate::api) const ALIGN_MAX: usize = 1 << 46;
 #[inline(never)]
 fn alloc_aligned_medium(size: usize, align: usize, wanted: usize) -> *mut u8 {
     if size <= SLAB_MAX {
-        pop_tabled(size, Place::of(Class::of(size)))
+        pop_tabled(size, StackOffset::of(Class::of(size)))
     } else if align <= LINE {
         alloc_medium(size)
     } else {
@@ -506,17 +513,17 @@ fn alloc_aligned_medium(size: usize, align: usize, wanted: usize) -> *mut u8 {
 #[inline(never)]
 fn alloc_on_boundary(size: usize, align: usize, wanted: usize) -> *mut u8 {
     let class = Class::of(size);
-    let place = Place::of(class);
+    let offset = StackOffset::of(class);
     if class.is_slab() {
         debug_assert!((class.shape().align as usize).is_multiple_of(align));
-        return pop_tabled(size, place);
+        return pop_tabled(size, offset);
     }
-    let stack = cache::stack_at(place);
+    let stack = cache::stack_at(offset);
     if let Some(block) = stack.pop() {
         if block.is_multiple_of(align) {
             return counted_if_on(block, wanted);
         }
-        // This cannot fail: it was just popped.
+        // There is room: the block was just popped.
         stack.push(block);
     }
     match current::cache().and_then(|cache| cache.take_aligned(class, align, wanted)) {
@@ -524,7 +531,10 @@ fn alloc_on_boundary(size: usize, align: usize, wanted: usize) -> *mut u8 {
             counted::allocated(class.size());
             counted_if_on(block, wanted)
         }
-        None => alloc_pages(Pages::of(size).wanting(wanted), align, false, wanted),
+        None => {
+            let pages = Pages::of(size).wanting(wanted);
+            alloc_pages(pages, align, Contents::Any, wanted)
+        }
     }
 }
 
@@ -551,8 +561,8 @@ fn feed() {
     // Not from the thread's own arena, which the program may destroy with everything in it.
     let heap = arena::any().map(|arena| arena.heap());
     let mut pieces = FED.iter();
-    let Some((run, bytes)) =
-        pieces.find_map(|&pages| Some((heap?.alloc_for(pages, pages, PAGE)?, pages * PAGE)))
+    let Some((run, bytes)) = pieces
+        .find_map(|&pages| Some((heap?.alloc_run(RunRequest::new(pages, PAGE))?, pages * PAGE)))
     else {
         return;
     };

@@ -3,12 +3,12 @@
 //! One byte of the page map says which stack a block belongs on. Pages whose blocks no cache may
 //! hold have 0; stack 0 is always full, so the slow path handles them.
 
-use crate::api::errands::errands_of_free;
 use crate::api::extras::{JUNK_FREE, XMALLOC, extras, spoil};
+use crate::api::pending::do_pending_after_free;
 use crate::api::start::start;
 use crate::arena::{self, large};
 use crate::cache::{self, ThreadCache, counted, current, deferred, inside, life};
-use crate::class::{Class, Place};
+use crate::class::{Class, StackOffset};
 use crate::die;
 use crate::prof::{self, Filed};
 use crate::space::segment::fast_lookup;
@@ -24,8 +24,8 @@ use crate::upkeep;
 #[inline(always)]
 pub unsafe fn dealloc(p: *mut u8) {
     match fast_lookup(p.addr()) {
-        Some(place) if cache::stack_at(place).push(p.addr()) => {}
-        Some(place) => dealloc_full(p.addr(), place),
+        Some(offset) if cache::stack_at(offset).push(p.addr()) => {}
+        Some(offset) => dealloc_full(p.addr(), offset),
         None => dealloc_slow(p),
     }
 }
@@ -45,9 +45,9 @@ pub unsafe fn dealloc_sized(p: *mut u8, _size: usize) {
 /// The stack is full, there is none, or the thread counts its bytes.
 #[cold]
 #[inline(never)]
-fn dealloc_full(at: usize, place: Place) {
+fn dealloc_full(at: usize, offset: StackOffset) {
     match counted::cache() {
-        Some(cache) => push_and_count(at, place, cache),
+        Some(cache) => push_and_count(at, offset, cache),
         None => dealloc_non_null(at),
     }
 }
@@ -55,8 +55,8 @@ fn dealloc_full(at: usize, place: Place) {
 /// Like the fast path, for a thread that counts its bytes and owns this cache.
 #[cold]
 #[inline(never)]
-fn push_and_count(at: usize, place: Place, cache: &ThreadCache) {
-    if !counted::push(cache, place, at) {
+fn push_and_count(at: usize, offset: StackOffset, cache: &ThreadCache) {
+    if !counted::push(cache, offset, at) {
         dealloc_non_null(at);
     }
 }
@@ -93,15 +93,15 @@ fn dealloc_non_null(at: usize) {
     }
     // Blocks outside the first segment, and those beside sampled ones, come here even if their
     // stack has room.
-    let is_full = fast_lookup(at).is_some_and(|place| !place.is_none());
-    if !is_full && cache::stack_at(Place::of(class)).push(at) {
+    let is_full = fast_lookup(at).is_some_and(|offset| !offset.is_none());
+    if !is_full && cache::stack_at(StackOffset::of(class)).push(at) {
         return;
     }
     match life::current_or_new() {
         Some(cache) => counted::put(cache, class, at),
         None => give_to_arena(class, at),
     }
-    errands_of_free();
+    do_pending_after_free();
 }
 
 /// Frees a block that lies in no segment: it was allocated while a fork was under way.
@@ -143,7 +143,7 @@ pub(super) fn free_sampled(at: usize) {
     };
     prof::unsampled(at);
     drop(inside);
-    // It goes where it would have gone without a sample.
+    // The block goes where it would have gone without a sample.
     dealloc_non_null(at);
 }
 
@@ -158,7 +158,7 @@ pub(in crate::api) fn free_run(at: usize) {
     counted::freed(size);
     upkeep::tick_for(size);
     drop(inside);
-    errands_of_free();
+    do_pending_after_free();
 }
 
 /// Frees a block past all thread caches and transfer caches: its arena can reuse it at once, and
@@ -231,7 +231,7 @@ fn usable_size_slow(p: usize) -> usize {
 /// The size of a block that caches hold, in the first segment; 0 for all else, null included.
 #[inline(always)]
 fn cached_size(p: usize) -> usize {
-    fast_lookup(p).map_or(0, |place| place.size())
+    fast_lookup(p).map_or(0, |offset| offset.size())
 }
 
 #[inline]
@@ -260,7 +260,7 @@ fn size_at_slow(p: usize) -> usize {
 #[inline]
 pub(in crate::api) fn class_at(p: usize) -> Class {
     match fast_lookup(p) {
-        Some(place) => place.class(),
+        Some(offset) => offset.class(),
         None => class_outside(p),
     }
 }

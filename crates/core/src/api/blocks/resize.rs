@@ -9,6 +9,7 @@ use crate::arena::oversize;
 use crate::arena::pages::Pages;
 use crate::cache::{counted, inside};
 use crate::class::{self, Class, MAX, SLAB_MAX, TABLE_MAX};
+use crate::heap::Contents;
 use crate::prof;
 use crate::space::fallback;
 use crate::space::segment::fast_lookup;
@@ -27,7 +28,7 @@ pub unsafe fn realloc(p: *mut u8, size: usize) -> *mut u8 {
     if p.is_null() {
         return alloc(size);
     }
-    if size <= TABLE_MAX && fast_lookup(p.addr()) == Some(class::place_of_small(size)) {
+    if size <= TABLE_MAX && fast_lookup(p.addr()) == Some(class::offset_of_small(size)) {
         return p;
     }
     // SAFETY: the caller's promise.
@@ -93,14 +94,14 @@ unsafe fn resize_sampled(p: *mut u8, old: Class, size: usize) -> *mut u8 {
 fn resize_run(p: *mut u8, size: usize) -> Option<*mut u8> {
     let (bytes, pages) = (size_at(p.addr()), Pages::of(size));
     let _inside = enter_with(p.addr())?;
-    let (lifted, zero) = (prof::lifted(p.addr()), zeroes());
-    if pages.bytes() == bytes || large::resize_in_place(p.addr(), pages, zero, Reach::Backed) {
-        return Some(grown(p, bytes, pages.bytes(), zero, lifted, size));
+    let (lifted, added) = (prof::lifted(p.addr()), Contents::zeros_if(zeroes()));
+    if pages.bytes() == bytes || large::resize_in_place(p.addr(), pages, added, Reach::Backed) {
+        return Some(grown(p, bytes, pages.bytes(), added, lifted, size));
     }
-    match large::relocate(p.addr(), pages, zero, oversize::arena_for) {
+    match large::relocate(p.addr(), pages, added, oversize::arena_for) {
         Some(moved) => {
             let p = moved as *mut u8;
-            Some(grown(p, bytes, pages.bytes(), zero, lifted, size))
+            Some(grown(p, bytes, pages.bytes(), added, lifted, size))
         }
         None => {
             if let Some(lifted) = lifted {
@@ -121,18 +122,18 @@ pub(in crate::api) fn enter_with(block: usize) -> Option<inside::Inside> {
 }
 
 /// Counts a block with a new length, and fills the added part as the options ask for new memory,
-/// unless it was cleared.
+/// unless it was added as zeros.
 pub(in crate::api) fn grown(
     p: *mut u8,
     old: usize,
     new: usize,
-    is_zeroed: bool,
+    added: Contents,
     lifted: Option<prof::Lifted>,
     size: usize,
 ) -> *mut u8 {
     counted::resized(old, new);
     note_resized(p, old, new, lifted, size);
-    if new > old && !is_zeroed {
+    if new > old && added == Contents::Any {
         prepared(p.wrapping_add(old), new - old);
     }
     p
@@ -154,9 +155,10 @@ unsafe fn copy(p: *mut u8, size: usize) -> *mut u8 {
     let old = size_at(p.addr());
     // A growing block will most likely grow again and is written to its end: it gets no extra page
     // for a varying start. A caller that needs page alignment (`global`) relies on that too.
-    let to = match size > SLAB_MAX {
-        true => alloc_aligned(size, PAGE),
-        false => alloc(size),
+    let to = if size > SLAB_MAX {
+        alloc_aligned(size, PAGE)
+    } else {
+        alloc(size)
     };
     if to.is_null() {
         // Also when the block should shrink: it would not be of the class that its size says.

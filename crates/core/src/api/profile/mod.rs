@@ -7,6 +7,7 @@
 use super::start::{expect_profiler, options};
 use crate::class::Class;
 use crate::prof;
+pub use crate::prof::by_class::Span;
 use crate::prof::dump::{self, Reason};
 pub use crate::prof::dump::{Shown, Sink, Snapshot};
 use crate::prof::history;
@@ -206,15 +207,15 @@ pub fn stop_log() -> Result<(), i32> {
 }
 
 /// How many recent samples are kept; negative for all.
-pub fn most_recent() -> i64 {
+pub fn recent_max() -> i64 {
     expect_profiler();
-    history::most_recent()
+    history::recent_max()
 }
 
 /// Sets how many recent samples are kept; returns the number before.
-pub fn set_most_recent(most: i64) -> i64 {
+pub fn set_recent_max(max: i64) -> i64 {
     expect_profiler();
-    prof::set_most_recent(most)
+    prof::set_recent_max(max)
 }
 
 /// Passes the recent samples to `out` as JSON, in pieces.
@@ -224,11 +225,11 @@ pub fn recent(out: &mut dyn FnMut(&CStr)) {
     dump::recent(out);
 }
 
-/// The requested bytes and the number of the samples of a class: those in use, or with `ever` all.
-/// `None` without the option `prof_stats`.
-pub fn of_class(class: Class, ever: bool) -> Option<[u64; 2]> {
+/// The requested bytes and the number of the samples of a class. `None` without the option
+/// `prof_stats`.
+pub fn of_class(class: Class, span: Span) -> Option<[u64; 2]> {
     expect_profiler();
-    prof::by_class::read(class, ever)
+    prof::by_class::read(class, span)
 }
 
 /// The figures of the profiler itself.

@@ -203,17 +203,17 @@ pub(super) fn expect_profiler() {
 fn configure_profiler(o: &'static Options) {
     prof::configure(&prof::Settings {
         lg_sample: o.lg_prof_sample,
-        most_frames: o.prof_bt_max as usize,
-        most_site_bytes: o.prof_max_memory,
+        max_frames: o.prof_bt_max as usize,
+        max_site_bytes: o.prof_max_memory,
         threads_on: o.prof_thread_active_init,
         lg_interval: o.lg_prof_interval,
         grows: o.prof_gdump,
-        most_a_second: o.prof_rate_max,
+        max_a_second: o.prof_rate_max,
         seed: o.prof_seed,
         biased: !o.prof_unbias,
         precise: o.prof_time_resolution == conf::ProfTime::High,
         system_names: o.prof_sys_thread_name,
-        most_recent: o.prof_recent_alloc_max,
+        recent_max: o.prof_recent_alloc_max,
         counts_classes: o.prof_stats,
         logs: o.prof_log,
     });
@@ -237,14 +237,14 @@ fn begin_to_profile(active: bool) {
 /// Like [`apply`]; returns the option `abort`.
 #[cold]
 #[inline(never)]
-fn apply_what_was_told(told: conf::Outcome) -> bool {
+fn apply_what_was_told(told: conf::ReadOptions) -> bool {
     let options = set(told);
     apply(options);
     options.abort
 }
 
 /// Stores the options that the process was given. The caller holds `STARTING`.
-fn set(outcome: conf::Outcome) -> &'static Options {
+fn set(outcome: conf::ReadOptions) -> &'static Options {
     if outcome.must_abort {
         // SAFETY: abort has no preconditions; the reader has printed the reason.
         unsafe { libc::abort() };
@@ -289,7 +289,7 @@ fn apply(o: &Options) {
     extras |= if o.zero { ZERO } else { 0 };
     extras |= if o.xmalloc { XMALLOC } else { 0 };
     extras::set(extras);
-    lock::set_looks(o.mutex_max_spin);
+    lock::set_spins(o.mutex_max_spin);
     apply_to_memory(o);
     apply_to_arenas(o);
     apply_to_threads(o, extras & !XMALLOC != 0);
@@ -331,8 +331,8 @@ fn apply_to_memory(o: &Options) {
 
 #[cold]
 #[inline(never)]
-fn set_cap(most: conf::DirtyMax) {
-    PAGE_HEAPS.set_cap(match most {
+fn set_cap(max: conf::DirtyMax) {
+    PAGE_HEAPS.set_cap(match max {
         conf::DirtyMax::None => Cap::NONE,
         conf::DirtyMax::Bytes(bytes) => Cap {
             pages: bytes / PAGE,
@@ -378,16 +378,11 @@ fn apply_to_arenas(o: &Options) {
 #[inline(always)]
 fn apply_to_threads(o: &Options, without_caches: bool) {
     use conf::BackgroundThread;
-    let by_whom = match o.tcache {
-        true => cache::Use::ALWAYS,
-        false => cache::Use::WHEN_ASKED,
-    };
-    let by_whom = if without_caches {
-        by_whom.empty()
-    } else {
-        by_whom
-    };
-    cache::configure(o.tcache_max, by_whom);
+    cache::configure(cache::CacheDefaults {
+        max_size: o.tcache_max,
+        is_enabled: o.tcache,
+        may_hold: !without_caches,
+    });
     #[cfg(debug_assertions)]
     cache::set_scan(o.debug_double_free_max_scan as usize);
     background_state::configure(match o.background_thread {

@@ -16,9 +16,10 @@ impl Arena {
     /// The arena whose transfer cache should take blocks flushed here.
     #[inline]
     pub(in crate::arena) fn home_of(&self, class: Class, blocks: &[usize]) -> &Arena {
-        match class.is_slab() && several() {
-            true => self.home_among_several(class, blocks),
-            false => self,
+        if class.is_slab() && several() {
+            self.home_among_several(class, blocks)
+        } else {
+            self
         }
     }
 

@@ -2,11 +2,11 @@
 //!
 //! Bytes are counted, in whole batches, where caches fill up and where a block bypasses the caches;
 //! what a cache reuses by itself is not counted. The thread that finds a report due makes it once
-//! it holds no lock (`api::errands`). With the option off, this costs a load and a comparison per
+//! it holds no lock (`api::pending`). With the option off, this costs a load and a comparison per
 //! batch.
 
 use crate::sys::atomic::{AtomicU64, Ordering};
-use crate::sys::errands::{self, Errand};
+use crate::sys::pending::{self, PendingWork};
 
 /// Bytes between reports; 0 for none.
 static EVERY: AtomicU64 = AtomicU64::new(0);
@@ -32,13 +32,13 @@ pub fn count(bytes: usize) {
 fn add(bytes: u64, every: u64) {
     let before = HANDED_OUT.fetch_add(bytes, Ordering::Relaxed);
     if before / every != before.wrapping_add(bytes) / every {
-        errands::want(Errand::Report);
+        pending::add(PendingWork::Report);
     }
 }
 
 /// Returns true to one caller when a report is due: that caller must make it.
 pub fn claim() -> bool {
-    errands::claim(Errand::Report)
+    pending::claim(PendingWork::Report)
 }
 
 #[cfg(test)]

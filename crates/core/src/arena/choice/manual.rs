@@ -19,6 +19,7 @@ use crate::heap::{self, PAGE_HEAPS, PageHeap};
 use crate::space::segment::PageRecord;
 use crate::space::{Segment, fallback};
 use crate::sys::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use crate::sys::flag::Blocking;
 use crate::sys::page::{LINE, PAGE};
 
 /// A page heap without an arena, because there was no memory for that.
@@ -117,7 +118,7 @@ impl Arena {
         self.heap().totals().used
     }
 
-    /// The same, and pages with usable addresses.
+    /// Pages of its page heap that hold slabs and blocks, and pages with usable addresses.
     #[cfg(test)]
     pub fn held(&self) -> (usize, usize) {
         let totals = self.heap().totals();
@@ -148,9 +149,12 @@ impl Arena {
         if !are_any() {
             return blocks;
         }
-        let owner = |p| match class.is_slab() {
-            true => Slab::of(p, class).arena(),
-            false => large::pages_of(p).1,
+        let owner = |p| {
+            if class.is_slab() {
+                Slab::of(p, class).arena()
+            } else {
+                large::pages_of(p).1
+            }
         };
         let (ours, others) = crate::arena::part(blocks, |p| self.may_transfer(owner(p)));
         if !others.is_empty() {
@@ -164,7 +168,7 @@ impl Arena {
     #[inline(never)]
     pub fn reset(&self) {
         debug_assert!(self.is_manual());
-        let _in_hand = self.in_hand.raise(true);
+        let _in_hand = self.in_hand.raise(Blocking::Yes);
         for class in Class::cachable() {
             if let Some(bin) = self.bin(class) {
                 bin.0.lock_seldom().forget(class);
@@ -178,7 +182,7 @@ impl Arena {
                 PageRecord::None => return PAGE,
                 // SAFETY: the page map says that the slab is there, and no bin knows it any more.
                 PageRecord::Slab(record) | PageRecord::Watched { slab: record, .. } => unsafe {
-                    Slab::discard(record)
+                    Slab::at(record).discard()
                 },
                 PageRecord::Large { line, .. } => large::forget(at + line * LINE).1,
             };

@@ -42,10 +42,10 @@ pub struct BinCounts {
     pub fills: u64,
     pub flushes: u64,
     pub slabs: u32,
-    /// Those with free and used regions.
+    /// Slabs with free and used regions.
     pub part_used: u32,
     pub slabs_ever: u64,
-    /// How often regions were taken from a slab with used ones.
+    /// How often regions were taken from a slab with used regions.
     pub reused: u64,
 }
 
@@ -98,9 +98,10 @@ impl BinState {
     #[cold]
     #[inline(never)]
     pub fn take_own(&mut self, class: Class, out: &mut [usize]) -> usize {
-        let mut n = match self.transfer.has_others() {
-            true => 0,
-            false => self.transfer.take(class, out),
+        let mut n = if self.transfer.has_others() {
+            0
+        } else {
+            self.transfer.take(class, out)
         };
         if n > 0 || !class.is_slab() {
             return n;

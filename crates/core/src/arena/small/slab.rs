@@ -8,7 +8,7 @@ use crate::arena::pages::SLABS;
 use crate::arena::small::traffic::Taker;
 use crate::class::{Class, SlabShape};
 use crate::die;
-use crate::heap::{PAGE_HEAPS, Run, nodes};
+use crate::heap::{PAGE_HEAPS, Run, RunRequest, nodes};
 use crate::space::chunk::CHUNK;
 use crate::space::meta::Kept;
 use crate::space::segment::{Beginning, PageRecord};
@@ -40,12 +40,12 @@ pub struct Slab {
     quiet: Cell<u8>,
     /// Whether its pages were bare when it was made ([`crate::heap::Run::bare`]).
     bare: bool,
-    /// Whether they were zero.
+    /// Whether its pages were zero when it was made.
     fresh: bool,
     arena: u16,
     free: Cell<u16>,
     /// The slab is in the right list while no more regions than this are free.
-    most_free: Cell<u16>,
+    max_free: Cell<u16>,
     /// No word of the bitmap below this one has a bit set.
     hint: Cell<u16>,
     /// The thread that last took regions for its own use, if the last taker did.
@@ -54,6 +54,13 @@ pub struct Slab {
 
 // A free at random touches one line of small slabs, two of others.
 const _: () = assert!(size_of::<Slab>() + 16 <= 64);
+
+/// What the page map says of a block in a slab ([`Slab::watch`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mark {
+    Sampled,
+    Ordinary,
+}
 
 /// A pointer that cannot be freed. The code that finds it holds a lock: the process is ended after
 /// the lock is released, because a signal handler may want to allocate.
@@ -66,7 +73,7 @@ pub enum Misuse {
 }
 
 impl Misuse {
-    /// Ends the process.
+    /// Ends the process with a line about the misuse.
     #[cold]
     pub fn die(self) -> ! {
         match self {
@@ -112,16 +119,16 @@ impl Slab {
         Self::make_series(class, arena, 1)
     }
 
-    /// Makes up to `most` adjacent slabs with all regions free, entered in the page map: as many as
+    /// Makes up to `max` adjacent slabs with all regions free, entered in the page map: as many as
     /// fit where one would have been placed. Returns the lowest, linked to the others in address
     /// order by `next`. `None` when memory is out.
     #[inline(never)]
-    pub fn make_series(class: Class, arena: u16, most: usize) -> Option<&'static Slab> {
+    pub fn make_series(class: Class, arena: u16, max: usize) -> Option<&'static Slab> {
         let shape = class.shape();
         let pages = shape.pages as usize;
-        let mut count = most;
-        let run =
-            crate::arena::heap_of(arena).alloc_series(pages, shape.align as usize, &mut count)?;
+        let mut count = max;
+        let request = RunRequest::new(pages, shape.align as usize);
+        let run = crate::arena::heap_of(arena).alloc_series(request, &mut count)?;
         let (mut first, mut last) = (None, None::<&Slab>);
         for i in 0..count {
             let addr = run.addr + i * pages * PAGE;
@@ -169,7 +176,7 @@ impl Slab {
                 fresh: run.zeroed,
                 arena,
                 free: Cell::new(regions as u16),
-                most_free: Cell::new(0),
+                max_free: Cell::new(0),
                 hint: Cell::new(0),
                 taker: Cell::new(None),
             });
@@ -216,15 +223,11 @@ impl Slab {
     /// # Safety
     /// All regions are free, the slab is in no list, and nothing refers to it.
     pub unsafe fn unmake(&'static self) {
-        let (addr, shape) = (self.addr, self.shape);
         debug_assert!(self.is_empty() && self.level.get() == NO_LEVEL);
-        self.home()
-            .describe(addr, shape.pages as usize, Class::NONE, PageRecord::None);
-        let record = NonNull::from(self).cast::<u8>();
-        // SAFETY: the record was taken with this size, and the caller drops the last reference.
-        unsafe { meta::give(record, Self::record_size(shape)) };
-        SLABS.sub(shape.pages as usize);
-        PAGE_HEAPS.free(addr, shape.pages as usize);
+        let addr = self.addr;
+        // SAFETY: as the caller says.
+        let pages = unsafe { self.discard() };
+        PAGE_HEAPS.free(addr, pages);
     }
 
     /// Unmakes this slab and those linked to it.
@@ -242,21 +245,20 @@ impl Slab {
         }
     }
 
-    /// Discards a slab with all its regions. Returns its number of pages, which the caller must
-    /// free.
+    /// Discards the slab with all its regions: removes it from the page map, and returns its record
+    /// to the metadata. Returns its number of pages, which the caller must free.
     ///
     /// # Safety
-    /// The page map says that the slab's record is at this address; no bin knows the slab, nothing
-    /// refers to it, and its regions are no longer used.
-    pub unsafe fn discard(record: usize) -> usize {
-        let slab = Slab::at(record);
-        let (addr, shape) = (slab.addr, slab.shape);
-        let pages = shape.pages as usize;
-        slab.home()
-            .describe(addr, pages, Class::NONE, PageRecord::None);
-        let record = NonNull::from(slab).cast::<u8>();
-        // SAFETY: the record was taken with this size, and this was the last reference.
-        unsafe { meta::give(record, Self::record_size(shape)) };
+    /// The slab is in no list, nothing refers to it, and its regions are no longer used.
+    // Inlined, because `unmake` frees a slab in the middle of a batch.
+    #[inline(always)]
+    pub unsafe fn discard(&'static self) -> usize {
+        let pages = self.shape.pages as usize;
+        self.home()
+            .describe(self.addr, pages, Class::NONE, PageRecord::None);
+        let size = Self::record_size(self.shape);
+        // SAFETY: the record was taken with this size, and the caller drops the last reference.
+        unsafe { meta::give(NonNull::from(self).cast::<u8>(), size) };
         SLABS.sub(pages);
         pages
     }
@@ -295,14 +297,14 @@ impl Slab {
     /// kept as they are, and its class and arena never change. All else of it is guarded by the
     /// lock of its bin.
     pub fn seen<'a>(kept: &'a Kept, segment: &Segment, p: usize) -> Option<&'a Slab> {
-        segment.look_at(kept, p).slab().map(Slab::at)
+        segment.read_record(kept, p).slab().map(Slab::at)
     }
 
-    /// Enters in the page map that the block at `p`, which lies in a slab, is sampled, or is not
-    /// any more. A page where sampled blocks begin is filed under no class, so that frees of its
-    /// blocks take the slow path. For the holder of the block; one thread at a time.
+    /// Enters in the page map whether the block at `p`, which lies in a slab, is sampled. A page
+    /// where sampled blocks begin is filed under no class, so that frees of its blocks take the
+    /// slow path. For the holder of the block; one thread at a time.
     #[inline(never)]
-    pub fn watch(p: usize, is_sampled: bool) {
+    pub fn watch(p: usize, mark: Mark) {
         let Some(segment) = Segment::find(p) else {
             return;
         };
@@ -311,9 +313,9 @@ impl Slab {
             PageRecord::Watched { slab, sampled } => (slab, Some(sampled)),
             _ => return,
         };
-        let after = match is_sampled {
-            true => Some(Beginning::with(before, p % PAGE)),
-            false => before.and_then(Beginning::less),
+        let after = match mark {
+            Mark::Sampled => Some(Beginning::with(before, p % PAGE)),
+            Mark::Ordinary => before.and_then(Beginning::less),
         };
         let (class, record) = match after {
             Some(sampled) => (Class::NONE, PageRecord::Watched { slab, sampled }),
@@ -366,10 +368,10 @@ impl Slab {
         self.level.get()
     }
 
-    /// Sets the list that it is in.
+    /// Sets the list of its bin that the slab is in.
     pub fn set_level(&self, level: u8) {
         self.level.set(level);
-        self.most_free.set(if level == NO_LEVEL {
+        self.max_free.set(if level == NO_LEVEL {
             0
         } else {
             let least_used = self.shape.least_at(level as usize).max(1);
@@ -380,7 +382,7 @@ impl Slab {
     /// Whether it has so many free regions that it belongs in another list.
     #[inline]
     pub fn is_sparser_than_filed(&self) -> bool {
-        self.free.get() > self.most_free.get()
+        self.free.get() > self.max_free.get()
     }
 
     /// The number of passes that found it untouched.
@@ -495,9 +497,10 @@ impl Slab {
     #[cold]
     #[inline(never)]
     fn misuse(&self, p: usize) -> Misuse {
-        match self.begins_region(p) {
-            true => Misuse::Double(p, self.class),
-            false => Misuse::Inside(p, self.class),
+        if self.begins_region(p) {
+            Misuse::Double(p, self.class)
+        } else {
+            Misuse::Inside(p, self.class)
         }
     }
 

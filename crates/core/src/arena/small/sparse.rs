@@ -11,18 +11,18 @@ pub const SPARSE_BYTES_MIN: usize = 64 * 1024 * 1024;
 /// Slabs are sparse if less than one part in this many of their memory is in blocks.
 const USED_PART: usize = 4;
 /// The bytes in blocks are summed up once in this many ticks, and at each during a pass.
-const LOOK_TICKS: u8 = 4;
+const CHECK_TICKS: u8 = 4;
 /// A program that paused for this many milliseconds may be about to begin something else.
 const PAUSE_MS: u64 = 200;
 
-/// What the last looks saw.
+/// What the last checks found.
 #[derive(Clone, Copy)]
 pub struct Sparse {
-    /// Ticks since the last look.
+    /// Ticks since the last check.
     ticks: u8,
     /// Whether a pass is under way.
     is_going: bool,
-    /// When the last look was, and the bytes in blocks then.
+    /// When the last check was, and the bytes in blocks then.
     at: u64,
     last: usize,
     /// The bytes in blocks when the last pass began, or more if they have doubled since.
@@ -48,19 +48,19 @@ impl Sparse {
         }
     }
 
-    /// Counts a tick; returns whether it is time for a look.
+    /// Counts a tick; returns whether it is time for a check.
     pub fn is_time(&mut self) -> bool {
         self.ticks += 1;
-        let is_time = self.is_going || self.ticks >= LOOK_TICKS;
+        let is_time = self.is_going || self.ticks >= CHECK_TICKS;
         if is_time {
             self.ticks = 0;
         }
         is_time
     }
 
-    /// Looks at the bytes of slabs and of the blocks in them. Returns what to do, and how many
-    /// bytes were freed since the last look.
-    pub fn look(&mut self, now: u64, held: usize, live: usize) -> (Pass, usize) {
+    /// Checks the bytes of slabs and of the blocks in them. Returns what to do, and how many
+    /// bytes were freed since the last check.
+    pub fn check(&mut self, now: u64, held: usize, live: usize) -> (Pass, usize) {
         let falls = live <= self.last && now <= self.at + PAUSE_MS;
         let freed = self.last.saturating_sub(live);
         (self.at, self.last) = (now, live);
@@ -83,8 +83,8 @@ impl Sparse {
     /// The pass is over.
     pub fn end(&mut self) {
         self.is_going = false;
-        // Look again at the next tick.
-        self.ticks = LOOK_TICKS;
+        // Check again at the next tick.
+        self.ticks = CHECK_TICKS;
     }
 }
 
@@ -95,35 +95,35 @@ mod tests {
 
     const HELD: usize = 5 * SPARSE_BYTES_MIN;
 
-    /// Looks once for each of these numbers of hundredths that are in blocks, a millisecond apart;
+    /// Checks once for each of these numbers of hundredths that are in blocks, a millisecond apart;
     /// returns what is to be done each time.
-    fn looks(sparse: &mut Sparse, hundredths: impl IntoIterator<Item = usize>) -> Vec<Pass> {
-        let mut look = |part| {
+    fn checks(sparse: &mut Sparse, hundredths: impl IntoIterator<Item = usize>) -> Vec<Pass> {
+        let mut check = |part| {
             let now = sparse.at + 1;
-            sparse.look(now, HELD, HELD / 100 * part).0
+            sparse.check(now, HELD, HELD / 100 * part).0
         };
-        hundredths.into_iter().map(&mut look).collect()
+        hundredths.into_iter().map(&mut check).collect()
     }
 
     /// Full slabs.
     fn full() -> Sparse {
         let mut sparse = Sparse::new();
-        assert_eq!(looks(&mut sparse, [40, 100]), [Pass::None; 2]);
+        assert_eq!(checks(&mut sparse, [40, 100]), [Pass::None; 2]);
         sparse
     }
 
     #[test]
     fn a_pass_begins_once_little_is_in_use_and_each_time_that_it_has_halved() {
         let mut sparse = full();
-        assert_eq!(looks(&mut sparse, [90, 50, 26]), [Pass::None; 3]);
-        assert_eq!(looks(&mut sparse, [24, 23]), [Pass::Begin, Pass::GoOn]);
+        assert_eq!(checks(&mut sparse, [90, 50, 26]), [Pass::None; 3]);
+        assert_eq!(checks(&mut sparse, [24, 23]), [Pass::Begin, Pass::GoOn]);
         sparse.end();
         assert_eq!(
-            looks(&mut sparse, [22, 13, 12]),
+            checks(&mut sparse, [22, 13, 12]),
             [Pass::None, Pass::None, Pass::Begin]
         );
         sparse.end();
-        assert_eq!(looks(&mut sparse, [6, 5]), [Pass::Begin, Pass::GoOn]);
+        assert_eq!(checks(&mut sparse, [6, 5]), [Pass::Begin, Pass::GoOn]);
     }
 
     #[test]
@@ -133,41 +133,42 @@ mod tests {
             (true, [Pass::None, Pass::Begin]),
         ] {
             let mut sparse = full();
-            assert_eq!(looks(&mut sparse, [20]), [Pass::Begin]);
-            match pauses {
-                true => sparse.at = 0,
-                false => assert_eq!(looks(&mut sparse, [21]), [Pass::None]),
+            assert_eq!(checks(&mut sparse, [20]), [Pass::Begin]);
+            if pauses {
+                sparse.at = 0
+            } else {
+                assert_eq!(checks(&mut sparse, [21]), [Pass::None])
             }
             let now = PAUSE_MS + 1;
-            assert_eq!(sparse.look(now, HELD, HELD / 100 * 19).0, next[0]);
-            assert_eq!(sparse.look(now, HELD, HELD / 100 * 18).0, next[1]);
+            assert_eq!(sparse.check(now, HELD, HELD / 100 * 19).0, next[0]);
+            assert_eq!(sparse.check(now, HELD, HELD / 100 * 18).0, next[1]);
         }
     }
 
     #[test]
     fn slabs_that_fill_up_again_are_as_if_new() {
         let mut sparse = full();
-        looks(&mut sparse, [20]);
+        checks(&mut sparse, [20]);
         sparse.end();
-        looks(&mut sparse, [60, 90]);
-        assert_eq!(looks(&mut sparse, [70, 20]), [Pass::None, Pass::Begin]);
+        checks(&mut sparse, [60, 90]);
+        assert_eq!(checks(&mut sparse, [70, 20]), [Pass::None, Pass::Begin]);
     }
 
     #[test]
     fn few_slabs_are_left_alone() {
         let mut sparse = full();
         for part in (1..100).rev() {
-            let (pass, _) = sparse.look(sparse.at + 1, SPARSE_BYTES_MIN - 1, part);
+            let (pass, _) = sparse.check(sparse.at + 1, SPARSE_BYTES_MIN - 1, part);
             assert_eq!(pass, Pass::None);
         }
     }
 
     #[test]
-    fn a_look_is_due_at_one_tick_in_a_few_and_at_all_during_a_pass() {
+    fn a_check_is_due_at_one_tick_in_a_few_and_at_all_during_a_pass() {
         let mut sparse = full();
         let due = |sparse: &mut Sparse| (0..20).filter(|_| sparse.is_time()).count();
-        assert_eq!(due(&mut sparse), 20 / LOOK_TICKS as usize);
-        looks(&mut sparse, [20]);
+        assert_eq!(due(&mut sparse), 20 / CHECK_TICKS as usize);
+        checks(&mut sparse, [20]);
         assert_eq!(due(&mut sparse), 20);
         sparse.end();
         assert!(sparse.is_time());

@@ -3,7 +3,7 @@
 //! A transfer cache keeps what a thread cache flushes as an array of pointers, and serves the next
 //! thread cache from it: two copies of a batch instead of a bit cleared and a bit set for every
 //! block. It is bounded in bytes, and blocks that were not needed for a while (a second, or
-//! [`LOOK_BATCHES`] batches flushed) drain into the slabs ([`TransferCache::idle`]), so that they
+//! [`CHECK_BATCHES`] batches flushed) drain into the slabs ([`TransferCache::idle`]), so that they
 //! cannot keep slabs from becoming empty.
 
 use crate::arena::Drain;
@@ -15,7 +15,7 @@ use core::ptr::NonNull;
 
 /// The most bytes of blocks in a transfer cache of a slab class.
 const SLAB_BYTES: usize = 256 * 1024;
-/// The same for a larger class.
+/// The most bytes of blocks in a transfer cache of a larger class.
 const RUN_BYTES: usize = 2 * 1024 * 1024;
 /// The most bytes of blocks above [`MEDIUM_MAX`] in all transfer caches of a small heap.
 const LONG_BYTES: usize = 512 * 1024;
@@ -30,8 +30,8 @@ const RUN_SHARE: usize = 16;
 const BLOCKS_MAX: usize = 2048;
 const WORD: usize = size_of::<usize>();
 
-/// Batches flushed from one look for idle blocks to the next.
-const LOOK_BATCHES: u16 = 16;
+/// Batches flushed from one check for idle blocks to the next.
+const CHECK_BATCHES: u16 = 16;
 /// How many blocks are tried in the search for an aligned one.
 const ALIGNED_TRIES: usize = 8;
 
@@ -48,19 +48,20 @@ pub fn bring_aligned_last(blocks: &mut [usize], align: usize) -> bool {
 }
 
 /// The most blocks in a transfer cache that has not passed any from one thread to another for
-/// [`SHARED_LOOKS`] looks.
+/// [`SHARED_CHECKS`] checks for idle blocks.
 const UNSHARED_BLOCKS_MAX: usize = 32;
-/// Looks after which a transfer cache that passed blocks between threads counts as unshared.
-const SHARED_LOOKS: u8 = 4;
+/// Checks after which a transfer cache that passed blocks between threads counts as unshared.
+const SHARED_CHECKS: u8 = 4;
 
 /// Bytes of blocks of whole pages in all transfer caches: up to [`MEDIUM_MAX`], and longer ones.
 static RUNS: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
 /// The sum that includes blocks of this class of whole pages, and its limit in a small heap.
 fn runs(class: Class) -> (&'static AtomicUsize, usize) {
-    match class.size() > MEDIUM_MAX {
-        true => (&RUNS[1], LONG_BYTES),
-        false => (&RUNS[0], RUN_BYTES),
+    if class.size() > MEDIUM_MAX {
+        (&RUNS[1], LONG_BYTES)
+    } else {
+        (&RUNS[0], RUN_BYTES)
     }
 }
 
@@ -86,7 +87,7 @@ pub struct TransferCache {
     blocks: *mut usize,
     cap: u16,
     /// The most addresses it may ever hold; 0 before the first put.
-    most: u16,
+    max: u16,
     len: u16,
     /// The least `len` since the last [`TransferCache::mark`]: this many blocks were not needed
     /// since then.
@@ -95,7 +96,7 @@ pub struct TransferCache {
     puts: u16,
     /// The thread that last put blocks here.
     putter: usize,
-    /// Looks until the transfer cache shrinks to [`UNSHARED_BLOCKS_MAX`], unless blocks pass from
+    /// Checks until the transfer cache shrinks to [`UNSHARED_BLOCKS_MAX`], unless blocks pass from
     /// thread to thread again.
     shared: u8,
 }
@@ -108,7 +109,7 @@ impl TransferCache {
         TransferCache {
             blocks: core::ptr::null_mut(),
             cap: 0,
-            most: 0,
+            max: 0,
             len: 0,
             low: 0,
             puts: 0,
@@ -130,7 +131,7 @@ impl TransferCache {
         unsafe { core::slice::from_raw_parts(self.blocks, self.len as usize) }
     }
 
-    /// Bytes of its array.
+    /// Bytes of the array of blocks.
     pub fn array_size(&self) -> usize {
         if self.cap == 0 {
             0
@@ -147,15 +148,15 @@ impl TransferCache {
             let (sum, least) = runs(class);
             let budget = least.max(crate::arena::footprint() / RUN_SHARE);
             let left = budget.saturating_sub(sum.load(Ordering::Relaxed));
-            (self.most as usize).min(self.len as usize + class.blocks_in(left))
+            (self.max as usize).min(self.len as usize + class.blocks_in(left))
         } else if self.shared > 0 {
-            self.most as usize
+            self.max as usize
         } else {
-            (self.most as usize).min(UNSHARED_BLOCKS_MAX)
+            (self.max as usize).min(UNSHARED_BLOCKS_MAX)
         }
     }
 
-    /// Whether it holds blocks that another thread put here.
+    /// Whether the transfer cache holds blocks that another thread put there.
     pub fn has_others(&self) -> bool {
         self.len > 0 && self.putter != tls::thread()
     }
@@ -167,13 +168,13 @@ impl TransferCache {
 
     /// Takes as many of the blocks as fit, from the start; returns how many.
     pub fn put(&mut self, class: Class, blocks: &[usize]) -> usize {
-        if self.most == 0 {
+        if self.max == 0 {
             let bytes = if class.is_slab() {
                 SLAB_BYTES
             } else {
                 RUN_BYTES
             };
-            self.most = class.blocks_in(bytes).clamp(1, BLOCKS_MAX) as u16;
+            self.max = class.blocks_in(bytes).clamp(1, BLOCKS_MAX) as u16;
             crate::arena::ANY_IDLE.store(true, Ordering::Relaxed);
         }
         let room = self.limit(class).saturating_sub(self.len as usize);
@@ -208,7 +209,7 @@ impl TransferCache {
         while cap < wanted {
             cap *= GROWTH_FACTOR;
         }
-        let cap = cap.min(self.most as usize);
+        let cap = cap.min(self.max as usize);
         let Some(array) = meta::take(cap * WORD) else {
             return;
         };
@@ -225,9 +226,9 @@ impl TransferCache {
         }
     }
 
-    /// Whether enough batches came for a look for idle blocks.
+    /// Whether enough batches came for a check for idle blocks.
     pub fn is_due(&self) -> bool {
-        self.puts >= LOOK_BATCHES
+        self.puts >= CHECK_BATCHES
     }
 
     /// Removes the blocks that came last.
@@ -235,7 +236,7 @@ impl TransferCache {
     pub fn take(&mut self, class: Class, out: &mut [usize]) -> usize {
         let n = out.len().min(self.len as usize);
         if n > 0 && self.putter != tls::thread() {
-            self.shared = SHARED_LOOKS;
+            self.shared = SHARED_CHECKS;
         }
         self.len -= n as u16;
         self.low = self.low.min(self.len);
@@ -287,7 +288,7 @@ impl TransferCache {
         n
     }
 
-    /// Forgets all blocks, which are being discarded.
+    /// Drops all blocks, which are being discarded.
     pub fn forget(&mut self, class: Class) {
         count_runs(class, 0, self.len as usize);
         self.len = 0;
@@ -343,16 +344,16 @@ mod tests {
         let share = footprint() / RUN_SHARE;
         let (mut medium, mut long) = (stores(false), stores(true));
         // Each kind has its own budget, whatever the other holds.
-        for (stores, most) in [(&mut medium, RUN_BYTES), (&mut long, LONG_BYTES)] {
-            let most = most.max(share);
+        for (stores, max) in [(&mut medium, RUN_BYTES), (&mut long, LONG_BYTES)] {
+            let max = max.max(share);
             let held = fill(stores);
-            assert!(held > most - CACHED_MAX && held <= most, "{held} of {most}");
+            assert!(held > max - CACHED_MAX && held <= max, "{held} of {max}");
         }
-        for (stores, most) in [(&mut medium, RUN_BYTES), (&mut long, LONG_BYTES)] {
+        for (stores, max) in [(&mut medium, RUN_BYTES), (&mut long, LONG_BYTES)] {
             // What leaves one transfer cache makes room in another.
             empty(stores);
             let first = &mut stores[..1];
-            let least = most.max(share) - first[0].0.size();
+            let least = max.max(share) - first[0].0.size();
             assert!(fill(first) > least, "one may have all of it");
             empty(first);
         }
@@ -370,7 +371,7 @@ mod tests {
         let blocks: Vec<usize> = (0..BLOCKS_MAX).collect();
         assert_eq!(store.put(class, &blocks), UNSHARED_BLOCKS_MAX);
         assert_eq!(store.array_size(), UNSHARED_BLOCKS_MAX * WORD);
-        store.shared = SHARED_LOOKS;
+        store.shared = SHARED_CHECKS;
         assert_eq!(store.put(class, &blocks[UNSHARED_BLOCKS_MAX..][..1]), 1);
         assert!(store.array_size() < BLOCKS_MAX * WORD / 2);
         assert_eq!(
@@ -397,10 +398,10 @@ mod tests {
         assert_eq!(stored(), 2);
         arena.grew(1);
         assert_eq!(stored(), 2, "a page is not much");
-        let much = 2 * crate::arena::NEW_PAGES_PER_LOOK;
+        let much = 2 * crate::arena::NEW_PAGES_PER_CHECK;
         arena.grew(much);
         assert_eq!(stored(), 2, "they have just come");
-        // One of them is used, and comes back.
+        // One of the blocks is used, and comes back.
         let mut one = [0];
         assert_eq!(arena.fill(class, &mut one), 1);
         arena.flush(class, &mut one);

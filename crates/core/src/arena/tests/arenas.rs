@@ -4,7 +4,7 @@ use super::super::large::Reach;
 use super::super::table::threads;
 use super::super::*;
 use crate::class::{CACHED_MAX, MEDIUM_MAX};
-use crate::heap::{self, PAGE_HEAPS, nodes};
+use crate::heap::{self, Contents, PAGE_HEAPS, nodes};
 use crate::space::chunk::CHUNK;
 use crate::sys::numa;
 use crate::testing::alone;
@@ -20,11 +20,11 @@ fn a_new_thread_joins_the_arena_with_the_fewest() {
     let joined: Vec<_> = (0..7).map(|_| join().unwrap()).collect();
     let threads = |i: usize| existing(i).map_or(0, |a| a.threads.load(Ordering::Relaxed));
     let spread: Vec<u32> = (0..3).map(threads).collect();
-    let (least, most) = (spread.iter().min().unwrap(), spread.iter().max().unwrap());
-    assert!(most - least <= 1, "{spread:?}");
+    let (min, max) = (spread.iter().min().unwrap(), spread.iter().max().unwrap());
+    assert!(max - min <= 1, "{spread:?}");
     joined[0].leave();
     let next = join().unwrap();
-    assert!(threads(next.index as usize) <= *most);
+    assert!(threads(next.index as usize) <= *max);
     joined[1..].iter().for_each(|a| a.leave());
     next.leave();
 }
@@ -46,19 +46,24 @@ fn a_large_block_grows_shrinks_and_moves_with_its_bytes_and_its_pages() {
         // SAFETY: as above, wherever the block is by now.
         (p.read(), p.add(CHUNK / 8 - 1).read())
     };
-    if large::resize_in_place(run.addr, class(3 * CHUNK), true, Reach::Any) {
+    if large::resize_in_place(run.addr, class(3 * CHUNK), Contents::Zeros, Reach::Any) {
         // SAFETY: the block is three chunks long.
         let tail = unsafe { std::slice::from_raw_parts(first.add(CHUNK / 8), 2 * CHUNK / 8) };
         assert!(tail.iter().all(|&w| w == 0), "asked to be zero");
         assert_eq!(pages::large_bytes(), pages + 3 * CHUNK);
     }
     assert!(
-        large::resize_in_place(run.addr, class(CHUNK), false, Reach::Any),
+        large::resize_in_place(run.addr, class(CHUNK), Contents::Any, Reach::Any),
         "shrinking always works"
     );
     assert_eq!(pages::large_bytes(), pages + CHUNK);
     assert_eq!(bytes(first), (1, 2));
-    let last = match large::relocate(run.addr, class(4 * CHUNK), false, oversize::arena_for) {
+    let last = match large::relocate(
+        run.addr,
+        class(4 * CHUNK),
+        Contents::Any,
+        oversize::arena_for,
+    ) {
         Some(moved) => {
             assert_eq!(bytes(moved as *const u64), (1, 2));
             assert_eq!(pages::large_bytes(), pages + 4 * CHUNK);
@@ -96,7 +101,7 @@ fn blocks_beyond_caches_end_with_their_last_page_where_that_is_asked_for() {
     assert!(large::resize_in_place(
         run.addr,
         Pages::of(CACHED_MAX + 1),
-        false,
+        Contents::Any,
         Reach::Any
     ));
     assert_eq!(large::pages_of(run.addr).0 * PAGE, CACHED_MAX + PAGE);
@@ -152,7 +157,8 @@ fn oversize_blocks_are_of_an_arena_of_their_own() {
 
     // A block that grows to oversize moves there.
     let run = large::alloc(short, CHUNK, 0).unwrap();
-    let last = large::relocate(run.addr, long, false, oversize::arena_for).unwrap_or(run.addr);
+    let last =
+        large::relocate(run.addr, long, Contents::Any, oversize::arena_for).unwrap_or(run.addr);
     if last != run.addr {
         assert_eq!(owner_of(last), Some(number));
     }
@@ -300,11 +306,11 @@ fn large_blocks_stay_with_the_page_heap_of_their_arena() {
         let run = large::alloc(Class::of(CHUNK), CHUNK, arena.index()).unwrap();
         assert!(arena.heap().owns(run.addr));
         let class = Class::of(4 * CHUNK);
-        let grown = large::resize_in_place(run.addr, class, false, Reach::Any);
+        let grown = large::resize_in_place(run.addr, class, Contents::Any, Reach::Any);
         let at = if grown {
             Some(run.addr)
         } else {
-            large::relocate(run.addr, class, false, oversize::arena_for)
+            large::relocate(run.addr, class, Contents::Any, oversize::arena_for)
         };
         let at = at.unwrap_or(run.addr);
         let last = at + large::pages_of(at).0 * PAGE - 1;

@@ -203,12 +203,12 @@ proptest! {
                 }
                 kind => {
                     let mut out = vec![0; count];
-                    let (amount, most) = match kind {
+                    let (amount, max) = match kind {
                         3 => (Drain::All, model.len()),
                         _ => (Drain::Idle, low),
                     };
                     let n = store.idle(class, &mut out, amount);
-                    let expected: Vec<usize> = model.drain(most - count.min(most)..most).collect();
+                    let expected: Vec<usize> = model.drain(max - count.min(max)..max).collect();
                     prop_assert_eq!(&out[..n], &expected[..]);
                     low = low.saturating_sub(n);
                     if n < count {
@@ -271,7 +271,7 @@ fn a_spare_slab_that_was_wanted_meanwhile_stays() {
     b.counts.fills += 1;
     assert!(
         b.idle_spare(Drain::Idle).is_none(),
-        "there was a fill since the last look"
+        "there was a fill since the last check"
     );
     unmake(b.idle_spare(Drain::Idle).expect("there was no fill since"));
 }

@@ -3,7 +3,7 @@
 use super::super::large::Reach;
 use super::super::*;
 use crate::class::{CACHED_MAX, MEDIUM_MAX, SLAB_MAX};
-use crate::heap::PAGE_HEAPS;
+use crate::heap::{Contents, PAGE_HEAPS};
 use crate::testing::alone;
 use std::collections::BTreeSet;
 use std::vec::Vec;
@@ -88,14 +88,14 @@ fn a_block_inside_its_pages_grows_and_shrinks_where_it_stands() {
     for value in [1, 2] {
         let p = make(short, LINE);
         fill(p, short.size(), value);
-        let grew = large::resize_in_place(p, long, true, Reach::Any);
+        let grew = large::resize_in_place(p, long, Contents::Zeros, Reach::Any);
         if grew {
             assert!(holds(p, short.size(), value));
             let (more, bytes) = (p + short.size(), long.size() - short.size());
             assert!(holds(more, bytes, 0), "what it grew by is cleared");
             fill(more, bytes, 0xff);
             assert_eq!(PAGE_HEAPS.totals().used - used, long.pages() + 1);
-            assert!(large::resize_in_place(p, short, false, Reach::Any));
+            assert!(large::resize_in_place(p, short, Contents::Any, Reach::Any));
         }
         assert!(grew || value > 1, "a fresh chunk has room");
         assert_eq!(PAGE_HEAPS.totals().used - used, short.pages() + 1);
@@ -116,7 +116,7 @@ fn an_arena_counts_the_page_that_such_a_block_has_more() {
         run.expect("there is memory").addr
     });
     assert_eq!(arena.large_spread() - before, 1, "of one of them");
-    large::resize_in_place(first, Class::of(2 * SLAB_MAX), false, Reach::Any);
+    large::resize_in_place(first, Class::of(2 * SLAB_MAX), Contents::Any, Reach::Any);
     assert_eq!(arena.large_spread() - before, 1);
     large::free(first);
     large::free(second);

@@ -48,7 +48,7 @@ pub(super) struct Forking {
     /// Later forks have larger numbers.
     pub number: AtomicUsize,
     pub found: AtomicU8,
-    /// Whether it took the locks that it could get.
+    /// Whether the fork took the locks that it could get.
     pub took_locks: AtomicBool,
     /// How often the thread itself is inside without a mark.
     pub crowd: AtomicU32,
@@ -149,7 +149,7 @@ impl<'a> Busy<'a> {
     /// For a thread that is inside already, or takes no lock.
     pub fn new(cache: &'a ThreadCache) -> Self {
         let before = cache.busy.raise();
-        cache.glance.expect_end();
+        cache.peek.expect_end();
         Busy(cache, before)
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Blocks that were freed meanwhile wait on a list ([`put_by`]), and caches of threads that ended
 //! stay where they are ([`leave`]); the parent of the fork deals with both ([`settle`]), or the
-//! next look of any thread at its cache. Those looks also flush the caches that the fork left
+//! next GC pass of any thread. Those passes also flush the caches that the fork left
 //! behind in the child ([`adopt_orphan`]).
 
 use super::registry::{self, ORPHANS, dissolve, end_struck_off};
@@ -35,12 +35,12 @@ fn free_sampled(block: usize) -> bool {
     !free.is_null() && unsafe { core::mem::transmute::<*mut (), fn(usize) -> bool>(free)(block) }
 }
 
-/// Makes all running threads count their bytes from the next look at their caches.
+/// Makes all running threads count their bytes from their next GC pass.
 pub fn count_everywhere() {
     ORPHANS.store(true, Ordering::Relaxed);
 }
 
-/// Makes the next look of any thread do the work that a fork has deferred.
+/// Makes the next GC pass of any thread do the work that a fork has deferred.
 pub fn leave_work() {
     ORPHANS.store(true, Ordering::Release);
 }

@@ -13,7 +13,7 @@ pub mod registry;
 
 use super::counted::{self, events};
 use super::inside::{self, company};
-use super::{LOOK_EVENTS, ThreadCache, current, manual};
+use super::{GC_EVENTS, ThreadCache, current, manual};
 use crate::arena::{self, Arena};
 use crate::space::meta;
 use crate::sys::atomic::{AtomicUsize, Ordering};
@@ -103,8 +103,8 @@ fn make(arena: &'static Arena) -> Option<&'static ThreadCache> {
         room.write_bytes(0, 1);
         let at = room.as_ptr();
         (&raw mut (*at).arena).write(Current::new(arena));
-        (&raw mut (*at).countdown).write(Cell::new(LOOK_EVENTS));
-        (&raw mut (*at).last_look).write(Cell::new(0));
+        (&raw mut (*at).countdown).write(Cell::new(GC_EVENTS));
+        (&raw mut (*at).last_gc).write(Cell::new(0));
         room.as_ref()
     };
     cache.front.cache.set(Some(cache));

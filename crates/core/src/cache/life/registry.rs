@@ -79,7 +79,7 @@ pub(super) static REGISTRY: Mutex<Registry> = Mutex::named(
         walkers: None,
     },
 );
-/// Whether the looks at caches have extra work: caches of a fork to flush, frees deferred by a
+/// Whether GC passes have extra work: caches of a fork to flush, frees deferred by a
 /// fork, or threads that must start to count their bytes.
 pub(super) static ORPHANS: AtomicBool = AtomicBool::new(false);
 
@@ -197,7 +197,7 @@ fn list(first: Option<&'static ThreadCache>) -> impl Iterator<Item = &'static Th
 
 /// Whether other threads with caches are inside, and whether this one is. `None` while a thread
 /// changes the registry.
-pub(in crate::cache) fn look_inside(me: usize) -> Option<(bool, bool)> {
+pub(in crate::cache) fn find_inside(me: usize) -> Option<(bool, bool)> {
     let registry = REGISTRY.try_lock()?;
     let (mut others, mut mine) = (false, false);
     let manual = (0..registry.numbers.end()).filter_map(manual::get);
@@ -307,7 +307,7 @@ pub fn lock() -> &'static RawLock {
 /// came while this thread was changing the registry, they are lost.
 pub(in crate::cache) fn after_fork() {
     let me = tls::thread();
-    let mine = current::cache().inspect(|mine| mine.glance.end());
+    let mine = current::cache().inspect(|mine| mine.peek.end());
     let mut is_there = mine.is_some();
     if let Some(mut registry) = REGISTRY.try_lock() {
         is_there = false;
@@ -315,9 +315,9 @@ pub(in crate::cache) fn after_fork() {
         (registry.walkers, registry.more_spare) = (None, 0);
         arena::made().for_each(|a| a.after_fork(0));
         let lists = [registry.live, registry.orphans, registry.spare];
-        // The threads that glanced do not exist here.
+        // The threads that peeked do not exist here.
         let all = lists.into_iter().flat_map(list);
-        all.for_each(|cache| cache.glance.end());
+        all.for_each(|cache| cache.peek.end());
         let mut at = registry.live.take();
         while let Some(cache) = at {
             at = cache.next.take();

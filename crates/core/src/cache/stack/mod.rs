@@ -231,10 +231,11 @@ impl Stack {
         let (base, len) = (self.base(), self.len().min(room));
         let n = len.saturating_sub(from).min(out.len());
         for (i, out) in (from..).zip(&mut out[..n]) {
-            *out = match i + 1 == len {
-                true => self.head.load(Ordering::Relaxed),
+            *out = if i + 1 == len {
+                self.head.load(Ordering::Relaxed)
+            } else {
                 // SAFETY: below `room`, so a word of the array, which the owner does not leave.
-                false => unsafe { word(base + i * WORD) }.load(Ordering::Relaxed),
+                unsafe { word(base + i * WORD) }.load(Ordering::Relaxed)
             };
         }
         n
@@ -256,7 +257,7 @@ impl Stack {
         self.number_of(self.empty.get())
     }
 
-    /// Whether it has memory for blocks.
+    /// Whether the stack has an array for blocks.
     pub fn has_array(&self) -> bool {
         self.base() != 0
     }

@@ -1,17 +1,17 @@
 use super::*;
-use crate::sys::gate::{BusyMark, Glance};
+use crate::sys::gate::{BusyMark, Peek};
 use loom::sync::Arc;
 use loom::thread;
 
-/// A stack with two arrays, the mark that its owner raises, and what lets others glance at it.
+/// A stack with two arrays, the mark that its owner raises, and what lets others peek at it.
 struct Owned {
     stack: Stack,
     arrays: [Box<[AtomicUsize]>; 2],
     mark: BusyMark,
-    glance: Glance,
+    peek: Peek,
 }
 
-// SAFETY: the cells `empty` and `full` are the owner's alone: a glance reads neither. The model
+// SAFETY: the cells `empty` and `full` are the owner's alone: a peek reads neither. The model
 // checker does not see them, and tests all else.
 unsafe impl Send for Owned {}
 // SAFETY: as above.
@@ -24,7 +24,7 @@ impl Owned {
             stack: Stack::new(),
             arrays: [array(2), array(3)],
             mark: BusyMark::new(),
-            glance: Glance::new(),
+            peek: Peek::new(),
         };
         // SAFETY: only the stack uses the array, which has room for two.
         unsafe {
@@ -37,7 +37,7 @@ impl Owned {
     /// What the owner does with its mark up.
     fn change(&self, change: impl FnOnce(&Stack)) {
         let before = self.mark.raise();
-        self.glance.expect_end();
+        self.peek.expect_end();
         change(&self.stack);
         self.mark.restore(before);
     }
@@ -60,27 +60,27 @@ impl Owned {
         });
     }
 
-    fn glance(&self) -> Vec<usize> {
+    fn peek(&self) -> Vec<usize> {
         let mut out = [0; 3];
-        if !self.glance.begin(&self.mark) {
+        if !self.peek.begin(&self.mark) {
             return Vec::new();
         }
         // SAFETY: the mark is held down, and both arrays have room for two.
         let n = unsafe { self.stack.copy_hints(0, 2, &mut out) };
-        self.glance.end();
+        self.peek.end();
         out[..n].to_vec()
     }
 }
 
-/// Runs the owner beside one glance; no word that is seen is another user's.
-fn beside_a_glance(owner: fn(&Owned)) {
+/// Runs the owner beside one peek; no word that is seen is another user's.
+fn beside_a_peek(owner: fn(&Owned)) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
     builder.check(move || {
         let owned = Owned::new();
         let theirs = owned.clone();
         let thread = thread::spawn(move || {
-            let seen = theirs.glance();
+            let seen = theirs.peek();
             assert!(seen.iter().all(|block| block % 8 == 0), "{seen:?}");
         });
         owner(&owned);
@@ -89,8 +89,8 @@ fn beside_a_glance(owner: fn(&Owned)) {
 }
 
 #[test]
-fn others_glance_at_a_stack_while_its_owner_pushes_and_pops() {
-    beside_a_glance(|owned| {
+fn others_peek_at_a_stack_while_its_owner_pushes_and_pops() {
+    beside_a_peek(|owned| {
         assert!(owned.stack.push(8) && owned.stack.push(16));
         assert_eq!(owned.stack.pop(), Some(16));
         assert!(owned.stack.push(24));
@@ -98,16 +98,16 @@ fn others_glance_at_a_stack_while_its_owner_pushes_and_pops() {
 }
 
 #[test]
-fn nobody_glances_at_an_array_that_the_owner_leaves() {
-    beside_a_glance(|owned| {
+fn nobody_peeks_at_an_array_that_the_owner_leaves() {
+    beside_a_peek(|owned| {
         assert!(owned.stack.push(8));
         owned.move_on();
     });
 }
 
 #[test]
-fn nobody_glances_while_the_owner_moves_many_words() {
-    beside_a_glance(|owned| {
+fn nobody_peeks_while_the_owner_moves_many_words() {
+    beside_a_peek(|owned| {
         assert!(owned.stack.push(8) && owned.stack.push(16));
         owned.change(|stack| stack.drop_lowest(1));
         assert_eq!(owned.stack.pop(), Some(16));

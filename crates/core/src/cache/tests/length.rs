@@ -54,12 +54,12 @@ fn a_stack_is_as_long_as_its_use_needs() {
             blocks.drain(..).for_each(|p| give(cache, class, p));
             assert!(room() <= 2 * short.max(long), "{class:?}");
             cache.close(class);
-            // Not much more than its waves, and than a stack soon has.
-            let soon = theirs(class);
+            // The stack is not much longer than its waves.
+            let soon = foreign_blocks(class);
             waves(cache, class, soon);
             assert!(room() <= 4 * soon, "{class:?}");
             cache.close(class);
-            // As long as its waves, up to the limit.
+            // The stack gets as long as its waves, up to the limit.
             waves(cache, class, longest);
             assert!(room() >= longest / 2 && room() <= longest, "{class:?}");
             cache.close(class);
@@ -90,8 +90,8 @@ fn a_stack_that_runs_empty_without_end_is_filled_whole_and_may_be_longer() {
             assert!(stack.capacity() <= short(class));
             let late: Vec<_> = (0..40).map(|_| come()).collect();
             let regions = class.shape().regions as usize;
-            let most = late[20..].iter().map(|&(n, _)| n).max();
-            assert!(most >= Some(stack.capacity().min(regions) - 1), "{late:?}");
+            let max = late[20..].iter().map(|&(n, _)| n).max();
+            assert!(max >= Some(stack.capacity().min(regions) - 1), "{late:?}");
             assert_eq!(stack.capacity() > short(class), grows, "{late:?}");
             blocks.drain(..).for_each(|p| give(cache, class, p));
             cache.close(class);
@@ -190,13 +190,13 @@ fn a_stack_that_runs_full_without_end_is_short_until_it_is_emptied() {
         let (early, late) = blocks.split_at(blocks.len() / 2);
         early.iter().for_each(|&block| give(cache, class, block));
         // The stack is flushed whole, and has room for no more than a batch.
-        let mut most = 0;
+        let mut max = 0;
         for &block in late {
             assert!(gives_all_when_full(cache, class, block));
-            most = most.max(room());
+            max = max.max(room());
         }
-        assert!(most <= 127, "{most} blocks");
-        // It grows again where that helps.
+        assert!(max <= 127, "{max} blocks");
+        // The stack grows again where that helps.
         for _ in 0..10 {
             waves(cache, class, 2000);
         }
@@ -209,7 +209,7 @@ fn a_stack_that_runs_full_without_end_is_short_until_it_is_emptied() {
 fn the_stack_of_a_thread_that_only_frees_is_short_from_the_start() {
     crate::testing::own_process!();
     let _alone = alone();
-    for (class, most) in [(48, 127), (512, 64), (2048, 31)].map(|(n, most)| (Class::of(n), most)) {
+    for (class, max) in [(48, 127), (512, 64), (2048, 31)].map(|(n, max)| (Class::of(n), max)) {
         let blocks = of_another_thread(class, 2000);
         in_a_thread(|cache| {
             let room = || cache.stack(class).capacity();
@@ -220,11 +220,11 @@ fn the_stack_of_a_thread_that_only_frees_is_short_from_the_start() {
                 assert!(!late || gave_all, "{class:?}");
                 longest[late as usize] = longest[late as usize].max(room());
             }
-            assert!(longest[1] <= most, "{class:?}: {longest:?}");
-            assert!(longest[0] <= 2 * most, "{class:?}: {longest:?}");
+            assert!(longest[1] <= max, "{class:?}: {longest:?}");
+            assert!(longest[0] <= 2 * max, "{class:?}: {longest:?}");
             // A thread that also allocates has more.
-            waves(cache, class, 4 * most);
-            assert!(room() > most, "{class:?}: {}", room());
+            waves(cache, class, 4 * max);
+            assert!(room() > max, "{class:?}: {}", room());
             cache.flush_all();
         });
     }

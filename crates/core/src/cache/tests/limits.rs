@@ -7,7 +7,7 @@ fn a_class_above_the_limit_is_not_kept() {
     crate::testing::own_process!();
     let _alone = alone();
     in_a_thread(|cache| {
-        configure(1000, Use::ALWAYS);
+        configure(defaults(1000));
         cache.set_out(cache.arena());
         let (kept, not) = (Class::of(896), Class::of(1000));
         for class in [kept, not] {
@@ -16,7 +16,7 @@ fn a_class_above_the_limit_is_not_kept() {
         }
         assert!(cache.len(kept) > 0);
         assert_eq!(cache.stack(not).capacity(), 0);
-        configure(CACHED_MAX, Use::ALWAYS);
+        configure(defaults(CACHED_MAX));
     });
 }
 
@@ -32,21 +32,24 @@ fn a_cache_that_is_switched_off_or_bounded_holds_nothing_beyond() {
         let block = take(cache, class);
         give(cache, class, block);
         assert_eq!((cache.len(class), cache.is_enabled()), (0, false));
-        cache.set_most(1000);
+        cache.set_max_size(1000);
         cache.enable(true);
-        assert_eq!(cache.most(), 1024, "rounded up");
+        assert_eq!(cache.max_size(), 1024, "rounded up");
         for (size, kept) in [(1024, true), (1025, false)] {
             let class = Class::of(size);
             let block = take(cache, class);
             give(cache, class, block);
             assert_eq!(cache.len(class) > 0, kept, "{size} bytes");
         }
-        configure(CACHED_MAX, Use::ALWAYS.empty());
+        configure(CacheDefaults {
+            may_hold: false,
+            ..defaults(CACHED_MAX)
+        });
         cache.enable(true);
         assert!(cache.is_enabled(), "as was asked");
         let block = take(cache, class);
         give(cache, class, block);
         assert_eq!(cache.len(class), 0, "the options forbid it");
-        configure(CACHED_MAX, Use::ALWAYS);
+        configure(defaults(CACHED_MAX));
     });
 }

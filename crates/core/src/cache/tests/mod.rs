@@ -5,7 +5,7 @@
 use super::length::{BLOCKS_MAX, FIRST_BLOCKS, ROOM, THREAD_BYTES};
 use super::*;
 use crate::arena;
-use crate::class::{CACHED_MAX, Place};
+use crate::class::{CACHED_MAX, StackOffset};
 use crate::testing::alone;
 use crate::upkeep::threads;
 use std::collections::BTreeSet;
@@ -14,15 +14,24 @@ use std::thread;
 use std::time::Duration;
 use std::vec::Vec;
 
+mod idle;
 mod length;
 mod limits;
-mod looks;
+
+/// Caches that are enabled and hold blocks of up to this many bytes.
+fn defaults(max_size: usize) -> CacheDefaults {
+    CacheDefaults {
+        max_size,
+        is_enabled: true,
+        may_hold: true,
+    }
+}
 
 /// Runs `body` in a new thread with its own cache.
 fn in_a_thread(body: impl FnOnce(&'static ThreadCache) + Send) {
     static READY: Once = Once::new();
     READY.call_once(|| assert!(life::initialise(|| ())));
-    configure(CACHED_MAX, Use::ALWAYS);
+    configure(defaults(CACHED_MAX));
     thread::scope(|s| {
         let thread = s.spawn(|| body(life::current_or_new().expect("there is memory")));
         if let Err(panic) = thread.join() {
@@ -46,7 +55,7 @@ fn give(cache: &ThreadCache, class: Class, block: usize) {
 
 /// Fills the stack of a class, like a thread that frees many blocks; returns how many it holds.
 fn fill_stack(cache: &ThreadCache, class: Class) -> usize {
-    let blocks: Vec<usize> = (0..most(class)).map(|_| take(cache, class)).collect();
+    let blocks: Vec<usize> = (0..max_blocks(class)).map(|_| take(cache, class)).collect();
     let one_more = take(cache, class);
     blocks
         .into_iter()
@@ -74,13 +83,18 @@ fn blocks_are_distinct_while_they_are_out_and_stacks_stay_within_bounds() {
     let _alone = alone();
     in_a_thread(|cache| {
         for class in Class::cachable() {
-            let blocks: Vec<usize> = (0..2 * most(class)).map(|_| take(cache, class)).collect();
+            let blocks: Vec<usize> = (0..2 * max_blocks(class))
+                .map(|_| take(cache, class))
+                .collect();
             let distinct: BTreeSet<usize> = blocks.iter().copied().collect();
             assert_eq!(distinct.len(), blocks.len(), "{class:?}");
             blocks
                 .into_iter()
                 .for_each(|block| give(cache, class, block));
-            assert!(cache.stack(class).capacity() <= most(class), "{class:?}");
+            assert!(
+                cache.stack(class).capacity() <= max_blocks(class),
+                "{class:?}"
+            );
             cache.flush_all();
         }
         assert_eq!(cache.room.get(), 0, "room that is accounted for");
@@ -102,7 +116,7 @@ fn blocks_of_another_thread_come_after_the_threads_own() {
     crate::testing::own_process!();
     let _alone = alone();
     for class in [16, 64, 1024].map(Class::of) {
-        let foreign = of_another_thread(class, theirs(class));
+        let foreign = of_another_thread(class, foreign_blocks(class));
         in_a_thread(|cache| {
             let theirs: BTreeSet<usize> = foreign.iter().copied().collect();
             foreign.iter().for_each(|&block| give(cache, class, block));
@@ -119,7 +133,7 @@ fn another_threads_blocks_are_handed_out_where_there_is_no_room_above_them() {
     crate::testing::own_process!();
     let _alone = alone();
     let class = Class::of(64);
-    let n = theirs(class);
+    let n = foreign_blocks(class);
     let foreign = of_another_thread(class, n);
     in_a_thread(|cache| {
         foreign.iter().for_each(|&block| give(cache, class, block));
@@ -193,7 +207,7 @@ fn a_thread_that_counts_misses_no_byte_and_still_uses_its_cache() {
     let class = Class::of(64);
     in_a_thread(|cache| {
         assert_eq!(counted_now(), (0, 0, 0));
-        let fast = stack_at(Place::of(class));
+        let fast = stack_at(StackOffset::of(class));
         assert_eq!(
             (fast.pop(), fast.push(64)),
             (None, false),

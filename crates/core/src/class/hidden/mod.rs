@@ -1,12 +1,13 @@
-//! The places of requests while the heap profiler samples.
+//! The stacks of requests while the heap profiler samples.
 //!
-//! While they are hidden ([`set`]), the two tables that the fast paths look up hold the place of a
-//! stack that is empty for ever ([`Place::HIDDEN`]), so every request of every thread takes the
-//! slow path, which finds its place here, counts its bytes and pops as the fast path would have.
-//! Sampling is switched on for all threads at once, and while it is off no instruction knows of it.
+//! While the offsets of stacks are hidden ([`set`]), the two tables that the fast paths look up
+//! hold the offset of a stack that stays empty ([`StackOffset::HIDDEN`]). So every request of every
+//! thread takes the slow path, which finds the offset here, counts the bytes and pops as the fast
+//! path would have. Sampling is switched on for all threads at once, and while it is off no
+//! instruction knows of it.
 //!
-//! One thread at a time changes the tables, under a lock: to hide or show the places, or to tailor
-//! a class ([`try_change`]), which enters its place where the places are.
+//! One thread at a time changes the tables, under a lock: to hide or show the offsets, or to tailor
+//! a class ([`try_change`]), which enters its offset in the tables that hold the offsets then.
 //!
 //! A thread may read an entry just before it changes. So the copy is written before the entries are
 //! hidden, and stays valid after they are restored ([`saved`]).
@@ -14,7 +15,7 @@
 mod saved;
 
 use super::late_values;
-use super::{MEDIUM_GRAIN, MEDIUM_MAX, Place, SMALL_GRAIN, TABLE_MAX, TABLES};
+use super::{MEDIUM_GRAIN, MEDIUM_MAX, SMALL_GRAIN, StackOffset, TABLE_MAX, TABLES};
 use crate::sys::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::sys::lock::{Guard, Mutex, RawLock};
 use crate::sys::rank::Rank;
@@ -36,37 +37,38 @@ static CHANGING: Mutex<()> = Mutex::named(Rank::Places, ());
 /// Whether the tables are hidden. Changed by the thread that is changing the tables.
 static HIDDEN: AtomicBool = AtomicBool::new(false);
 
-/// Whether places are hidden.
+/// Whether offsets are hidden.
 #[inline(always)]
 pub fn is_on() -> bool {
     HIDDEN.load(Ordering::Relaxed)
 }
 
-/// The place of a request of up to [`MEDIUM_MAX`] bytes whose entry was found hidden.
-pub fn place_of(n: usize) -> Place {
-    match n <= TABLE_MAX {
-        true => place_of_small(n),
-        false => place_of_medium(n),
+/// The offset of a request of up to [`MEDIUM_MAX`] bytes whose entry was found hidden.
+pub fn offset_of(n: usize) -> StackOffset {
+    if n <= TABLE_MAX {
+        offset_of_small(n)
+    } else {
+        offset_of_medium(n)
     }
 }
 
-/// Like [`place_of`], for a request of up to [`TABLE_MAX`] bytes.
+/// Like [`offset_of`], for a request of up to [`TABLE_MAX`] bytes.
 #[inline(always)]
-pub fn place_of_small(n: usize) -> Place {
+pub fn offset_of_small(n: usize) -> StackOffset {
     debug_assert!(n <= TABLE_MAX);
     // Two instructions; of `div_ceil` the compiler makes more where it does not see the bound.
     let grains = n.wrapping_add(SMALL_GRAIN - 1) / SMALL_GRAIN;
     // SAFETY: `n` is at most TABLE_MAX, so the index is inside the table.
-    Place(unsafe { saved::get(&SAVED.small, grains) } as usize)
+    StackOffset(unsafe { saved::get(&SAVED.small, grains) } as usize)
 }
 
-/// Like [`place_of`], for a request above [`TABLE_MAX`] bytes.
+/// Like [`offset_of`], for a request above [`TABLE_MAX`] bytes.
 #[inline(always)]
-pub fn place_of_medium(n: usize) -> Place {
+pub fn offset_of_medium(n: usize) -> StackOffset {
     debug_assert!(n <= MEDIUM_MAX);
     let grains = n.wrapping_add(MEDIUM_GRAIN - 1) / MEDIUM_GRAIN;
     // SAFETY: `n` is at most MEDIUM_MAX, so the index is inside the table.
-    Place(unsafe { saved::get(&SAVED.medium, grains) } as usize)
+    StackOffset(unsafe { saved::get(&SAVED.medium, grains) } as usize)
 }
 
 /// The lock, for forks.
@@ -79,7 +81,7 @@ pub fn try_change() -> Option<Guard<'static, ()>> {
     CHANGING.try_lock()
 }
 
-/// Hides the places, or shows them again. `wanted` says which, under the lock: it takes no other.
+/// Hides the offsets, or shows them again. `wanted` says which, under the lock: it takes no other.
 /// For a thread that is inside.
 // Inlined into the profiler's switch.
 #[inline(always)]
@@ -105,14 +107,14 @@ pub fn set(wanted: impl FnOnce() -> bool) {
     }
     HIDDEN.store(true, Ordering::Release);
     for (table, _) in tables {
-        saved::hide(table, Place::HIDDEN.offset() as u32);
+        saved::hide(table, StackOffset::HIDDEN.bytes() as u32);
     }
 }
 
-/// Assigns the requests of up to `cut` bytes whose place is `from` to `to`, hidden or not. For the
+/// Assigns the requests of up to `cut` bytes whose offset is `from` to `to`, hidden or not. For the
 /// thread that makes a class, which has the right to change the tables.
-pub(super) fn assign(from: Place, to: Place, cut: usize) {
-    let (from, to) = (from.offset() as u32, to.offset() as u32);
+pub(super) fn assign(from: StackOffset, to: StackOffset, cut: usize) {
+    let (from, to) = (from.bytes() as u32, to.bytes() as u32);
     let small = (cut / SMALL_GRAIN + 1).min(TABLES.small.len());
     let medium = (cut / MEDIUM_GRAIN + 1).min(TABLES.medium.len());
     let (small_saved, medium_saved) = (&SAVED.small[..small], &SAVED.medium[..medium]);
@@ -132,43 +134,50 @@ pub(super) fn assign(from: Place, to: Place, cut: usize) {
 mod tests {
     use super::*;
     use crate::class::{
-        Class, STRIDE, place_of_medium as shown_medium, place_of_small as shown_small,
+        Class, STRIDE, offset_of_medium as shown_medium, offset_of_small as shown_small,
     };
 
     #[test]
-    fn hidden_places_are_found_and_shown_again() {
+    fn hidden_offsets_are_found_and_shown_again() {
         crate::testing::own_process!();
         let sizes = (0..=MEDIUM_MAX).step_by(7);
-        let place = |n| match n <= TABLE_MAX {
-            true => shown_small(n),
-            false => shown_medium(n),
+        let offset = |n| {
+            if n <= TABLE_MAX {
+                shown_small(n)
+            } else {
+                shown_medium(n)
+            }
         };
-        let before: Vec<(usize, Place)> = sizes.map(|n| (n, place(n))).collect();
+        let before: Vec<(usize, StackOffset)> = sizes.map(|n| (n, offset(n))).collect();
         for _ in 0..2 {
             set(|| true);
             set(|| true);
             for &(n, old) in &before {
-                assert!(place(n).is_hidden(), "{n}");
-                assert_eq!(place_of(n), old, "{n}");
+                assert!(offset(n).is_hidden(), "{n}");
+                assert_eq!(offset_of(n), old, "{n}");
                 assert_eq!(Class::for_request(n), old.class(), "{n}");
             }
             set(|| false);
             set(|| false);
             for &(n, old) in &before {
-                assert_eq!(place(n), old, "{n}");
+                assert_eq!(offset(n), old, "{n}");
             }
         }
-        assert!(before.iter().all(|(_, place)| place.offset() % STRIDE == 0));
+        assert!(
+            before
+                .iter()
+                .all(|(_, offset)| offset.bytes() % STRIDE == 0)
+        );
     }
 
     #[test]
-    fn a_class_made_while_places_are_hidden_serves_once_they_are_shown() {
+    fn a_class_made_while_offsets_are_hidden_serves_once_they_are_shown() {
         crate::testing::own_process!();
         let from = shown_medium(1100);
-        let to = Place::of(Class(super::super::TABLED as u8 + 1));
+        let to = StackOffset::of(Class(super::super::TABLED as u8 + 1));
         set(|| true);
         assign(from, to, 1152);
-        assert_eq!((place_of(1100), place_of(1200)), (to, from));
+        assert_eq!((offset_of(1100), offset_of(1200)), (to, from));
         set(|| false);
         assert_eq!((shown_medium(1100), shown_medium(1200)), (to, from));
     }

@@ -3,7 +3,7 @@
 
 extern crate std;
 
-use super::conf::{Options, Outcome, Sink, Source, Sources, TABLE, read_from};
+use super::conf::{Options, ReadOptions, Sink, Source, Sources, TABLE, read_from};
 use std::string::String;
 use std::vec::Vec;
 
@@ -19,7 +19,7 @@ impl Sink for Recorder {
 }
 
 /// Reads the strings, and checks the messages.
-pub fn strings(strings: &[(Source, &[u8])]) -> Outcome {
+pub fn strings(strings: &[(Source, &[u8])]) -> ReadOptions {
     let mut sources = Sources::NONE;
     for (source, string) in strings {
         sources.set(*source, Some(string));
@@ -31,7 +31,7 @@ pub fn strings(strings: &[(Source, &[u8])]) -> Outcome {
 }
 
 /// The messages are few, and safe for any terminal.
-fn output(outcome: &Outcome, lines: &[String]) {
+fn output(outcome: &ReadOptions, lines: &[String]) {
     for line in lines {
         assert!(line.starts_with("mallard: "), "{line:?}");
         assert!(line.len() <= 1024, "{} bytes", line.len());

@@ -8,7 +8,7 @@ use std::string::{String, ToString};
 use std::vec::Vec;
 use std::{format, vec};
 
-use super::{Options, Outcome, Source, Sources, TABLE, read_from};
+use super::{Options, ReadOptions, Source, Sources, TABLE, read_from};
 use crate::conf;
 use checks::Recorder;
 
@@ -18,7 +18,7 @@ mod reference;
 mod system;
 mod values;
 
-fn read_all(strings: &[(Source, &[u8])]) -> (Outcome, Vec<String>) {
+fn read_all(strings: &[(Source, &[u8])]) -> (ReadOptions, Vec<String>) {
     let mut sources = Sources::NONE;
     for (source, string) in strings {
         sources.set(*source, Some(string));
@@ -29,7 +29,7 @@ fn read_all(strings: &[(Source, &[u8])]) -> (Outcome, Vec<String>) {
 }
 
 /// Reads `string` as if it were `MALLOC_CONF`.
-fn read(string: &str) -> (Outcome, Vec<String>) {
+fn read(string: &str) -> (ReadOptions, Vec<String>) {
     read_all(&[(Source::MallocConf, string.as_bytes())])
 }
 

@@ -54,7 +54,7 @@ fn string_of_items() -> impl Strategy<Value = Vec<u8>> {
 fn written(options: &Options) -> Vec<u8> {
     let mut items = Vec::new();
     for option in TABLE.iter().filter(|option| option.alias_of().is_none()) {
-        let mut value = Line::new();
+        let mut value = LineBuffer::new();
         option.show(options, &mut value);
         items.push([option.name().as_bytes(), b":", value.as_bytes()].concat());
     }

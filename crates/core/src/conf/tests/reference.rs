@@ -78,7 +78,7 @@ fn reference() -> String {
 }
 
 fn row(option: &Descriptor) -> String {
-    let (mut default, mut valid) = (Line::new(), Line::new());
+    let (mut default, mut valid) = (LineBuffer::new(), LineBuffer::new());
     option.show(&Options::DEFAULT, &mut default);
     option.valid(&mut valid);
     let default = default.as_bytes().escape_ascii();

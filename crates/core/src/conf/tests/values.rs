@@ -318,7 +318,7 @@ fn every_promised_option_exists() {
 #[test]
 fn every_default_is_valid_by_its_own_rules() {
     for option in &TABLE {
-        let mut shown = Line::new();
+        let mut shown = LineBuffer::new();
         option.show(&Options::DEFAULT, &mut shown);
         let mut options = Options::DEFAULT;
         assert!(

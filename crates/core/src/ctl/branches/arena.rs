@@ -6,7 +6,7 @@ use crate::conf;
 use crate::ctl::access::{Access, At, Mode};
 use crate::ctl::index::{ALL, DESTROYED, arenas};
 use crate::ctl::node::{Leaf, See, Special, in_reference, name};
-use crate::ctl::{Answer, Error, Request};
+use crate::ctl::{CtlResult, Error, Request};
 use core::ffi::{CStr, c_char};
 
 pub(in crate::ctl) fn names(see: See<'_>) {
@@ -127,13 +127,13 @@ fn is_initialised(at: &At<'_>) -> bool {
     }
 }
 
-fn set_decay(at: &At<'_>, dirty: Option<isize>, muzzy: Option<isize>) -> Answer<()> {
+fn set_decay(at: &At<'_>, dirty: Option<isize>, muzzy: Option<isize>) -> CtlResult<()> {
     let (dirty, muzzy) = (dirty.map(|ms| ms as i64), muzzy.map(|ms| ms as i64));
     Ok(api_arenas::set_decay_times(number(at), dirty, muzzy)?)
 }
 
 /// Growth has no limit to set where addresses are not retained.
-fn if_retained() -> Answer<()> {
+fn if_retained() -> CtlResult<()> {
     api::options().retain.then_some(()).ok_or(Error::NotFound)
 }
 
@@ -144,7 +144,7 @@ const DSS: [(Dss, &CStr); 3] = [
     (Dss::Secondary, conf::Dss::Secondary.word()),
 ];
 
-fn dss(at: &At<'_>) -> Answer<&'static CStr> {
+fn dss(at: &At<'_>) -> CtlResult<&'static CStr> {
     Ok(word(api_arenas::dss(number(at))?))
 }
 
@@ -152,7 +152,7 @@ pub(in crate::ctl) fn word(dss: Dss) -> &'static CStr {
     DSS[dss as usize].1
 }
 
-fn set_dss(at: &At<'_>, word: *const c_char) -> Answer<()> {
+fn set_dss(at: &At<'_>, word: *const c_char) -> CtlResult<()> {
     if word.is_null() {
         return Ok(());
     }
@@ -165,7 +165,7 @@ fn set_dss(at: &At<'_>, word: *const c_char) -> Answer<()> {
 
 /// As in jemalloc, the old name goes to the buffer that the pointer in the old value's place points
 /// to.
-fn serve_name(at: &At<'_>, request: &mut Request) -> Answer<()> {
+fn serve_name(at: &At<'_>, request: &mut Request) -> CtlResult<()> {
     let arena = number(at);
     if arena == api_arenas::ALL || at.index(0) == DESTROYED {
         return Err(Error::Invalid);

@@ -8,7 +8,7 @@ use crate::cache::ThreadCache;
 use crate::class::{Class, SLAB_CLASSES, slab_classes};
 use crate::ctl::access::{Access, At, Mode};
 use crate::ctl::node::{Leaf, See, Special, in_reference, indexed, name};
-use crate::ctl::{Answer, Error, Request, index};
+use crate::ctl::{CtlResult, Error, Request, index};
 use crate::heap::huge_pages;
 use crate::sys::page::PAGE;
 use core::ffi::c_void;
@@ -116,7 +116,7 @@ pub(in crate::ctl) fn names(see: See<'_>) {
     ]);
 }
 
-fn create(_: &At<'_>, request: &mut Request) -> Answer<()> {
+fn create(_: &At<'_>, request: &mut Request) -> CtlResult<()> {
     request.must_read::<u32>()?;
     let hooks = request.given::<*mut c_void>()?;
     let hooks = hooks.unwrap_or(core::ptr::null_mut());
@@ -124,7 +124,7 @@ fn create(_: &At<'_>, request: &mut Request) -> Answer<()> {
     request.answer(unsafe { api::arenas::create_with(hooks.cast()) }?)
 }
 
-fn lookup(_: &At<'_>, request: &mut Request) -> Answer<()> {
+fn lookup(_: &At<'_>, request: &mut Request) -> CtlResult<()> {
     let block = request.must_give::<*mut c_void>()?;
     let arena = api::arenas::lookup(block.cast()).ok_or(Error::Invalid)?;
     request.answer(arena)
@@ -171,7 +171,7 @@ fn bin(at: &At<'_>) -> Class {
 }
 
 /// Sets the given times.
-fn set_decay(dirty: Option<isize>, muzzy: Option<isize>) -> Answer<()> {
+fn set_decay(dirty: Option<isize>, muzzy: Option<isize>) -> CtlResult<()> {
     let done = api::set_default_decay(dirty.map(|ms| ms as i64), muzzy.map(|ms| ms as i64));
     done.then_some(()).ok_or(Error::Fault)
 }

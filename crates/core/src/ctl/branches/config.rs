@@ -8,9 +8,10 @@ use crate::ctl::access::Access;
 use crate::ctl::node::{Leaf, See, name};
 
 const fn is(on: bool) -> Leaf {
-    match on {
-        true => Leaf::Bool(Access::Read(|_| Ok(true))),
-        false => Leaf::Bool(Access::Read(|_| Ok(false))),
+    if on {
+        Leaf::Bool(Access::Read(|_| Ok(true)))
+    } else {
+        Leaf::Bool(Access::Read(|_| Ok(false)))
     }
 }
 

@@ -10,7 +10,7 @@ use crate::api::profile::{self, hooks, hooks::Event};
 use crate::api::threads;
 use crate::ctl::access::{Access, At, Mode};
 use crate::ctl::node::{Leaf, See, Special, branch, in_reference, indexed, name};
-use crate::ctl::{Answer, Error, Request, index};
+use crate::ctl::{CtlResult, Error, Request, index};
 use core::ffi::{c_char, c_void};
 
 const fn special(c_type: &'static str, mode: Mode, serve: Serve) -> Leaf {
@@ -21,7 +21,7 @@ const fn special(c_type: &'static str, mode: Mode, serve: Serve) -> Leaf {
     })
 }
 
-type Serve = fn(&At<'_>, &mut Request) -> Answer<()>;
+type Serve = fn(&At<'_>, &mut Request) -> CtlResult<()>;
 
 pub(in crate::ctl) fn names(see: See<'_>) {
     see(&[
@@ -120,7 +120,7 @@ fn hook_names(see: See<'_>) {
     ]);
 }
 
-fn prof_hook(request: &mut Request, event: Event) -> Answer<()> {
+fn prof_hook(request: &mut Request, event: Event) -> CtlResult<()> {
     let new = request.given::<usize>()?;
     if matches!((new, event), (Some(0), Event::Backtrace)) {
         return Err(Error::Invalid);
@@ -135,11 +135,11 @@ fn prof_recent_names(see: See<'_>) {
         name(
             "alloc_max",
             Leaf::Ssize(Access::ReadWrite(
-                |_| Ok(profile::most_recent() as isize),
-                |_, most| match most {
+                |_| Ok(profile::recent_max() as isize),
+                |_, max| match max {
                     ..-1 => Err(Error::Invalid),
-                    most => {
-                        profile::set_most_recent(most as i64);
+                    max => {
+                        profile::set_recent_max(max as i64);
                         Ok(())
                     }
                 },
@@ -159,7 +159,7 @@ fn prof_recent_names(see: See<'_>) {
     ]);
 }
 
-fn prof_recent_dump(_: &At<'_>, request: &mut Request) -> Answer<()> {
+fn prof_recent_dump(_: &At<'_>, request: &mut Request) -> CtlResult<()> {
     request.allow(Mode::WriteOnly)?;
     let [write, opaque] = request.must_give::<[usize; 2]>()?;
     if write == 0 {
@@ -210,14 +210,14 @@ fn arena_names(see: See<'_>) {
     )]);
 }
 
-fn create(_: &At<'_>, request: &mut Request) -> Answer<()> {
+fn create(_: &At<'_>, request: &mut Request) -> CtlResult<()> {
     request.must_read::<u32>()?;
     let [hooks, _] = request.given::<[usize; 2]>()?.unwrap_or_default();
     // SAFETY: the program vouches for its hooks, as for `arenas.create`.
     request.answer(unsafe { api_arenas::create_with(hooks as *mut _) }?)
 }
 
-fn batch_alloc(_: &At<'_>, request: &mut Request) -> Answer<()> {
+fn batch_alloc(_: &At<'_>, request: &mut Request) -> CtlResult<()> {
     request.must_read::<usize>()?;
     let [blocks, number, size, flags] = request.must_give::<[usize; 4]>()?;
     let flags = Flags::from_bits(flags as i32);
@@ -234,7 +234,7 @@ fn batch_alloc(_: &At<'_>, request: &mut Request) -> Answer<()> {
     request.answer(made)
 }
 
-fn safety_check_abort(_: &At<'_>, request: &mut Request) -> Answer<()> {
+fn safety_check_abort(_: &At<'_>, request: &mut Request) -> CtlResult<()> {
     request.allow(Mode::WriteOnly)?;
     if let Some(function) = request.given::<*mut c_void>()? {
         // SAFETY: the program passes a function of this type, or null, which means none.
@@ -243,7 +243,7 @@ fn safety_check_abort(_: &At<'_>, request: &mut Request) -> Answer<()> {
     Ok(())
 }
 
-fn thread_event(_: &At<'_>, request: &mut Request) -> Answer<()> {
+fn thread_event(_: &At<'_>, request: &mut Request) -> CtlResult<()> {
     let [function, every, alloc_only] = request.must_give::<[usize; 3]>()?;
     if every == 0 || function == 0 {
         return Err(Error::Invalid);
@@ -254,7 +254,7 @@ fn thread_event(_: &At<'_>, request: &mut Request) -> Answer<()> {
     Ok(threads::call_every(function, every as u64, of_frees)?)
 }
 
-fn query(_: &At<'_>, request: &mut Request) -> Answer<()> {
+fn query(_: &At<'_>, request: &mut Request) -> CtlResult<()> {
     request.old::<[usize; 6]>()?.ok_or(Error::Invalid)?;
     let a = inspect::around(request.must_give::<*mut c_void>()?.cast());
     request.answer([
@@ -267,7 +267,7 @@ fn query(_: &At<'_>, request: &mut Request) -> Answer<()> {
     ])
 }
 
-fn batch_query(_: &At<'_>, request: &mut Request) -> Answer<()> {
+fn batch_query(_: &At<'_>, request: &mut Request) -> CtlResult<()> {
     request.each(|block: *mut c_void| {
         let Around {
             free,

@@ -3,11 +3,11 @@
 //! As in a jemalloc that was built with profiling, but that sampling can be switched on in any
 //! process, whatever the option `prof` says.
 
-use crate::api::profile;
+use crate::api::profile::{self, Span};
 use crate::class::{Class, LARGE_CLASSES, SLAB_CLASSES, slab_classes};
 use crate::ctl::access::{Access, Mode};
 use crate::ctl::node::{Leaf, See, Special, branch, in_reference, indexed, name};
-use crate::ctl::{Answer, At, Error, Request};
+use crate::ctl::{At, CtlResult, Error, Request};
 use core::ffi::{CStr, c_char};
 
 pub(in crate::ctl) fn names(see: See<'_>) {
@@ -159,18 +159,18 @@ fn sums_names(see: See<'_>) {
     see(&[
         name(
             "live",
-            sums(|at, request| serve_sums(at, request, false)),
+            sums(|at, request| serve_sums(at, request, Span::Live)),
             "Requested bytes and number of the samples of this class that are in use; ENOENT without `prof_stats`.",
         ),
         name(
             "accum",
-            sums(|at, request| serve_sums(at, request, true)),
+            sums(|at, request| serve_sums(at, request, Span::Ever)),
             "The same of all samples so far.",
         ),
     ]);
 }
 
-const fn sums(serve: fn(&At<'_>, &mut Request) -> Answer<()>) -> Leaf {
+const fn sums(serve: fn(&At<'_>, &mut Request) -> CtlResult<()>) -> Leaf {
     Leaf::Special(Special {
         c_type: in_reference("struct { uint64_t; uint64_t; }"),
         mode: Mode::ReadOnly,
@@ -178,7 +178,7 @@ const fn sums(serve: fn(&At<'_>, &mut Request) -> Answer<()>) -> Leaf {
     })
 }
 
-fn serve_sums(at: &At<'_>, request: &mut Request, ever: bool) -> Answer<()> {
+fn serve_sums(at: &At<'_>, request: &mut Request, span: Span) -> CtlResult<()> {
     request.allow(Mode::ReadOnly)?;
     // `prof.stats.bins` is the first of both branches.
     let first = match at.mib().get(2) {
@@ -186,12 +186,12 @@ fn serve_sums(at: &At<'_>, request: &mut Request, ever: bool) -> Answer<()> {
         _ => SLAB_CLASSES + 1,
     };
     let class = Class((at.index(0) + first) as u8);
-    let sums = profile::of_class(class, ever).ok_or(Error::NotFound)?;
+    let sums = profile::of_class(class, span).ok_or(Error::NotFound)?;
     request.answer(sums.map(|sum| sum as usize))
 }
 
 /// A string that the caller gives, if it is one.
-fn given_text<'a>(request: &Request) -> Answer<Option<&'a CStr>> {
+fn given_text<'a>(request: &Request) -> CtlResult<Option<&'a CStr>> {
     let text = request
         .given::<*const c_char>()?
         .filter(|text| !text.is_null());
@@ -199,20 +199,21 @@ fn given_text<'a>(request: &Request) -> Answer<Option<&'a CStr>> {
     Ok(text.map(|text| unsafe { CStr::from_ptr(text) }))
 }
 
-fn log_start(_: &At<'_>, request: &mut Request) -> Answer<()> {
+fn log_start(_: &At<'_>, request: &mut Request) -> CtlResult<()> {
     request.allow(Mode::WriteOnly)?;
-    match profile::start_log(given_text(request)?) {
-        true => Ok(()),
-        false => Err(Error::Fault),
+    if profile::start_log(given_text(request)?) {
+        Ok(())
+    } else {
+        Err(Error::Fault)
     }
 }
 
-fn dump(_: &At<'_>, request: &mut Request) -> Answer<()> {
+fn dump(_: &At<'_>, request: &mut Request) -> CtlResult<()> {
     request.allow(Mode::WriteOnly)?;
     profile::dump(given_text(request)?).or(Err(Error::Fault))
 }
 
-fn set_prefix(_: &At<'_>, request: &mut Request) -> Answer<()> {
+fn set_prefix(_: &At<'_>, request: &mut Request) -> CtlResult<()> {
     request.allow(Mode::WriteOnly)?;
     match given_text(request)? {
         Some(prefix) if !profile::set_prefix(prefix) => Err(Error::Fault),
@@ -220,14 +221,15 @@ fn set_prefix(_: &At<'_>, request: &mut Request) -> Answer<()> {
     }
 }
 
-fn reset(_: &At<'_>, request: &mut Request) -> Answer<()> {
+fn reset(_: &At<'_>, request: &mut Request) -> CtlResult<()> {
     request.allow(Mode::WriteOnly)?;
     let lg = match request.given::<usize>()? {
         Some(lg) => u32::try_from(lg).or(Err(Error::Invalid))?,
         None => profile::lg_sample(),
     };
-    match profile::reset(lg) {
-        true => Ok(()),
-        false => Err(Error::Invalid),
+    if profile::reset(lg) {
+        Ok(())
+    } else {
+        Err(Error::Invalid)
     }
 }

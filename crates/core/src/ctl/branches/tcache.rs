@@ -1,7 +1,7 @@
 //! `tcache.*`: manual caches.
 
 use crate::api::threads;
-use crate::ctl::{Access, Answer, At, Leaf, Mode, Request, See, Special, name};
+use crate::ctl::{Access, At, CtlResult, Leaf, Mode, Request, See, Special, name};
 
 pub(in crate::ctl) fn names(see: See<'_>) {
     see(&[
@@ -33,7 +33,7 @@ pub(in crate::ctl) fn names(see: See<'_>) {
 }
 
 /// Makes a cache only if the caller has room for its number.
-fn create(_: &At<'_>, request: &mut Request) -> Answer<()> {
+fn create(_: &At<'_>, request: &mut Request) -> CtlResult<()> {
     request.allow(Mode::ReadOnly)?;
     request.must_read::<u32>()?;
     request.answer(threads::create_cache()?)

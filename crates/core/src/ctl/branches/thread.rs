@@ -2,7 +2,9 @@
 
 use crate::api::profile;
 use crate::api::threads::{self, Counts};
-use crate::ctl::{Access, Answer, At, Error, Leaf, Mode, Request, See, Special, branch, name, opt};
+use crate::ctl::{
+    Access, At, CtlResult, Error, Leaf, Mode, Request, See, Special, branch, name, opt,
+};
 use core::ffi::{CStr, c_char};
 
 pub(in crate::ctl) fn names(see: See<'_>) {
@@ -53,7 +55,7 @@ pub(in crate::ctl) fn names(see: See<'_>) {
 
 /// Counting starts at the first read.
 #[inline(never)]
-fn counts() -> Answer<&'static Counts> {
+fn counts() -> CtlResult<&'static Counts> {
     Ok(threads::counts()?)
 }
 
@@ -113,8 +115,8 @@ fn ncached_max_names(see: See<'_>) {
                 c_type: "size_t",
                 mode: Mode::ReadWrite,
                 serve: |_, request| {
-                    let most = threads::most_cached(request.must_give()?)?;
-                    request.answer(most)
+                    let max = threads::max_cached(request.must_give()?)?;
+                    request.answer(max)
                 },
             }),
             "The maximum number of blocks that the thread's cache can hold in the class of the \
@@ -134,7 +136,7 @@ fn ncached_max_names(see: See<'_>) {
     ]);
 }
 
-fn write_ncached_max(_: &At<'_>, request: &mut Request) -> Answer<()> {
+fn write_ncached_max(_: &At<'_>, request: &mut Request) -> CtlResult<()> {
     request.allow(Mode::WriteOnly)?;
     let Some(text) = request.given::<*const c_char>()? else {
         return Ok(());
@@ -155,12 +157,12 @@ fn write_ncached_max(_: &At<'_>, request: &mut Request) -> Answer<()> {
         return Err(Error::Invalid);
     }
     for [first, last, blocks] in items().filter_map(opt::range) {
-        threads::set_most_cached(first, last, blocks)?;
+        threads::set_max_cached(first, last, blocks)?;
     }
     Ok(())
 }
 
-fn prof_name(_: &At<'_>, request: &mut Request) -> Answer<()> {
+fn prof_name(_: &At<'_>, request: &mut Request) -> CtlResult<()> {
     request.allow_one_of_both()?;
     if !request.is_write() {
         return request.answer(profile::thread_name_in_place());

@@ -12,11 +12,11 @@ const CANARY: u8 = 0xee;
 /// Longer than any value.
 const VALUE_BYTES_MAX: usize = 64;
 
-type Outcome = (Result<(), Error>, usize, [u8; VALUE_BYTES_MAX]);
+type Reply = (Result<(), Error>, usize, [u8; VALUE_BYTES_MAX]);
 
 /// Reads with room for `len` bytes, and checks that nothing beyond them is touched, whatever the
 /// result.
-fn ask(len: usize, serve: impl FnOnce(&mut Request) -> Result<(), Error>) -> Outcome {
+fn ask(len: usize, serve: impl FnOnce(&mut Request) -> Result<(), Error>) -> Reply {
     let mut room = [CANARY; VALUE_BYTES_MAX + 2 * MARGIN];
     // Zeros, because a few names read a pointer there.
     room[MARGIN..MARGIN + len].fill(0);

@@ -4,7 +4,6 @@ extern crate std;
 
 mod answers;
 mod checks;
-mod interface;
 mod options;
 mod properties;
 mod reference;

@@ -4,7 +4,7 @@ extern crate std;
 
 use super::rows;
 use crate::api;
-use crate::conf::{BackgroundThread, Line, Options, TABLE};
+use crate::conf::{BackgroundThread, LineBuffer, Options, TABLE};
 use crate::ctl::{self, CType, opt};
 use core::ffi::{CStr, c_char};
 use std::format;
@@ -34,7 +34,7 @@ fn told(name: &str, c_type: &str) -> String {
 
 fn written(name: &str, options: &Options) -> String {
     let row = TABLE.iter().find(|row| row.name() == name);
-    let mut line = Line::new();
+    let mut line = LineBuffer::new();
     row.expect("from the table").show(options, &mut line);
     String::from_utf8(line.as_bytes().to_vec()).expect("options are ASCII here")
 }

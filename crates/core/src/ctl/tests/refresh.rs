@@ -46,8 +46,8 @@ fn a_refresh_takes_steps_for_each_block_and_each_arena_but_not_for_each_pair() {
             arenas <= ARENAS * each_arena,
             "{arenas} steps for {ARENAS} arenas"
         );
-        let most = before + arenas + 4 * cached;
-        assert!(all <= most, "{all} steps for {cached} blocks, not {most}");
+        let max = before + arenas + 4 * cached;
+        assert!(all <= max, "{all} steps for {cached} blocks, not {max}");
     })
     .join()
     .expect("the test passes");

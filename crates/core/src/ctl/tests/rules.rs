@@ -125,8 +125,8 @@ fn size_classes_are_those_of_blocks_and_the_last_is_a_possible_request() {
     assert!(last <= api::MAX && crate::class::Class::of(last).size() == last);
     assert!(crate::class::Class(crate::class::Class::of(last).0 + 1).size() > api::MAX);
     let kept: u32 = ctl::read(b"arenas.nhbins").unwrap();
-    let most: usize = ctl::read(b"arenas.tcache_max").unwrap();
-    assert_eq!(kept as usize, crate::class::Class::of(most).number() + 1);
+    let max: usize = ctl::read(b"arenas.tcache_max").unwrap();
+    assert_eq!(kept as usize, crate::class::Class::of(max).number() + 1);
 }
 
 #[test]

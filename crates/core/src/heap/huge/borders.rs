@@ -2,9 +2,9 @@
 //!
 //! The kernel merges adjacent mappings that are alike: the same advice, both accessible, and pages
 //! that never moved or that moved together. The record of a chunk holds these properties
-//! ([`look`]), so the borders of chunks can be counted, and [`mappings`] keeps their sum. Next to a
-//! chunk of another page heap, whose record must not be read here, a chunk counts as having a
-//! border if it was moved.
+//! ([`mapping_traits`]), so the borders of chunks can be counted, and [`mappings`] keeps their sum.
+//! Next to a chunk of another page heap, whose record must not be read here, a chunk counts as
+//! having a border if it was moved.
 
 use crate::space::Segment;
 use crate::space::chunk::{CHUNK, Chunk};
@@ -13,7 +13,7 @@ use crate::sys::mappings;
 
 /// The properties that chunks of one mapping share.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(in crate::heap) struct Look {
+pub(in crate::heap) struct MappingTraits {
     pub shift: i32,
     pub huge: bool,
     pub apart: bool,
@@ -21,8 +21,8 @@ pub(in crate::heap) struct Look {
 }
 
 #[inline(never)]
-pub(in crate::heap) fn look(chunk: &Chunk) -> Look {
-    Look {
+pub(in crate::heap) fn mapping_traits(chunk: &Chunk) -> MappingTraits {
+    MappingTraits {
         shift: chunk.shift.get(),
         huge: chunk.huge.get(),
         apart: chunk.apart.get(),
@@ -76,8 +76,8 @@ impl ChunkRange {
     /// Whether the chunks may be one mapping.
     #[inline(never)]
     pub fn is_one(&self) -> bool {
-        let first = look(self.at(0));
-        (1..self.len).all(|i| look(self.at(i)) == first)
+        let first = mapping_traits(self.at(0));
+        (1..self.len).all(|i| mapping_traits(self.at(i)) == first)
     }
 
     /// Whether all chunks were moved together, or none was moved.
@@ -94,11 +94,11 @@ impl ChunkRange {
             return 0;
         }
         let heap = self.at(0).heap();
-        let look_at = |i: usize| self.segment.chunk_in(i, heap).map(look);
-        let mut before = self.first.checked_sub(1).and_then(look_at);
+        let traits_at = |i: usize| self.segment.chunk_in(i, heap).map(mapping_traits);
+        let mut before = self.first.checked_sub(1).and_then(traits_at);
         let mut count = 0;
         for i in self.first..=self.first + self.len {
-            let now = look_at(i);
+            let now = traits_at(i);
             count += match (before, now) {
                 (Some(a), Some(b)) => a != b,
                 (a, b) => a.or(b).is_some_and(|it| it.shift != 0),
@@ -153,7 +153,7 @@ pub(in crate::heap) fn set_committed(range: ChunkRange, committed: bool) {
     let before = range.borders();
     for i in 0..range.len {
         range.at(i).committed.set(committed);
-        // In both cases there is no memory behind it.
+        // The chunk has no memory in either case.
         range.at(i).shift.set(0);
     }
     mappings::count(before, range.borders());

@@ -38,7 +38,7 @@ pub const SIZE: usize = CHUNK;
 pub enum Policy {
     /// Small pages for small processes, huge ones for growing heaps.
     Auto = 0,
-    /// As the system decides.
+    /// The system decides.
     Default = 1,
     Always = 2,
     Never = 3,
@@ -174,10 +174,14 @@ impl Outlook {
     /// than the request. A program touches most of what it asks for at once, and in a block of more
     /// than two chunks an untouched end is a small part.
     pub fn of_block(pages: usize, wanted: usize, len: usize) -> Outlook {
-        match len == CHUNK_PAGES {
-            true if (1..CHUNK_PAGES / 2).contains(&wanted) => Outlook::Sparse,
-            true if pages > 2 * CHUNK_PAGES => Outlook::Whole,
-            _ => Outlook::Usual,
+        if len < CHUNK_PAGES {
+            Outlook::Usual
+        } else if (1..CHUNK_PAGES / 2).contains(&wanted) {
+            Outlook::Sparse
+        } else if pages > 2 * CHUNK_PAGES {
+            Outlook::Whole
+        } else {
+            Outlook::Usual
         }
     }
 }
@@ -345,7 +349,7 @@ pub(in crate::heap) mod tests {
         let Some(heap) = grown() else { return };
         let pages = 4 * CHUNK_PAGES;
         let ends_huge = |wanted| {
-            let at = heap.alloc_for(pages, wanted, PAGE).expect("vacant").addr;
+            let at = heap.alloc_any(pages, wanted).expect("vacant").addr;
             let [before, last] = [2, 3].map(|i| chunk_of(at + i * CHUNK).huge.get());
             assert!(before, "what is wanted has huge pages");
             heap.free(at, pages);

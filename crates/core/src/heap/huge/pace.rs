@@ -22,8 +22,8 @@ const GROWN_PAGES_MIN: usize = 4 * CHUNK_PAGES - CHUNK_PAGES / 2;
 pub const TIMED_PAGES: usize = CHUNK_PAGES / 2;
 /// A chunk filled in fewer microseconds than this was filled fast.
 const FAST_CHUNK_US: u32 = 2_000;
-/// Looks at this many chunks together, because one block of several begins them at the same moment.
-const LOOK_CHUNKS: usize = 3;
+/// Measures this many chunks together, because one block of several begins them at the same moment.
+const PACE_CHUNKS: usize = 3;
 /// The last chunk was filled slowly if it took more microseconds than this: faults are less than a
 /// twentieth of that.
 const SLOW_CHUNK_US: u32 = 20_000;
@@ -39,13 +39,13 @@ pub enum Speed {
 /// When the last chunks without memory were begun in a page heap, in microseconds.
 pub struct Pace {
     /// Latest first; 0 where there were fewer.
-    begun: [u32; LOOK_CHUNKS],
+    begun: [u32; PACE_CHUNKS],
 }
 
 impl Pace {
     pub const fn new() -> Pace {
         Pace {
-            begun: [0; LOOK_CHUNKS],
+            begun: [0; PACE_CHUNKS],
         }
     }
 
@@ -57,7 +57,7 @@ impl Pace {
             (self.begun.iter_mut()).fold(now, |time, begun| core::mem::replace(begun, time));
         if held >= GROWN_PAGES_MIN
             && first > 0
-            && now.wrapping_sub(first) < LOOK_CHUNKS as u32 * FAST_CHUNK_US
+            && now.wrapping_sub(first) < PACE_CHUNKS as u32 * FAST_CHUNK_US
         {
             Speed::Fast
         } else if last > 0 && now.wrapping_sub(last) > SLOW_CHUNK_US {

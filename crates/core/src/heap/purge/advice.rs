@@ -9,7 +9,7 @@
 
 use crate::heap::Backing;
 use crate::sys::atomic::{AtomicU8, AtomicUsize, Ordering};
-use crate::sys::mem;
+use crate::sys::mem::{self, Discard};
 use crate::sys::page::PAGE;
 
 /// Consecutive pages whose contents are no longer needed.
@@ -40,12 +40,12 @@ pub fn configure(trust: bool, together: usize) {
     TOGETHER.store(together, Ordering::Relaxed);
 }
 
-/// Returns the memory of up to [`mem::RANGES_MAX`] ranges to the system: at once, or when the
-/// system needs it (`lazily`). Writes the resulting backing of each range to `backings`: `None`
+/// Returns the memory of up to [`mem::RANGES_MAX`] ranges to the system: now, or
+/// when the system needs it. Writes the resulting backing of each range to `backings`: `None`
 /// where the system refused and nothing has changed. Returns the number of system calls.
-pub fn take(ranges: &[Range], lazily: bool, backings: &mut [Option<Backing>]) -> usize {
+pub fn take(ranges: &[Range], how: Discard, backings: &mut [Option<Backing>]) -> usize {
     let together = TOGETHER.load(Ordering::Relaxed);
-    let is_known = || lazily || CLEARS.load(Ordering::Relaxed) == YES;
+    let is_known = || how == Discard::Lazily || CLEARS.load(Ordering::Relaxed) == YES;
     // The first range goes alone, to find out whether the call clears it.
     let alone = match together {
         0 | 1 => ranges.len(),
@@ -56,21 +56,21 @@ pub fn take(ranges: &[Range], lazily: bool, backings: &mut [Option<Backing>]) ->
     let (first_backings, rest_backings) = backings.split_at_mut(alone);
     let one_by_one = |ranges: &[Range], backings: &mut [Option<Backing>]| {
         for (range, backing) in ranges.iter().zip(backings) {
-            *backing = take_one(range, lazily);
+            *backing = take_one(range, how);
         }
         ranges.len()
     };
     let calls = one_by_one(first, first_backings);
     match rest {
         [] => calls,
-        _ if is_known() => calls + take_together(rest, lazily, together, rest_backings),
+        _ if is_known() => calls + take_together(rest, how, together, rest_backings),
         _ => calls + one_by_one(rest, rest_backings),
     }
 }
 
 /// Returns the memory of one range; see [`take`].
-pub fn take_one(range: &Range, lazily: bool) -> Option<Backing> {
-    if lazily && mem::discard_lazily(range.addr, range.bytes()) {
+pub fn take_one(range: &Range, how: Discard) -> Option<Backing> {
+    if how == Discard::Lazily && mem::discard_lazily(range.addr, range.bytes()) {
         return Some(Backing::Muzzy);
     }
     clear(range.addr, range.bytes()).then_some(Backing::Clean)
@@ -110,26 +110,25 @@ fn find_out(addr: usize, bytes: usize) -> bool {
 #[inline(never)]
 fn take_together(
     ranges: &[Range],
-    lazily: bool,
+    how: Discard,
     together: usize,
     backings: &mut [Option<Backing>],
 ) -> usize {
-    let backing = if lazily {
-        Backing::Muzzy
-    } else {
-        Backing::Clean
+    let backing = match how {
+        Discard::Lazily => Backing::Muzzy,
+        Discard::Now => Backing::Clean,
     };
     let mut calls = 0;
     for (ranges, backings) in ranges.chunks(together).zip(backings.chunks_mut(together)) {
         let mut parts = ranges.iter().map(|range| (range.addr, range.bytes()));
-        let mut taken = mem::discard_many(&mut parts, lazily);
+        let mut taken = mem::discard_many(&mut parts, how);
         calls += 1;
         let mut missed = false;
         for (range, slot) in ranges.iter().zip(backings.iter_mut()) {
             *slot = (taken >= range.bytes()).then_some(backing);
             taken = taken.saturating_sub(range.bytes());
             if slot.is_none() {
-                *slot = take_one(range, lazily);
+                *slot = take_one(range, how);
                 calls += 1;
                 missed = true;
             }
@@ -180,7 +179,8 @@ mod tests {
             (ranges[0].addr, ranges[0].bytes()),
             (ranges[1].addr, ranges[1].bytes()),
         ];
-        mem::discard_many(&mut parts.into_iter(), false) == ranges[0].bytes() + ranges[1].bytes()
+        mem::discard_many(&mut parts.into_iter(), Discard::Now)
+            == ranges[0].bytes() + ranges[1].bytes()
     }
 
     #[test]
@@ -192,7 +192,7 @@ mod tests {
             configure(true, together);
             let ranges = written(20);
             let mut backings = [None; RANGES_MAX];
-            let made = take(&ranges, false, &mut backings);
+            let made = take(&ranges, Discard::Now, &mut backings);
             if can {
                 assert_eq!(made, calls, "{together} in a call");
             }
@@ -216,7 +216,7 @@ mod tests {
         // SAFETY: locks one page of the test's own.
         let locked = unsafe { libc::mlock(ranges[2].addr as *const _, 1) } == 0;
         let mut backings = [None; RANGES_MAX];
-        take(&ranges, false, &mut backings);
+        take(&ranges, Discard::Now, &mut backings);
         for (i, range) in ranges.iter().enumerate() {
             let refused = locked && i == 2;
             assert_eq!(
@@ -243,7 +243,7 @@ mod tests {
         configure(true, 4);
         let ranges = written(9);
         let mut backings = [None; RANGES_MAX];
-        take(&ranges, true, &mut backings);
+        take(&ranges, Discard::Lazily, &mut backings);
         assert!(backings[..9].iter().all(|&b| b == Some(Backing::Muzzy)));
         configure(false, 0);
     }
@@ -256,14 +256,14 @@ mod tests {
         configure(false, 16);
         let ranges = written(3);
         let mut backings = [None; RANGES_MAX];
-        let calls = take(&ranges, false, &mut backings);
+        let calls = take(&ranges, Discard::Now, &mut backings);
         assert_eq!(calls, if can { 2 } else { 4 }, "the first range alone");
         assert!(ranges.iter().all(is_clear));
         assert_eq!(CLEARS.load(Ordering::Relaxed), YES);
         // Where the calls do not clear, pages are remapped.
         CLEARS.store(NO, Ordering::Relaxed);
         let ranges = written(3);
-        take(&ranges, false, &mut backings);
+        take(&ranges, Discard::Now, &mut backings);
         assert!(ranges.iter().all(is_clear));
         assert!(backings[..3].iter().all(|&b| b == Some(Backing::Clean)));
         configure(false, 0);

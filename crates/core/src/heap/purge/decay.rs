@@ -23,8 +23,9 @@ const WORTH_PART: usize = 16;
 fn worth(stay: usize) -> usize {
     WORTH_PAGES.max(stay / WORTH_PART)
 }
-/// The most epochs between two looks, so that pages freed in between age from about the right time.
-const LOOK_EPOCHS_MAX: usize = EPOCHS / 2;
+/// The most epochs between two checks, so that pages freed in between age from about the right
+/// time.
+const CHECK_EPOCHS_MAX: usize = EPOCHS / 2;
 /// A time in 200ths of a millisecond.
 type Ticks = u64;
 
@@ -168,7 +169,7 @@ impl Decay {
             idle || self.time_ms == 0 || pages > 2 * WORTH_PAGES
         };
         if !is_worth_it {
-            // They must not count as new next time.
+            // The pages must not count as new next time.
             self.settle(unused);
             return None;
         }
@@ -199,9 +200,9 @@ impl Decay {
         self.settled = unused;
     }
 
-    /// When it is worth looking again, if no other page becomes unused; `None` if nothing will be
+    /// When the next pages become due, if no other page becomes unused; `None` if nothing will be
     /// due.
-    pub fn next_look(&self, unused: usize) -> Option<u64> {
+    pub fn next_due(&self, unused: usize) -> Option<u64> {
         if self.time_ms <= 0 || unused == 0 {
             return None;
         }
@@ -210,7 +211,7 @@ impl Decay {
             end.div_ceil(EPOCHS as Ticks)
         };
         if unused > self.settled {
-            // They enter the backlog when the epoch is over.
+            // The new pages enter the backlog when the epoch is over.
             return Some(at(1));
         }
         let stay = self.limit().min(unused);
@@ -219,16 +220,16 @@ impl Decay {
             return (idle_after > 0).then(|| at(idle_after));
         }
         let worth = stay.saturating_sub(worth(stay));
-        let (mut least, mut most) = (1, LOOK_EPOCHS_MAX);
-        while least < most {
-            let middle = (least + most) / 2;
+        let (mut min, mut max) = (1, CHECK_EPOCHS_MAX);
+        while min < max {
+            let middle = (min + max) / 2;
             if self.limit_after(middle) <= worth {
-                most = middle;
+                max = middle;
             } else {
-                least = middle + 1;
+                min = middle + 1;
             }
         }
-        Some(at(least))
+        Some(at(min))
     }
 }
 
@@ -265,9 +266,9 @@ mod tests {
         assert_eq!(at(10_100), 0);
     }
 
-    /// Looks only when a look is due, starting when `pages` pages become unused; returns the times
-    /// of the looks, in milliseconds from then.
-    fn looks(
+    /// Checks only when a check is due, starting when `pages` pages become unused; returns the
+    /// times of the checks, in milliseconds from then.
+    fn checks(
         decay: &mut Decay,
         pages: usize,
         mut purge: impl FnMut(usize, usize) -> usize,
@@ -275,11 +276,11 @@ mod tests {
         const START: u64 = 1_000;
         decay.advance(START, 0);
         let (mut now, mut unused, mut at) = (START, pages, vec![]);
-        while let Some(next) = decay.next_look(unused) {
+        while let Some(next) = decay.next_due(unused) {
             assert!(next > now, "{next} after {now}");
             now = next;
             at.push(now - START);
-            assert!(at.len() < 1000, "looks without end: {at:?}");
+            assert!(at.len() < 1000, "checks without end: {at:?}");
             if let Some(limit) = decay.advance(now, unused) {
                 unused = purge(unused, limit);
                 if unused > limit {
@@ -291,35 +292,35 @@ mod tests {
     }
 
     #[test]
-    fn who_looks_when_told_returns_all_in_few_looks_and_then_never_looks_again() {
-        for (pages, most) in [(1, 4), (200, 4), (10_000, 50), (1 << 20, 120)] {
+    fn checks_at_the_told_times_return_all_in_few_steps_and_then_end() {
+        for (pages, max) in [(1, 4), (200, 4), (10_000, 50), (1 << 20, 120)] {
             let mut left = pages;
-            let at = looks(&mut Decay::new(10_000), pages, |unused, limit| {
+            let at = checks(&mut Decay::new(10_000), pages, |unused, limit| {
                 left = unused.min(limit);
                 left
             });
             assert_eq!(left, 0, "{pages} pages");
-            assert!(at.len() <= most, "{pages} pages: {at:?}");
+            assert!(at.len() <= max, "{pages} pages: {at:?}");
             assert!(at.last() <= Some(&10_100), "{pages} pages: {at:?}");
         }
     }
 
     #[test]
-    fn pages_that_cannot_be_returned_are_not_looked_at_for_ever() {
+    fn pages_that_cannot_be_returned_are_not_checked_for_ever() {
         let mut decay = Decay::new(1_000);
-        let at = looks(&mut decay, 5_000, |unused, limit| {
+        let at = checks(&mut decay, 5_000, |unused, limit| {
             unused.min(limit.max(300))
         });
         assert!(at.last() <= Some(&1_010), "{at:?}");
-        assert_eq!(decay.next_look(300), None);
-        assert!(decay.next_look(301).is_some(), "one more is new");
+        assert_eq!(decay.next_due(300), None);
+        assert!(decay.next_due(301).is_some(), "one more is new");
     }
 
     #[test]
-    fn where_pages_stay_for_ever_or_go_at_once_there_is_nothing_to_look_for() {
-        assert_eq!(looks(&mut Decay::new(-1), 1000, |u, _| u), []);
-        assert_eq!(looks(&mut Decay::new(0), 1000, |u, _| u), []);
-        assert_eq!(looks(&mut Decay::new(1000), 0, |u, _| u), []);
+    fn where_pages_stay_for_ever_or_go_at_once_there_is_nothing_to_check() {
+        assert_eq!(checks(&mut Decay::new(-1), 1000, |u, _| u), []);
+        assert_eq!(checks(&mut Decay::new(0), 1000, |u, _| u), []);
+        assert_eq!(checks(&mut Decay::new(1000), 0, |u, _| u), []);
     }
 
     /// How many of `pages` pages that become unused at once may stay, for each millisecond from
@@ -329,13 +330,13 @@ mod tests {
         let mut decay = Decay::new(time_ms as i64);
         assert_eq!(decay.advance(START, 0), None);
         let mut unused = pages;
-        let mut look = |ms| {
+        let mut check = |ms| {
             if let Some(limit) = decay.advance(START + ms, unused) {
                 unused = unused.min(limit);
             }
             unused
         };
-        (0..=2 * time_ms + 2).map(&mut look).collect()
+        (0..=2 * time_ms + 2).map(&mut check).collect()
     }
 
     #[test]
@@ -356,8 +357,8 @@ mod tests {
                 let share = x * x * x * (6.0 * x * x - 15.0 * x + 10.0);
                 let off = n as f64 / PAGES as f64 - share;
                 // One epoch at the steepest point of the curve, and another for the rounding.
-                let most = 1.875 * (late as f64 / time as f64 + 1.0 / EPOCHS as f64);
-                assert!(off.abs() <= most, "{time} ms: {n} pages after {ms}");
+                let max = 1.875 * (late as f64 / time as f64 + 1.0 / EPOCHS as f64);
+                assert!(off.abs() <= max, "{time} ms: {n} pages after {ms}");
             }
         }
     }
@@ -366,7 +367,7 @@ mod tests {
     fn looks_at_the_right_moments_are_enough_for_that() {
         for time in [1, 50, 199, 200, 399, 1_000] {
             let mut left = 100_000;
-            let at = looks(&mut Decay::new(time), left, |unused, limit| {
+            let at = checks(&mut Decay::new(time), left, |unused, limit| {
                 left = unused.min(limit);
                 left
             });
@@ -416,12 +417,12 @@ mod tests {
         assert_eq!(d.due(10, 0), None);
         assert_eq!(d.due(20, 1), None, "one that was just freed");
         assert_eq!((d.due(25, 1), d.limit()), (None, 0), "it may not stay");
-        let look = d.next_look(1).expect("one page is left");
-        assert!((1_015..1_030).contains(&look), "{look}");
-        assert_eq!(d.due(look - 5, 1), None);
+        let due = d.next_due(1).expect("one page is left");
+        assert!((1_015..1_030).contains(&due), "{due}");
+        assert_eq!(d.due(due - 5, 1), None);
         let (limit, pages, idle) = (0, 1, true);
-        assert_eq!(d.due(look, 1), Some(Due { limit, pages, idle }));
-        assert_eq!(d.next_look(0), None);
+        assert_eq!(d.due(due, 1), Some(Due { limit, pages, idle }));
+        assert_eq!(d.next_due(0), None);
     }
 
     #[test]
@@ -434,7 +435,7 @@ mod tests {
         assert_eq!(d.advance(5_020, 40), Some(39), "the 40 alone");
         d.set_time(1_000, 0, 0);
         assert_eq!(d.limit(), 0);
-        assert_eq!((d.advance(9_000, 7), d.next_look(7)), (None, Some(9_005)));
+        assert_eq!((d.advance(9_000, 7), d.next_due(7)), (None, Some(9_005)));
     }
 
     #[test]

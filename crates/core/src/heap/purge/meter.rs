@@ -115,9 +115,10 @@ impl Meter {
     /// Counts pages that are taken again soon, each by itself or as part of a huge page.
     fn retaken(&mut self, now: u64, pages: usize, huge: bool) {
         self.pass(now);
-        let each = match huge {
-            true => HUGE_PAGE_COST,
-            false => SMALL_PAGE_COST,
+        let each = if huge {
+            HUGE_PAGE_COST
+        } else {
+            SMALL_PAGE_COST
         };
         let cost = pages as u64 * each;
         self.cost += cost;
@@ -182,9 +183,10 @@ fn is_soon(at: u32, now: u64) -> bool {
 
 /// How many pages of a chunk were returned so lately that they are taken again soon.
 fn gone(chunk: &Chunk, now: u64) -> usize {
-    match is_soon(chunk.gone_at.get(), now) {
-        true => chunk.gone.get() as usize,
-        false => 0,
+    if is_soon(chunk.gone_at.get(), now) {
+        chunk.gone.get() as usize
+    } else {
+        0
     }
 }
 

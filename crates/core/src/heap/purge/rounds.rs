@@ -16,6 +16,7 @@ use crate::heap::purge::watch::{Alarm, BELL, Plan};
 use crate::heap::{Backing, PageHeap, Purged, RETAIN, State};
 use crate::space::chunk::CHUNK_PAGES;
 use crate::sys::atomic::Ordering;
+use crate::sys::flag::Blocking;
 use crate::sys::page::PAGE;
 use crate::sys::{mappings, time};
 
@@ -49,7 +50,7 @@ impl PageHeap {
         }
     }
 
-    /// Returns what is due, on behalf of the other threads. Returns the time of the next look, or
+    /// Returns what is due, on behalf of the other threads. Returns the time of the next check, or
     /// `None` when there is nothing to wait for. The bell rings when that changes, so the caller
     /// must have readied the bell.
     pub fn attend(&self) -> Option<u64> {
@@ -61,14 +62,14 @@ impl PageHeap {
         }
         let mut s = self.state.lock_seldom();
         let totals = s.totals;
-        let looks = [
-            s.dirty.next_look(totals.dirty),
-            s.muzzy.next_look(totals.muzzy),
+        let dues = [
+            s.dirty.next_due(totals.dirty),
+            s.muzzy.next_due(totals.muzzy),
         ];
-        let looks = looks.into_iter().chain([s.kept_next_due()]);
-        let next = looks.flatten().min();
+        let dues = dues.into_iter().chain([s.kept_next_due()]);
+        let next = dues.flatten().min();
         let plan = match next {
-            Some(_) => Plan::Look,
+            Some(_) => Plan::Timed,
             None if s.dirty.time_ms() > 0 => Plan::Nothing,
             None => Plan::Never,
         };
@@ -93,7 +94,11 @@ impl PageHeap {
         // Waits for a thread that already purges, whose pages count until they are gone: otherwise
         // freeing would outrun the cap. Not with hooks: a thread that resets an arena frees pages
         // while it holds the flag.
-        let wait = !self.hooked.is_on();
+        let wait = if self.hooked.is_on() {
+            Blocking::No
+        } else {
+            Blocking::Yes
+        };
         let Some(mut hold) = self.hold(wait) else {
             return;
         };
@@ -118,7 +123,7 @@ impl PageHeap {
     /// Makes a round, unless another thread returns memory, which does this thread's part too.
     #[inline(never)]
     fn purge_unless_busy(&self, goal: Goal, step: Step, spare: Spare) {
-        if let Some(mut hold) = self.hold(false) {
+        if let Some(mut hold) = self.hold(Blocking::No) {
             self.purge_round(&mut hold, goal, step, spare);
         }
     }
@@ -142,17 +147,19 @@ impl PageHeap {
 
     #[inline(never)]
     fn purge(&self, due: &AllDue) {
-        let first = match due.lazily {
-            true => Step::DirtyToMuzzy,
-            false => Step::DirtyToClean,
+        let first = if due.lazily {
+            Step::DirtyToMuzzy
+        } else {
+            Step::DirtyToClean
         };
         for (pages, step) in [(&due.dirty, first), (&due.muzzy, Step::MuzzyToClean)] {
             let &Some(Due { limit, pages, idle }) = pages else {
                 continue;
             };
-            let spare = match idle {
-                true => Spare::IDLE,
-                false => Spare::NEARLY_FULL,
+            let spare = if idle {
+                Spare::IDLE
+            } else {
+                Spare::NEARLY_FULL
             };
             self.purge_unless_busy(Goal::guess(due.now, limit, pages), step, spare);
         }
@@ -161,7 +168,7 @@ impl PageHeap {
     /// Returns all free memory now, including the few free pages of nearly full chunks; the result
     /// is whether there was any.
     pub fn purge_all(&self) -> bool {
-        self.hold(true)
+        self.hold(Blocking::Yes)
             .is_some_and(|mut hold| self.purge_held(&mut hold))
     }
 
@@ -185,7 +192,7 @@ impl PageHeap {
             usize::MAX => Spare::NONE,
             _ => Spare::NEARLY_FULL,
         };
-        if let Some(mut hold) = self.hold(true) {
+        if let Some(mut hold) = self.hold(Blocking::Yes) {
             for step in [Step::DirtyToClean, Step::MuzzyToClean] {
                 self.purge_round(&mut hold, Goal::guess(now, 0, allowed), step, spare);
             }
@@ -216,16 +223,17 @@ impl PageHeap {
         loop {
             let mut s = self.state.lock_seldom();
             s.take_batch(&goal, step, spare, round, batch);
-            goal.most -= batch.pages.min(goal.most);
+            goal.max -= batch.pages.min(goal.max);
             if batch.len == 0 {
                 break;
             }
             s.purged(step).sweeps += first as u64;
             drop(s);
             first = false;
-            any |= match batch.hooked {
-                true => self.purge_hooked(batch, step, round),
-                false => self.advise(batch, step, round),
+            any |= if batch.hooked {
+                self.purge_hooked(batch, step, round)
+            } else {
+                self.advise(batch, step, round)
             };
             if mappings::are_any() {
                 self.rejoin_batch(batch);
@@ -250,7 +258,7 @@ impl PageHeap {
     #[inline(never)]
     fn advise(&self, batch: &Batch, step: Step, round: u32) -> bool {
         let mut backings = [None; BATCH_RANGES];
-        let calls = advice::take(&batch.ranges[..batch.len], step.is_lazy(), &mut backings);
+        let calls = advice::take(&batch.ranges[..batch.len], step.discard(), &mut backings);
         // Pages of these chunks are marked allocated, so none of them becomes vacant meanwhile.
         let broken = || batch.broken.iter().take(batch.len + 1).flatten();
         broken().for_each(|chunk| huge_pages::keep_broken(chunk));
@@ -270,7 +278,7 @@ impl PageHeap {
         for ((range, kind), _) in refused.filter(|r| r.1.is_none()) {
             let mut left = kind;
             for piece in pieces(*range) {
-                let backing = advice::take_one(&piece, step.is_lazy());
+                let backing = advice::take_one(&piece, step.discard());
                 any |= backing.is_some();
                 let mut s = self.state.lock_seldom();
                 s.purged(step).advices += 1;
@@ -372,11 +380,12 @@ impl State {
     #[cold]
     #[inline(never)]
     fn allowed(&mut self, goal: Goal) -> Option<Goal> {
-        let most = match self.dirty.time_ms() > 0 {
-            true => self.meter.allowance(goal.guessed).min(goal.most),
-            false => 0,
+        let max = if self.dirty.time_ms() > 0 {
+            self.meter.allowance(goal.guessed).min(goal.max)
+        } else {
+            0
         };
-        (most >= WORTH_PAGES).then_some(Goal { most, ..goal })
+        (max >= WORTH_PAGES).then_some(Goal { max, ..goal })
     }
 
     fn due(&mut self, now: u64) -> AllDue {
@@ -437,7 +446,7 @@ mod tests {
         assert!(core::ptr::eq(chunk, chunk_of(second)));
         heap.free(first, PART_PAGES);
         let before = heap.totals().dirty_purged.pages;
-        let mut hold = heap.hold(true).expect("no hooks");
+        let mut hold = heap.hold(Blocking::Yes).expect("no hooks");
         heap.purge_round(
             &mut hold,
             Goal::down_to(0),
@@ -462,7 +471,7 @@ mod tests {
             return heap.free(freed, 2 * CHUNK_PAGES);
         };
         let purge = |limit, spare| {
-            let mut hold = heap.hold(true).expect("no hooks");
+            let mut hold = heap.hold(Blocking::Yes).expect("no hooks");
             heap.purge_round(&mut hold, Goal::down_to(limit), Step::DirtyToClean, spare);
         };
         heap.free(freed, 2 * CHUNK_PAGES);
@@ -512,7 +521,7 @@ mod tests {
         });
         let runs = [(); 2].map(|()| heap.alloc(64, PAGE).expect("there is memory").addr);
         heap.free(runs[0], 64);
-        let mut hold = heap.hold(true).expect("no hooks");
+        let mut hold = heap.hold(Blocking::Yes).expect("no hooks");
         let batch = heap.batches.of(&mut hold);
         let take = |limit, batch: &mut Batch| {
             let (goal, step) = (Goal::down_to(limit), Step::DirtyToClean);

@@ -9,7 +9,8 @@ use crate::heap::PageHeap;
 use crate::heap::huge::huge_pages;
 use crate::heap::purge::advice::{self, Range};
 use crate::space::chunk::Chunk;
-use crate::sys::mem;
+use crate::sys::flag::Blocking;
+use crate::sys::mem::{self, Discard};
 
 impl PageHeap {
     /// Whether the whole chunk may be one huge page, which would break when a part of it goes.
@@ -24,14 +25,14 @@ impl PageHeap {
     }
 
     /// Returns the memory behind used pages of a chunk, at most [`mem::RANGES_MAX`] ranges,
-    /// which must not be touched meanwhile. Returns whether the system took any. Without `wait`,
-    /// does nothing while another thread returns memory.
-    pub fn take_behind(&self, chunk: &'static Chunk, ranges: &[Range], wait: bool) -> bool {
+    /// which must not be touched meanwhile. Returns whether the system took any. With
+    /// [`Blocking::No`], does nothing while another thread returns memory.
+    pub fn take_behind(&self, chunk: &'static Chunk, ranges: &[Range], wait: Blocking) -> bool {
         let Some(_hold) = self.hold(wait) else {
             return false;
         };
         let mut backings = [None; mem::RANGES_MAX];
-        advice::take(ranges, false, &mut backings);
+        advice::take(ranges, Discard::Now, &mut backings);
         if backings.iter().all(Option::is_none) {
             return false;
         }

@@ -15,7 +15,7 @@ use crate::heap::purge::hold::Hold;
 use crate::space::Segment;
 use crate::space::chunk::{CHUNK_PAGES, Chunk};
 use crate::sys::bits::{BitRun, Bits512};
-use crate::sys::mem;
+use crate::sys::mem::{self, Discard};
 use crate::sys::page::PAGE;
 use core::cell::UnsafeCell;
 
@@ -26,7 +26,7 @@ pub(in crate::heap) const BATCH_RANGES: usize = mem::RANGES_MAX;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::heap) struct Spare {
     /// A chunk with more pages in use than this keeps its free ones.
-    most_used: u16,
+    max_used: u16,
     /// Whether a chunk loses free pages that were never allocated: they are resident too.
     rest: bool,
 }
@@ -34,7 +34,7 @@ pub(in crate::heap) struct Spare {
 impl Spare {
     /// No chunk keeps anything: everything is asked for.
     pub const NONE: Spare = Spare {
-        most_used: u16::MAX,
+        max_used: u16::MAX,
         rest: true,
     };
     /// All freed pages go.
@@ -45,7 +45,7 @@ impl Spare {
     /// For pages that have decayed: what a nearly full chunk would return is not worth its huge
     /// page.
     pub const NEARLY_FULL: Spare = Spare {
-        most_used: (CHUNK_PAGES - CHUNK_PAGES / 8) as u16,
+        max_used: (CHUNK_PAGES - CHUNK_PAGES / 8) as u16,
         rest: false,
     };
     /// For a heap that has been idle for so long that no freed page is left.
@@ -55,7 +55,7 @@ impl Spare {
     };
     /// Only vacant chunks go.
     pub const PARTLY_USED: Spare = Spare {
-        most_used: 0,
+        max_used: 0,
         rest: false,
     };
 }
@@ -69,6 +69,14 @@ pub(in crate::heap) enum Step {
 }
 
 impl Step {
+    /// When the system takes the memory.
+    pub fn discard(self) -> Discard {
+        match self {
+            Step::DirtyToMuzzy => Discard::Lazily,
+            Step::DirtyToClean | Step::MuzzyToClean => Discard::Now,
+        }
+    }
+
     /// Whether the system may take the memory later.
     pub fn is_lazy(self) -> bool {
         self == Step::DirtyToMuzzy
@@ -82,7 +90,7 @@ pub(in crate::heap) struct Goal {
     pub limit: usize,
     /// The most pages to return: pages that are freed while system calls run are not part of the
     /// round.
-    pub most: usize,
+    pub max: usize,
     /// When the meter allowed the round, which is a guess, in milliseconds; 0 if it is none.
     pub guessed: u64,
 }
@@ -93,11 +101,11 @@ impl Goal {
         Goal::guess(0, limit, usize::MAX)
     }
 
-    /// Goes down to `limit`, but returns no more than `most` pages, a guess made now.
-    pub fn guess(now: u64, limit: usize, most: usize) -> Goal {
+    /// Goes down to `limit`, but returns no more than `max` pages, a guess made now.
+    pub fn guess(now: u64, limit: usize, max: usize) -> Goal {
         Goal {
             limit,
-            most,
+            max,
             guessed: now,
         }
     }
@@ -115,7 +123,7 @@ pub(in crate::heap) struct Batch {
     pub guessed: u64,
     /// Whether hooks provided the pages: all of them or none.
     pub hooked: bool,
-    /// Chunks whose huge pages break by this.
+    /// Chunks whose huge pages the batch breaks.
     pub broken: [Option<&'static Chunk>; BATCH_RANGES],
     /// Chunks to choose ranges from.
     picked: [Option<&'static Chunk>; BATCH_RANGES],
@@ -224,14 +232,14 @@ impl State {
         } else {
             self.totals.dirty
         };
-        let excess = there.saturating_sub(goal.limit).min(goal.most);
+        let excess = there.saturating_sub(goal.limit).min(goal.max);
         if excess == 0 && spare != Spare::NONE {
             return;
         }
         let rest = spare.rest && step == Step::DirtyToClean;
         if rest {
             // A thread that began a chunk has touched it by now, if it ever will.
-            self.file_begun(true);
+            self.file_all_begun();
         }
         let is_enough = |batch: &Batch| batch.is_full() || batch.pages >= excess && !rest;
         for segment in Segment::all().rev().chain(self.pool.hooked()) {
@@ -247,7 +255,7 @@ impl State {
         }
         // Taking pages refiles a chunk, so the chunks are picked before any of them changes.
         let worth_it = |c: &&'static Chunk| {
-            let breaks_much_for_little = c.is_whole() && c.used.get() > spare.most_used;
+            let breaks_much_for_little = c.is_whole() && c.used.get() > spare.max_used;
             let has_rest = || rest && with_rest(c, step, round).is_some_and(|all| !all.is_empty());
             !breaks_much_for_little && (!purgeable(c, step, round).is_empty() || has_rest())
         };
@@ -262,13 +270,13 @@ impl State {
             self.choose_from(chunk, step, round, excess, batch);
         }
         if batch.len == 0 && excess > 0 {
-            // All that is left stays: it must not count as new at every look, nor be asked for at
+            // All that is left stays: it must not count as new at every check, nor be asked for at
             // every free.
             match step {
                 Step::MuzzyToClean => self.muzzy.settle(there),
                 Step::DirtyToMuzzy | Step::DirtyToClean => self.dirty.settle(there),
             }
-            if step == Step::DirtyToClean && spare.most_used == u16::MAX {
+            if step == Step::DirtyToClean && spare.max_used == u16::MAX {
                 self.watch.give_up(there, self.totals.used);
             }
         }
@@ -325,7 +333,7 @@ impl State {
 
     /// Chooses free pages of a chunk, `kind` of which are of the kind that is purged.
     fn choose_run(&mut self, chunk: &'static Chunk, run: BitRun, kind: usize, batch: &mut Batch) {
-        // Pages that went back before are not taken again by this.
+        // Pages that went back before do not count as taken again.
         let gone = chunk.gone.take();
         self.take(chunk, run.start, run.len);
         chunk.gone.set(gone);

@@ -36,7 +36,7 @@ impl Cap {
 /// Pages used and dirty together may exceed the most that were ever in use by one part in this
 /// many.
 const CEILING_SHARE: usize = 8;
-/// They may exceed it by this many pages in any case.
+/// The pages may exceed the peak by this many in any case.
 const CEILING_PAGES_MIN: usize = 1024;
 
 pub struct Watch {
@@ -104,7 +104,7 @@ impl Watch {
     }
 
     /// Called when pages became free: returns what must happen at once.
-    pub fn look(&mut self, dirty: usize, used: usize) -> Alarm {
+    pub fn check(&mut self, dirty: usize, used: usize) -> Alarm {
         let mut alarm = Alarm::default();
         if self.rouse_at.is_some_and(|at| dirty >= at) {
             self.rouse_at = None;
@@ -153,7 +153,7 @@ impl Watch {
     /// wakes it; else whatever makes its plan wrong, or brings the cap near.
     pub fn sleep(&mut self, dirty: usize, used: usize, plan: Plan) {
         let news = match plan {
-            Plan::Look => (2 * dirty).max(dirty + NEWS_PAGES),
+            Plan::Timed => (2 * dirty).max(dirty + NEWS_PAGES),
             Plan::Nothing => dirty + 1,
             Plan::Never => usize::MAX,
         };
@@ -183,8 +183,8 @@ const NEWS_PAGES: usize = 1024;
 /// What the background thread expects when it goes to sleep.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Plan {
-    /// It will look again by itself.
-    Look,
+    /// The thread wakes by itself when the next pages are due.
+    Timed,
     /// There is nothing to return.
     Nothing,
     /// There never is anything to return: decay is off, or immediate.
@@ -197,13 +197,13 @@ mod tests {
 
     fn limit(watch: &mut Watch, dirty: usize, used: usize) -> Option<usize> {
         let limit = watch.over(dirty, used);
-        assert_eq!(watch.look(dirty, used).is_over, limit.is_some());
+        assert_eq!(watch.check(dirty, used).is_over, limit.is_some());
         limit
     }
 
     #[test]
     fn without_a_cap_and_a_thread_nobody_hears() {
-        assert!(Watch::new().look(1 << 40, 0).is_silent());
+        assert!(Watch::new().check(1 << 40, 0).is_silent());
     }
 
     #[test]
@@ -304,14 +304,14 @@ mod tests {
     fn the_sleeper_is_roused_once_for_a_sleep() {
         let mut watch = Watch::new();
         watch.sleep(5, 0, Plan::Nothing);
-        assert!(!watch.look(5, 0).rouse);
-        assert!(watch.look(6, 0).rouse);
-        assert!(!watch.look(7, 0).rouse);
-        watch.sleep(5000, 0, Plan::Look);
-        assert!(!watch.look(9999, 0).rouse);
-        assert!(watch.look(10_000, 0).rouse);
+        assert!(!watch.check(5, 0).rouse);
+        assert!(watch.check(6, 0).rouse);
+        assert!(!watch.check(7, 0).rouse);
+        watch.sleep(5000, 0, Plan::Timed);
+        assert!(!watch.check(9999, 0).rouse);
+        assert!(watch.check(10_000, 0).rouse);
         watch.sleep(0, 0, Plan::Never);
-        assert!(watch.look(1 << 40, 0).is_silent());
+        assert!(watch.check(1 << 40, 0).is_silent());
     }
 
     #[test]
@@ -321,10 +321,10 @@ mod tests {
             pages: 8000,
             share: None,
         });
-        watch.sleep(6900, 0, Plan::Look);
-        assert!(!watch.look(6999, 0).rouse);
+        watch.sleep(6900, 0, Plan::Timed);
+        assert!(!watch.check(6999, 0).rouse);
         assert_eq!(watch.near(6999, 0), None);
-        assert!(watch.look(7000, 0).rouse);
+        assert!(watch.check(7000, 0).rouse);
         assert_eq!(watch.near(7000, 0), Some(6000));
     }
 }

@@ -10,8 +10,9 @@
 
 use crate::heap::huge::huge_pages::{self, Outlook};
 use crate::heap::huge::touch;
+use crate::heap::runs::begun::Begun;
 use crate::heap::runs::crossing;
-use crate::heap::{Backing, RESERVE, Run, State};
+use crate::heap::{Backing, RESERVE, Run, RunRequest, State};
 use crate::space::Segment;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::sys::atomic::Ordering;
@@ -34,8 +35,8 @@ const CLASS_GAP_PART: usize = 4;
 /// therefore satisfy most aligned requests. No chunk is begun just for this: that took a fifth more
 /// memory where vectors grow.
 const fn natural_align(pages: usize) -> usize {
-    let (natural, most) = (1 << pages.trailing_zeros(), NATURAL_MAX / PAGE);
-    if natural < most { natural } else { most }
+    let (natural, max) = (1 << pages.trailing_zeros(), NATURAL_MAX / PAGE);
+    if natural < max { natural } else { max }
 }
 
 impl State {
@@ -69,37 +70,45 @@ impl State {
         }
     }
 
-    /// Files chunks kept for this thread, or kept for others long enough; with `all`, every one.
+    /// Files all chunks that are kept for a thread.
+    pub fn file_all_begun(&mut self) {
+        self.file_begun(Begun::All);
+    }
+
+    /// Files chunks kept for this thread, or kept for others long enough, or all of them.
     #[cold]
     #[inline(never)]
-    pub fn file_begun(&mut self, all: bool) {
+    fn file_begun(&mut self, which: Begun) {
         self.begun.count(tls::thread());
-        while let Some(chunk) = self.begun.take(all) {
+        while let Some(chunk) = self.begun.take(which) {
             self.filler.file(chunk);
         }
     }
 
-    pub fn alloc(&mut self, pages: usize, align: usize) -> Option<Run> {
-        self.alloc_for(pages, pages, align)
-    }
-
-    pub fn alloc_for(&mut self, pages: usize, wanted: usize, align: usize) -> Option<Run> {
+    /// Allocates a run in the chunks of this heap.
+    pub fn alloc_run(&mut self, request: &RunRequest) -> Option<Run> {
         if !self.begun.is_empty() {
-            self.file_begun(false);
+            self.file_begun(Begun::Due);
         }
         loop {
-            let run = self.alloc_filed(pages, wanted, align);
+            let run = self.try_alloc_run(request);
             if run.is_some() || self.begun.is_empty() {
                 return run;
             }
-            self.file_begun(true);
+            self.file_all_begun();
         }
     }
 
-    /// Like [`State::alloc_for`], but only from filed chunks.
+    /// Like [`State::alloc_run`], but not from chunks that are kept for a thread.
     // Inlined, so that it lies next to its caller in the library's code.
     #[inline(always)]
-    fn alloc_filed(&mut self, pages: usize, wanted: usize, align: usize) -> Option<Run> {
+    fn try_alloc_run(&mut self, request: &RunRequest) -> Option<Run> {
+        let &RunRequest {
+            pages,
+            wanted,
+            align,
+            ..
+        } = request;
         let is_short = pages < CHUNK_PAGES && align <= CHUNK;
         let found = is_short.then(|| self.find_filed(pages, align / PAGE));
         let (chunk, start) = match found.flatten() {
@@ -109,21 +118,21 @@ impl State {
                     && align == PAGE
                     && let Some(addr) = crossing::find(&self.pool, pages)
                 {
-                    return Some(self.take_range(addr, pages, wanted, align));
+                    return Some(self.take_range(addr, request));
                 }
                 let reserve = (!self.is_fixed).then(|| RESERVE.load(Ordering::Relaxed));
                 if !is_short {
-                    return self.alloc_chunks(pages, wanted, align, reserve);
+                    return self.alloc_chunks(request, reserve);
                 }
                 (self.pool.take(1, CHUNK, reserve)?, 0)
             }
         };
         if start + pages > chunk.mapped.get() as usize && !self.map_rest(chunk, start + pages) {
-            return self.alloc_beside(chunk, pages, wanted, align);
+            return self.alloc_outside(chunk, request);
         }
         if chunk.is_vacant() {
             let may_be = pages > touch::LONG_RUN_PAGES || wanted < pages || align > NATURAL_MAX;
-            let in_vain = may_be && self.is_huge_in_vain(pages, wanted, align);
+            let in_vain = may_be && self.is_huge_in_vain(request);
             self.begin_with(chunk, pages, in_vain);
         }
         let zeroed = self.take_begun(chunk, start, pages);
@@ -165,40 +174,29 @@ impl State {
     /// Allocates a run of vacant chunks.
     #[cold]
     #[inline(never)]
-    fn alloc_chunks(
-        &mut self,
-        pages: usize,
-        wanted: usize,
-        align: usize,
-        reserve: Option<usize>,
-    ) -> Option<Run> {
-        let chunks = pages.div_ceil(CHUNK_PAGES);
-        let first = self.pool.take(chunks, align, reserve)?;
+    fn alloc_chunks(&mut self, request: &RunRequest, reserve: Option<usize>) -> Option<Run> {
+        let chunks = request.pages.div_ceil(CHUNK_PAGES);
+        let first = self.pool.take(chunks, request.align, reserve)?;
         let used = self.totals.used;
-        if self.map_span(first.addr(), pages) {
-            return Some(self.take_range(first.addr(), pages, wanted, align));
+        if self.map_span(first.addr(), request.pages) {
+            return Some(self.take_range(first.addr(), request));
         }
         // If another mapping holds the addresses, their pages now count as used: try other chunks.
-        match self.totals.used == used {
-            true => None,
-            false => self.alloc_for(pages, wanted, align),
+        if self.totals.used == used {
+            None
+        } else {
+            self.alloc_run(request)
         }
     }
 
-    /// Allocates elsewhere because a chunk could not be mapped further. Either another mapping
+    /// Allocates outside a chunk that could not be mapped further. Either another mapping
     /// holds the addresses, and they count as used already; or the system gives no memory, and the
     /// search skips the rest of the chunk.
     #[cold]
     #[inline(never)]
-    fn alloc_beside(
-        &mut self,
-        chunk: &'static Chunk,
-        pages: usize,
-        wanted: usize,
-        align: usize,
-    ) -> Option<Run> {
+    fn alloc_outside(&mut self, chunk: &'static Chunk, request: &RunRequest) -> Option<Run> {
         if !chunk.free.all_in(CHUNK_PAGES - 1, 1) {
-            return self.alloc_for(pages, wanted, align);
+            return self.alloc_run(request);
         }
         let mapped = chunk.mapped.get() as usize;
         let rest = CHUNK_PAGES - mapped;
@@ -206,7 +204,7 @@ impl State {
             self.begin(chunk, Outlook::Sparse);
         }
         self.take_begun(chunk, mapped, rest);
-        let run = self.alloc_for(pages, wanted, align);
+        let run = self.alloc_run(request);
         self.give(chunk, mapped, rest, Backing::Clean);
         run
     }
@@ -235,11 +233,11 @@ impl State {
     }
 
     /// Takes runs equal to `run`, which was just taken, right behind it in its chunk, while they
-    /// are free and have the same kind of memory, up to `most` runs in all. Returns how many there
+    /// are free and have the same kind of memory, up to `max` runs in all. Returns how many there
     /// are.
     #[cold]
     #[inline(never)]
-    pub fn repeat(&mut self, run: &Run, pages: usize, most: usize) -> usize {
+    pub fn repeat(&mut self, run: &Run, pages: usize, max: usize) -> usize {
         let Some(segment) = Segment::find(run.addr) else {
             return 1;
         };
@@ -252,7 +250,7 @@ impl State {
             let held = |of: &Bits512| of.count_in(at, pages) > 0;
             is_free && (held(&chunk.dirty) || held(&chunk.muzzy)) != run.zeroed
         };
-        let more = (1..most).take_while(alike).count();
+        let more = (1..max).take_while(alike).count();
         if more > 0 {
             self.take_begun(chunk, start + pages, more * pages);
         }
@@ -260,15 +258,20 @@ impl State {
     }
 
     /// Takes a run of free pages in one or several chunks.
-    pub fn take_range(&mut self, addr: usize, pages: usize, wanted: usize, align: usize) -> Run {
-        let (mut zeroed, mut left) = (true, wanted);
+    pub fn take_range(&mut self, addr: usize, request: &RunRequest) -> Run {
+        let pages = request.pages;
+        let (mut zeroed, mut left) = (true, request.wanted);
         let in_vain = pages <= 2 * CHUNK_PAGES && self.touch.is_in_vain();
-        let has_gaps = align > PAGE && self.is_huge_in_vain(pages, wanted, align.max(CHUNK));
+        let has_gaps = request.align > PAGE && {
+            let align = request.align.max(CHUNK);
+            self.is_huge_in_vain(&RunRequest { align, ..*request })
+        };
         self.span(addr, pages, |s, chunk, start, len| {
             if chunk.is_vacant() {
-                let outlook = match in_vain || has_gaps && left < CHUNK_PAGES {
-                    true => Outlook::Sparse,
-                    false => Outlook::of_block(pages, left, len),
+                let outlook = if in_vain || has_gaps && left < CHUNK_PAGES {
+                    Outlook::Sparse
+                } else {
+                    Outlook::of_block(pages, left, len)
                 };
                 s.begin(chunk, outlook);
             }
@@ -321,9 +324,10 @@ impl State {
         // lie between used ones.
         let scattered =
             pages <= huge_pages::SHORT_RUN_PAGES && self.totals.dirty * 4 > self.totals.used;
-        let outlook = match scattered || in_vain {
-            true => Outlook::Sparse,
-            false => Outlook::Usual,
+        let outlook = if scattered || in_vain {
+            Outlook::Sparse
+        } else {
+            Outlook::Usual
         };
         self.begin(chunk, outlook);
     }
@@ -332,7 +336,13 @@ impl State {
     /// their alignment leaves large gaps between them, which huge pages would fill with memory.
     #[cold]
     #[inline(never)]
-    fn is_huge_in_vain(&self, pages: usize, wanted: usize, align: usize) -> bool {
+    fn is_huge_in_vain(&self, request: &RunRequest) -> bool {
+        let &RunRequest {
+            pages,
+            wanted,
+            align,
+            ..
+        } = request;
         let stride = pages.next_multiple_of(align / PAGE);
         let gap = stride - wanted;
         let part = if align > PAGE {
@@ -351,10 +361,11 @@ impl State {
             return;
         };
         // Reading an absent small page costs a fault: sample those only if that could end a doubt.
-        match segment.chunk_of(addr).huge.get() || self.touch.is_in_vain() {
+        if segment.chunk_of(addr).huge.get() || self.touch.is_in_vain() {
             // SAFETY: a run of this heap, in memory that the system mapped.
-            true => unsafe { self.touch.see(addr, pages) },
-            false => self.touch.pass(),
+            unsafe { self.touch.see(addr, pages) }
+        } else {
+            self.touch.pass()
         }
     }
 
@@ -499,7 +510,8 @@ mod tests {
         let _threads = Threads::begin();
         let [first, second] = [1, 4].map(|expected| {
             let mut count = 4;
-            let run = heap.alloc_series(8, PAGE, &mut count).expect("vacant");
+            let request = RunRequest::new(8, PAGE);
+            let run = heap.alloc_series(request, &mut count).expect("vacant");
             assert_eq!(count, expected);
             run.addr
         });
@@ -527,7 +539,7 @@ mod tests {
         let mut s = heap.state.lock();
         s.is_fixed = true;
         let mut runs = Vec::new();
-        while let Some(run) = s.alloc(CHUNK_PAGES, PAGE) {
+        while let Some(run) = s.alloc_run(&RunRequest::new(CHUNK_PAGES, PAGE)) {
             runs.push((run.addr, CHUNK_PAGES));
         }
         let (at, pages) = runs.pop().expect("there are vacant chunks");

@@ -35,6 +35,14 @@ struct Entry {
     left: u8,
 }
 
+/// Which of the kept chunks are meant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Begun {
+    /// The chunks that are available to all threads.
+    Due,
+    All,
+}
+
 pub struct BegunChunks {
     /// Oldest first, without gaps.
     entries: [Option<Entry>; CHUNKS_MAX],
@@ -71,16 +79,19 @@ impl BegunChunks {
     /// Counts a request of `thread` for every chunk kept here.
     pub fn count(&mut self, thread: usize) {
         for entry in self.entries.iter_mut().flatten() {
-            entry.left = match entry.thread == thread {
-                true => 0,
-                false => entry.left - 1,
+            entry.left = if entry.thread == thread {
+                0
+            } else {
+                entry.left - 1
             };
         }
     }
 
-    /// Removes a chunk that is available to all; with `all`, any chunk.
-    pub fn take(&mut self, all: bool) -> Option<&'static Chunk> {
-        let is_due = |entry: &Option<Entry>| entry.is_some_and(|entry| all || entry.left == 0);
+    /// Removes a chunk that is available to all threads, or any chunk.
+    pub fn take(&mut self, which: Begun) -> Option<&'static Chunk> {
+        let is_due = |entry: &Option<Entry>| {
+            entry.is_some_and(|entry| which == Begun::All || entry.left == 0)
+        };
         self.entries
             .iter()
             .position(is_due)

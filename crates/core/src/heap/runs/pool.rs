@@ -102,13 +102,14 @@ impl Pool {
         unsafe { segment.forsake() };
     }
 
-    /// Counts vacant chunks that were decommitted (`more`), or no longer are.
-    pub fn count_decommitted(&mut self, chunks: usize, more: bool) {
-        if more {
-            self.decommitted += chunks;
-        } else {
-            self.decommitted -= chunks;
-        }
+    /// Counts vacant chunks that were decommitted.
+    pub fn add_decommitted(&mut self, chunks: usize) {
+        self.decommitted += chunks;
+    }
+
+    /// Counts vacant chunks that were recommitted.
+    pub fn sub_decommitted(&mut self, chunks: usize) {
+        self.decommitted -= chunks;
     }
 
     /// Chunks to grow by, if there is room for more than is needed.

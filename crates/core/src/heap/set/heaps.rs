@@ -5,6 +5,7 @@
 //! its chunk, whichever thread frees it. Callers that have an address, or mean all page heaps, go
 //! through [`PAGE_HEAPS`]; callers that want memory use a [`PageHeap`].
 
+use crate::heap::standalone::Release;
 use crate::heap::{
     Backing, Cap, DIRTY_DECAY_MS, PageHeap, RESERVE, RETAIN, Reach, Totals, standalone,
 };
@@ -19,9 +20,9 @@ use crate::sys::rank::Rank;
 pub const HEAPS_MAX: usize = 8192;
 
 /// The page heap that every process has.
-pub static FIRST_HEAP: PageHeap = PageHeap::new(HeapId(0), false);
+pub static FIRST_HEAP: PageHeap = PageHeap::new(HeapId(0));
 
-/// The others, in the order of their numbers.
+/// The other page heaps, in the order of their numbers.
 static OTHERS: [Published<PageHeap>; HEAPS_MAX - 1] = [const { Published::none() }; HEAPS_MAX - 1];
 /// The number of other page heaps.
 static COUNT: Count = Count::none();
@@ -59,7 +60,7 @@ fn owner(addr: usize) -> Option<&'static PageHeap> {
 #[cold]
 #[inline(never)]
 fn free_standalone(segment: &'static Segment) {
-    get(segment.chunk(0).heap()).free_standalone(segment, false);
+    get(segment.chunk(0).heap()).free_standalone(segment, Release::Later);
 }
 
 /// Waits for the right to make page heaps. The caller holds neither this lock nor any later in the
@@ -71,7 +72,7 @@ pub fn making() -> Making {
 /// Makes another page heap for automatic arenas, with the decay times and the cap of the first one.
 /// Returns `None` when there are too many or memory is exhausted.
 pub fn make(making: &Making) -> Option<&'static PageHeap> {
-    let heap = make_of(making, false)?;
+    let heap = make_for(making, Arenas::Automatic)?;
     let (dirty, muzzy) = FIRST_HEAP.decay_times();
     heap.set_decay(dirty, muzzy);
     heap.set_cap(FIRST_HEAP.cap());
@@ -80,13 +81,20 @@ pub fn make(making: &Making) -> Option<&'static PageHeap> {
 
 /// Makes a page heap for a single arena. Returns `None` as [`make`] does.
 pub fn make_apart(making: &Making) -> Option<&'static PageHeap> {
-    let heap = make_of(making, true)?;
+    let heap = make_for(making, Arenas::One)?;
     heap.begin_anew();
     Some(heap)
 }
 
+/// The arenas that a page heap serves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Arenas {
+    Automatic,
+    One,
+}
+
 #[inline(never)]
-fn make_of(_: &Making, apart: bool) -> Option<&'static PageHeap> {
+fn make_for(_: &Making, arenas: Arenas) -> Option<&'static PageHeap> {
     let index = COUNT.now();
     let slot = OTHERS.get(index)?;
     // Most of a small heap's record stays untouched.
@@ -97,7 +105,7 @@ fn make_of(_: &Making, apart: bool) -> Option<&'static PageHeap> {
     let heap: &'static PageHeap = unsafe {
         let id = HeapId(index as u16 + 1);
         (&raw mut (*room.as_ptr()).id).write(id);
-        (&raw mut (*room.as_ptr()).apart).write(apart);
+        (&raw mut (*room.as_ptr()).apart).write(arenas == Arenas::One);
         Mutex::set_rank(&raw mut (*room.as_ptr()).state, Rank::Heap);
         Mutex::set_rank(&raw mut (*room.as_ptr()).purging, Rank::Purging);
         room.as_ref().state.lock_seldom().pool.set_heap(id);

@@ -18,10 +18,10 @@
 mod kept;
 
 use crate::heap::huge::{borders, huge_pages};
-use crate::heap::{BELL, PageHeap, Run, State};
+use crate::heap::{BELL, Contents, PageHeap, Run, RunRequest, State};
 use crate::space::Segment;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES};
-use crate::space::segment::{self, Growing};
+use crate::space::segment::{self, Growing, Provider};
 use crate::sys::atomic::Ordering;
 use crate::sys::mem::{self, Moved, round_up};
 use crate::sys::page::PAGE;
@@ -36,9 +36,9 @@ pub(in crate::heap) const CHUNKS_MIN: usize = BYTES_MIN / CHUNK;
 
 /// The standalone blocks of a page heap.
 pub(in crate::heap) struct Standalone {
-    /// Pages of their mappings.
+    /// Pages of the blocks' mappings.
     pub pages: usize,
-    /// For a heap that serves a single arena, the list of them.
+    /// The list of standalone blocks, in a heap that serves a single arena.
     first: Option<&'static Segment>,
     /// Mappings of freed blocks.
     pub kept: Kept,
@@ -135,7 +135,7 @@ fn make(
 ) -> Option<&'static Segment> {
     let bytes = bytes_of(pages);
     let addr = mem::reserve_aligned(bytes, align)?;
-    let made = Segment::adopt_block(growing, heap.id, addr, pages, false);
+    let made = Segment::adopt_block(growing, heap.id, addr, pages, Provider::System);
     if made.is_none() {
         mem::release(addr, bytes);
     }
@@ -154,27 +154,29 @@ fn unmake(segment: &'static Segment) {
     }
 }
 
+/// When the mapping of a freed block goes back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::heap) enum Release {
+    AtOnce,
+    /// When it has decayed, unless the heap returns memory at once.
+    Later,
+}
+
 impl PageHeap {
-    /// Allocates a standalone run at a multiple of `align` bytes, of which `wanted` pages are
-    /// needed. It is zero unless `any` says that any contents serve. Returns `None` when the system
-    /// grants no memory or has no addresses.
+    /// Allocates a standalone run. It is zero unless any contents serve. Returns `None` when the
+    /// system grants no memory or has no addresses.
     #[cold]
     #[inline(never)]
-    pub(in crate::heap) fn alloc_standalone(
-        &self,
-        pages: usize,
-        wanted: usize,
-        align: usize,
-        any: bool,
-    ) -> Option<Run> {
+    pub(in crate::heap) fn alloc_standalone(&self, request: &RunRequest) -> Option<Run> {
+        let &RunRequest { pages, wanted, .. } = request;
         if pages > isize::MAX as usize / PAGE {
             return None;
         }
-        let align = align.max(CHUNK);
+        let align = request.align.max(CHUNK);
         if let Some(addr) = self.take_kept(pages, align) {
             return Some(Run {
                 addr,
-                zeroed: !any && mem::discard(addr, bytes_of(pages)),
+                zeroed: request.contents == Contents::Zeros && mem::discard(addr, bytes_of(pages)),
                 bare: false,
             });
         }
@@ -237,7 +239,7 @@ impl PageHeap {
     #[inline(never)]
     pub(in crate::heap) fn unmake_kept(&self, segment: &'static Segment) {
         let mut s = self.state.lock_seldom();
-        have_huge(segment, false, segment.block_pages());
+        drop_huge(segment, segment.block_pages());
         s.totals.dirty_purged.pages += segment.block_pages() as u64;
         s.totals.dirty_purged.advices += 1;
         drop(s);
@@ -255,26 +257,27 @@ impl PageHeap {
     fn count(&self, segment: &'static Segment, huge: bool) {
         let mut s = self.state.lock_seldom();
         s.standalone.add(segment, self.apart);
-        have_huge(segment, huge, segment.block_pages());
+        set_huge(segment, huge, segment.block_pages());
     }
 
     /// Counts a block out.
     #[inline(never)]
     fn dismiss(&self, segment: &'static Segment) {
         let mut s = self.state.lock_seldom();
-        have_huge(segment, false, segment.block_pages());
+        drop_huge(segment, segment.block_pages());
         s.standalone.remove(segment, self.apart);
     }
 
-    /// Frees a standalone block of this heap; its memory goes back at once if that is asked for.
+    /// Frees a standalone block of this heap. Its mapping goes back at once, or may be kept for the
+    /// next block.
     #[cold]
     #[inline(never)]
-    pub(in crate::heap) fn free_standalone(&self, segment: &'static Segment, at_once: bool) {
+    pub(in crate::heap) fn free_standalone(&self, segment: &'static Segment, release: Release) {
         if segment.is_hooked() {
             self.dismiss(segment);
             return self.give_block_back(segment);
         }
-        if at_once || self.apart || self.at_once.load(Ordering::Relaxed) {
+        if release == Release::AtOnce || self.apart || self.at_once.load(Ordering::Relaxed) {
             self.dismiss(segment);
             return unmake(segment);
         }
@@ -287,12 +290,11 @@ impl PageHeap {
         let is_kept =
             s.watch.over(dirty, in_use).is_none() && s.standalone.kept.keep(segment, used, now);
         drop(s);
-        match is_kept {
-            true => {
-                self.ever_freed.store(true, Ordering::Relaxed);
-                BELL.ring();
-            }
-            false => self.unmake_kept(segment),
+        if is_kept {
+            self.ever_freed.store(true, Ordering::Relaxed);
+            BELL.ring();
+        } else {
+            self.unmake_kept(segment)
         }
     }
 
@@ -313,8 +315,8 @@ impl PageHeap {
         }
         let mut s = self.state.lock_seldom();
         let huge = segment.chunk(0).huge.get();
-        have_huge(segment, false, old);
-        have_huge(segment, huge, pages);
+        drop_huge(segment, old);
+        set_huge(segment, huge, pages);
         s.standalone.pages = s.standalone.pages - old + pages;
         segment.set_block_pages(pages);
         true
@@ -375,7 +377,7 @@ impl PageHeap {
         pages: usize,
     ) -> Option<Run> {
         let growing = segment::growing();
-        let segment = Segment::adopt_block(&growing, self.id, addr, pages, true)?;
+        let segment = Segment::adopt_block(&growing, self.id, addr, pages, Provider::Hooks)?;
         drop(growing);
         self.count(segment, false);
         Some(Run {
@@ -444,17 +446,22 @@ fn fit(segment: &Segment, pages: usize) {
     let (addr, old, new) = (segment.heap(), segment.block_pages(), bytes_of(pages));
     if mem::resize_mapping(addr, bytes_of(old), new) {
         let huge = segment.chunk(0).huge.get();
-        have_huge(segment, false, old);
+        drop_huge(segment, old);
         segment.set_block_pages(pages);
-        have_huge(segment, huge, pages);
+        set_huge(segment, huge, pages);
     } else {
         mem::discard(addr + new, bytes_of(old) - new);
     }
 }
 
+/// Records that no huge pages are asked for in a block of this length any more.
+fn drop_huge(segment: &Segment, pages: usize) {
+    set_huge(segment, false, pages);
+}
+
 /// Records whether huge pages are asked for in a block of this length, under its heap's lock.
 #[inline(never)]
-fn have_huge(segment: &Segment, huge: bool, pages: usize) {
+fn set_huge(segment: &Segment, huge: bool, pages: usize) {
     let chunk = segment.chunk(0);
     let chunks = (pages / CHUNK_PAGES) as isize;
     borders::count_huge((huge as isize - chunk.huge.replace(huge) as isize) * chunks);

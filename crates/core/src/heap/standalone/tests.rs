@@ -143,7 +143,7 @@ fn a_mapping_is_kept_once_the_program_asks_for_freed_memory_again() {
     const LONG: usize = 2 * PAGES;
     let _alone = alone();
     let heap = fresh();
-    let taken = || heap.alloc_brought(LONG, LONG, PAGE).expect("addresses");
+    let taken = || heap.alloc_any(LONG, LONG).expect("addresses");
     let turn = |word| {
         let run = taken();
         write(run.addr, 0, word);
@@ -183,10 +183,7 @@ fn where_pages_go_back_at_once_so_do_mappings() {
     let heap = fresh();
     heap.set_decay_of(Some(0), None);
     for _ in 0..3 {
-        let at = heap
-            .alloc_brought(PAGES, PAGES, PAGE)
-            .expect("addresses")
-            .addr;
+        let at = heap.alloc_any(PAGES, PAGES).expect("addresses").addr;
         PAGE_HEAPS.free(at, PAGES);
         assert_eq!((heap.totals().dirty, heap.totals().committed), (0, 0));
     }

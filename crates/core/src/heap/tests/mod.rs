@@ -18,13 +18,13 @@ enum Op {
         pages: usize,
         align: usize,
     },
-    AllocBrought {
+    AllocAny {
         chunks: usize,
         rest: usize,
     },
     AllocSeries {
         pages: usize,
-        most: usize,
+        max: usize,
     },
     Free(usize),
     FreeMany(usize),
@@ -47,9 +47,9 @@ fn op() -> impl Strategy<Value = Op> {
     let times = prop::sample::select(std::vec![-1i64, 0, 1, 1000]);
     prop_oneof![
         30 => (pages, align).prop_map(|(pages, shift)| Op::Alloc { pages, align: PAGE << shift }),
-        4 => (1usize..5, 0usize..CHUNK_PAGES).prop_map(|(chunks, rest)| Op::AllocBrought { chunks, rest }),
-        2 => (1usize..5).prop_map(|chunks| Op::AllocBrought { chunks, rest: 0 }),
-        5 => (1usize..40, 1usize..9).prop_map(|(pages, most)| Op::AllocSeries { pages, most }),
+        4 => (1usize..5, 0usize..CHUNK_PAGES).prop_map(|(chunks, rest)| Op::AllocAny { chunks, rest }),
+        2 => (1usize..5).prop_map(|chunks| Op::AllocAny { chunks, rest: 0 }),
+        5 => (1usize..40, 1usize..9).prop_map(|(pages, max)| Op::AllocSeries { pages, max }),
         20 => any::<usize>().prop_map(Op::Free),
         3 => (1usize..20).prop_map(Op::FreeMany),
         2 => any::<usize>().prop_map(Op::FreeClean),
@@ -152,15 +152,17 @@ impl Model {
                 assert_eq!(run.addr % align, 0);
                 self.hold(&run, pages, 1);
             }
-            Op::AllocBrought { chunks, rest } => {
+            Op::AllocAny { chunks, rest } => {
                 let pages = chunks * CHUNK_PAGES + rest;
-                let run = self.heap.alloc_brought(pages, pages, PAGE);
+                let run = self.heap.alloc_any(pages, pages);
                 self.hold(&run.expect("there is memory"), pages, 1);
             }
-            Op::AllocSeries { pages, most } => {
-                let mut count = most;
-                let run = self.heap.alloc_series(pages, PAGE, &mut count);
-                assert!((1..=most).contains(&count));
+            Op::AllocSeries { pages, max } => {
+                let mut count = max;
+                let run = self
+                    .heap
+                    .alloc_series(RunRequest::new(pages, PAGE), &mut count);
+                assert!((1..=max).contains(&count));
                 self.hold(&run.expect("there is memory"), pages, count);
             }
             Op::Free(pick) => {
@@ -352,9 +354,9 @@ fn a_row_of_runs_is_as_long_as_there_is_room_of_one_kind_behind_the_first() {
     let _alone = alone();
     let heap = second();
     heap.purge_all();
-    let series = |pages, most| {
-        let mut count = most;
-        let run = heap.alloc_series(pages, PAGE, &mut count);
+    let series = |pages, max| {
+        let mut count = max;
+        let run = heap.alloc_series(RunRequest::new(pages, PAGE), &mut count);
         (run.expect("there is memory"), count)
     };
     let first = heap.alloc(8, PAGE).expect("there is memory");
@@ -389,11 +391,11 @@ fn a_request_that_cannot_be_met_changes_nothing() {
     crate::testing::own_process!();
     let _alone = alone();
     let before = FIRST_HEAP.totals();
-    let most = isize::MAX as usize / PAGE;
+    let max = isize::MAX as usize / PAGE;
     for (pages, align) in [
-        (most + 1, PAGE),
+        (max + 1, PAGE),
         (usize::MAX, PAGE),
-        (most, PAGE),
+        (max, PAGE),
         (1 << 40, PAGE),
         (1, 1 << 62),
         (1 << 20, 1 << 50),
@@ -421,7 +423,7 @@ fn what_is_freed_decays_at_once_in_time_or_never_as_was_set() {
     PAGE_HEAPS.purge_all();
     // Otherwise a chunk that another test's thread began could become available in between, and
     // provide the second run.
-    FIRST_HEAP.state.lock().file_begun(true);
+    FIRST_HEAP.state.lock().file_all_begun();
     let free_some = || {
         let run = FIRST_HEAP.alloc(100, PAGE).unwrap();
         write(run.addr, 100, 1);
@@ -510,7 +512,7 @@ fn a_page_heap_without_memory_takes_from_another_to_which_it_goes_back() {
     restore();
     let before = FIRST_HEAP.totals().used;
     // What the heap does when the system gives it no memory.
-    let run = second().alloc_elsewhere(3, PAGE).unwrap();
+    let run = second().alloc_from_others(3, PAGE).unwrap();
     assert!(FIRST_HEAP.owns(run.addr));
     assert_eq!(FIRST_HEAP.totals().used, before + 3);
     PAGE_HEAPS.free(run.addr, 3);

@@ -163,11 +163,11 @@ mod tests {
         // SAFETY: this process runs this test alone.
         unsafe {
             libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
-            let most = libc::rlimit {
+            let max = libc::rlimit {
                 rlim_cur: 2 * BUFFER_BYTES as u64,
                 rlim_max: libc::RLIM_INFINITY,
             };
-            libc::setrlimit(libc::RLIMIT_FSIZE, &most);
+            libc::setrlimit(libc::RLIMIT_FSIZE, &max);
         }
         let path = std::env::temp_dir().join(std::format!("mallard-file-{}", std::process::id()));
         let name = CString::new(path.to_str().expect("text")).expect("no zeros");

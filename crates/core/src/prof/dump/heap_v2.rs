@@ -101,9 +101,10 @@ fn threads(text: &mut Text<'_>, groups: &[SampleGroup], lg_sample: u32, named: b
 #[inline(never)]
 fn line(text: &mut Text<'_>, live: Amount, ever: Amount, lg_sample: u32, accum: bool) {
     let (live, live_bytes) = biased(live, lg_sample);
-    let (ever, ever_bytes) = match accum {
-        true => biased(ever, lg_sample),
-        false => (0, 0),
+    let (ever, ever_bytes) = if accum {
+        biased(ever, lg_sample)
+    } else {
+        (0, 0)
     };
     let _ = writeln!(text, "{live}: {live_bytes} [{ever}: {ever_bytes}]");
 }

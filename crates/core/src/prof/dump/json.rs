@@ -29,9 +29,10 @@ struct Comma(bool);
 
 impl Comma {
     fn next(&mut self) -> &'static str {
-        match core::mem::replace(&mut self.0, true) {
-            true => ",",
-            false => "",
+        if core::mem::replace(&mut self.0, true) {
+            ","
+        } else {
+            ""
         }
     }
 }
@@ -116,9 +117,10 @@ fn info(text: &mut Text<'_>, records: &Records, lg_sample: u32, precise: bool) {
     text.0
         .put(concat!(",\"version\":\"", env!("CARGO_PKG_VERSION"), "\"").as_bytes());
     number(text, ",\"lg_sample_rate\":", lg_sample.into());
-    text.0.put(match precise {
-        true => b",\"prof_time_resolution\":\"high\"",
-        false => b",\"prof_time_resolution\":\"default\"",
+    text.0.put(if precise {
+        b",\"prof_time_resolution\":\"high\""
+    } else {
+        b",\"prof_time_resolution\":\"default\""
     });
     number(text, ",\"pid\":", pid as u64);
 }
@@ -150,9 +152,9 @@ fn allocations(text: &mut Text<'_>, records: &Records, threads: &Numbers, sites:
 pub fn recent(out: &mut dyn Sink, records: &Records, lg_sample: u32) {
     let mut text = Text(out);
     let offset = wall_offset();
-    let most = history::most_recent();
+    let max = history::recent_max();
     number(&mut text, "{\"sample_interval\":", 1 << lg_sample.min(63));
-    let _ = write!(text, ",\"recent_alloc_max\":{most}");
+    let _ = write!(text, ",\"recent_alloc_max\":{max}");
     text.0.put(b",\"recent_alloc\":[");
     let mut comma = Comma(false);
     for record in records.iter() {

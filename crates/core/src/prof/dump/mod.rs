@@ -53,7 +53,7 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 static NEXT_OF: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 /// Whether profiles have what was allocated since the beginning.
 static ACCUM: AtomicBool = AtomicBool::new(false);
-/// Whether profiles are pprof's.
+/// Whether profiles are written in the format of pprof.
 static PPROF: AtomicBool = AtomicBool::new(false);
 /// Whether names of files have the number of the process namespace.
 static PID_NAMESPACE: AtomicBool = AtomicBool::new(false);
@@ -63,7 +63,7 @@ static PID_NAMESPACE: AtomicBool = AtomicBool::new(false);
 pub enum Reason {
     /// As many bytes were allocated as the option says.
     Interval,
-    /// The program asked for it.
+    /// The program asked for the profile.
     Manual,
     /// Memory reached a new maximum.
     Growth,
@@ -77,7 +77,7 @@ pub struct Settings {
     pub prefix: &'static [u8],
     /// Whether `heap_v2` profiles have what was ever allocated.
     pub accum: bool,
-    /// Whether profiles are pprof's.
+    /// Whether profiles are written in the format of pprof.
     pub pprof: bool,
     /// Whether names of files have the number of the process namespace.
     pub pid_namespace: bool,
@@ -179,9 +179,10 @@ pub fn pass(pprof: bool, out: &mut dyn Sink) -> Result<(), i32> {
 
 fn pass_inside(pprof: bool, out: &mut dyn Sink) -> Result<(), i32> {
     capture::refresh();
-    match pprof {
-        true => pprof::write(out, lg_sample(), Shown::Live, None)?,
-        false => heap_v2::write(out, lg_sample(), ACCUM.load(Ordering::Relaxed)),
+    if pprof {
+        pprof::write(out, lg_sample(), Shown::Live, None)?
+    } else {
+        heap_v2::write(out, lg_sample(), ACCUM.load(Ordering::Relaxed))
     }
     Ok(())
 }
@@ -365,7 +366,7 @@ const LEAK_FRAMES_MAX: usize = 8;
 pub fn report_leaks() -> bool {
     let _inside = inside::enter_or_wait();
     let (mut sum, mut count) = (Amount::NONE, 0);
-    let mut most: [Option<(&'static Site, Amount)>; LEAKS_MAX] = [None; LEAKS_MAX];
+    let mut largest: [Option<(&'static Site, Amount)>; LEAKS_MAX] = [None; LEAKS_MAX];
     sites::each(&mut |site, figures| {
         if figures.live.is_none() {
             return;
@@ -373,9 +374,9 @@ pub fn report_leaks() -> bool {
         sum = sum.plus(figures.live);
         count += 1;
         let bytes = |entry: &Option<(&Site, Amount)>| entry.map_or(0, |(_, live)| live.bytes());
-        let at = most.partition_point(|entry| bytes(entry) >= figures.live.bytes());
+        let at = largest.partition_point(|entry| bytes(entry) >= figures.live.bytes());
         let mut next = Some((site, figures.live));
-        for entry in most.iter_mut().skip(at) {
+        for entry in largest.iter_mut().skip(at) {
             core::mem::swap(entry, &mut next);
         }
     });
@@ -389,7 +390,7 @@ pub fn report_leaks() -> bool {
         "mallard: Leak approximation summary: ~{bytes} bytes, ~{blocks} objects, >= {count} contexts"
     );
     message::say(line.line());
-    for (site, live) in most.into_iter().flatten() {
+    for (site, live) in largest.into_iter().flatten() {
         let mut line = ShortText::new();
         let _ = write!(
             line,

@@ -15,7 +15,7 @@ use super::snapshot::Snapshot;
 use super::text::HEX_DIGITS;
 use crate::prof::history;
 use crate::prof::samples::{self, SampleGroup, SampleGroups};
-use crate::prof::sites::{self, Amount, Figures, Site};
+use crate::prof::sites::{self, Amount, Site, SiteTotals};
 use crate::prof::sort::Numbers;
 use crate::space::meta;
 use crate::sys::spread::SPREAD_FACTOR;
@@ -362,11 +362,12 @@ fn period(groups: &SampleGroups, lg_sample: u32) -> u64 {
 }
 
 /// The figures of a site, as far as they are not given by sample.
-fn values_of(figures: &Figures, by_sample: bool) -> Values {
+fn values_of(figures: &SiteTotals, by_sample: bool) -> Values {
     let waste = figures.live.bytes().saturating_sub(figures.requested);
-    let (live, waste) = match by_sample {
-        true => (Amount::NONE, 0),
-        false => (figures.live, waste),
+    let (live, waste) = if by_sample {
+        (Amount::NONE, 0)
+    } else {
+        (figures.live, waste)
     };
     [
         figures.ever.blocks(),

@@ -2,13 +2,13 @@
 
 use crate::cache::inside;
 use crate::prof::samples;
-use crate::prof::sites::{self, Figures};
+use crate::prof::sites::{self, SiteTotals};
 use crate::space::meta;
 use core::ptr::NonNull;
 
 /// The figures of the sites, in the order in which they were made.
 pub struct Snapshot {
-    first: NonNull<Figures>,
+    first: NonNull<SiteTotals>,
     room: usize,
     len: usize,
     resets: u16,
@@ -23,7 +23,7 @@ impl Snapshot {
         // Some more, for those that are made meanwhile.
         let count = sites::table().count();
         let room = count + count / 8 + 64;
-        let first = meta::take(room * size_of::<Figures>())?.cast();
+        let first = meta::take(room * size_of::<SiteTotals>())?.cast();
         let mut snapshot = Snapshot {
             first,
             room,
@@ -42,7 +42,7 @@ impl Snapshot {
 
     /// The figures of the site with this number; none for a site that was made later, or if all
     /// were forgotten since.
-    pub fn figures(&self, number: usize) -> Option<&Figures> {
+    pub fn figures(&self, number: usize) -> Option<&SiteTotals> {
         let is_there = number < self.len && self.resets == samples::resets();
         // SAFETY: this many are written.
         is_there.then(|| unsafe { self.first.add(number).as_ref() })
@@ -53,6 +53,6 @@ impl Drop for Snapshot {
     fn drop(&mut self) {
         let _inside = inside::enter_or_wait();
         // SAFETY: taken with this size.
-        unsafe { meta::give(self.first.cast(), self.room * size_of::<Figures>()) };
+        unsafe { meta::give(self.first.cast(), self.room * size_of::<SiteTotals>()) };
     }
 }

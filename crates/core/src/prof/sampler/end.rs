@@ -7,10 +7,11 @@ use super::sample::{mark, now_ns, site_of, stack, table_with};
 use super::threads;
 use crate::arena::{self, large};
 use crate::class::Class;
+use crate::prof::by_class::{self, Change};
 use crate::prof::gap::Weight;
 use crate::prof::history::{self, Moment};
+use crate::prof::hooks;
 use crate::prof::samples::{self, Sample};
-use crate::prof::{by_class, hooks};
 use crate::space::Segment;
 use crate::space::segment::{Beginning, PageRecord};
 use crate::sys::page::PAGE;
@@ -35,9 +36,10 @@ pub enum Filed {
 /// What the block at `p` is, whose page was found filed under no class.
 #[inline]
 pub fn filed(p: usize) -> Filed {
-    match samples::were_any() {
-        true => filed_by_record(p),
-        false => Filed::Otherwise,
+    if samples::were_any() {
+        filed_by_record(p)
+    } else {
+        Filed::Otherwise
     }
 }
 
@@ -68,9 +70,10 @@ pub fn is_sampled(p: usize) -> bool {
 /// blocks.
 #[inline]
 pub fn small_class(p: usize) -> Option<Class> {
-    match samples::were_any() {
-        true => small_class_by_record(p),
-        false => None,
+    if samples::were_any() {
+        small_class_by_record(p)
+    } else {
+        None
     }
 }
 
@@ -106,7 +109,7 @@ pub fn freed_after_fork(p: usize) -> bool {
 /// interest.
 #[inline(never)]
 fn end(p: usize, sample: &Sample) {
-    by_class::count(sample, false);
+    by_class::count(sample, Change::Freed);
     if history::cares_for_frees() {
         let stack = stack();
         let moment = Moment {
@@ -162,7 +165,7 @@ fn lift(p: usize) -> Option<Sample> {
     let sample = samples::leave(p)?;
     probes::free(p);
     if sample.slab == 0 {
-        large::set_sampled(p, false);
+        large::clear_sampled(p);
     }
     Some(sample)
 }
@@ -201,12 +204,12 @@ pub fn put_down(lifted: Lifted, p: usize, size: Option<usize>) {
     if entered {
         probes::alloc(p, new.requested, new.requested_bytes());
         if size.is_none() {
-            // As it was: nothing new is counted.
+            // The sample stays as it was, so no new one is counted.
             return;
         }
-        by_class::count(&new, true);
+        by_class::count(&new, Change::Taken);
     }
-    by_class::count(&old, false);
+    by_class::count(&old, Change::Freed);
     if from != p && history::cares_for_frees() {
         history::moved(from, p);
     }

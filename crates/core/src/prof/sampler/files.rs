@@ -53,10 +53,10 @@ fn has_grown() -> bool {
     const GROWTH_PART: usize = 10;
     const GROWTH_MS_MIN: u64 = 1000;
     let pages = PAGE_HEAPS.totals().used;
-    let most = PEAK_PAGES.load(Ordering::Relaxed);
+    let max = PEAK_PAGES.load(Ordering::Relaxed);
     let (now, last) = (time::now_ms(), GREW_MS.load(Ordering::Relaxed));
     let is_soon = last != 0 && now < last + GROWTH_MS_MIN;
-    if pages < most + most / GROWTH_PART + 1 || is_soon {
+    if pages < max + max / GROWTH_PART + 1 || is_soon {
         return false;
     }
     let is_first = GREW_MS.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed);

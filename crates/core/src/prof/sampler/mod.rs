@@ -25,7 +25,7 @@ use crate::class::hidden;
 use crate::sys::atomic::{AtomicU8, Ordering};
 use crate::sys::lock::RawLock;
 use crate::sys::time;
-use crate::upkeep::export::page::Page;
+use crate::upkeep::export::page::StatsPage;
 use crate::upkeep::probes;
 use core::ffi::CStr;
 
@@ -38,7 +38,7 @@ pub use end::{
 pub use files::{dumps_growth, interval, set_dumps_growth};
 pub use hidden::is_on;
 #[cfg(test)]
-pub use pace::configure as set_most_a_second;
+pub use pace::configure as set_max_a_second;
 #[cfg(test)]
 pub use sample::{configure as set_room, is_without_stacks};
 #[cfg(test)]
@@ -54,15 +54,15 @@ const RECORD_BYTES: root::RecordBytes = root::RecordBytes {
 /// How the profiler works, from the options.
 pub struct Settings {
     pub lg_sample: u32,
-    pub most_frames: usize,
-    pub most_site_bytes: usize,
+    pub max_frames: usize,
+    pub max_site_bytes: usize,
     pub threads_on: bool,
     /// Bytes between two profiles written by themselves (base-2 logarithm); negative for none.
     pub lg_interval: i64,
     /// Whether each new maximum of memory in use writes a profile.
     pub grows: bool,
     /// The most samples of a thread in a second; 0 for no such limit.
-    pub most_a_second: u32,
+    pub max_a_second: u32,
     /// For repeatable distances.
     pub seed: Option<u64>,
     /// Whether the figures are those of the samples themselves.
@@ -72,7 +72,7 @@ pub struct Settings {
     /// Whether threads have the names that the system has.
     pub system_names: bool,
     /// How many recent samples are kept; negative for all.
-    pub most_recent: i64,
+    pub recent_max: i64,
     /// Whether samples are counted by class, and whether they are logged.
     pub counts_classes: bool,
     pub logs: bool,
@@ -81,13 +81,13 @@ pub struct Settings {
 /// Applies the options, before the first sample.
 pub fn configure(settings: &Settings) {
     gap::set_lg_sample(settings.lg_sample);
-    sample::configure(settings.most_frames, settings.most_site_bytes);
+    sample::configure(settings.max_frames, settings.max_site_bytes);
     countdown::configure(settings.threads_on);
-    pace::configure(settings.most_a_second);
+    pace::configure(settings.max_a_second);
     files::configure(settings.lg_interval, settings.grows);
     gap::set_manner(settings.biased, settings.precise);
     threads::configure(settings.system_names);
-    set_most_recent(settings.most_recent);
+    set_recent_max(settings.recent_max);
     if settings.counts_classes {
         let _inside = inside::enter_or_wait();
         by_class::begin();
@@ -131,13 +131,13 @@ pub fn switch_for_tracers() {
     follow(Wish::Tracers);
 }
 
-/// Samples if anybody wants that; without stacks if only tracers do. The wish is asked under the
-/// lock of the places, so that the last one to ask decides.
+/// Switches sampling on if users or tracers want samples, without stacks if only tracers do. The
+/// wish is read under the lock of the stack offsets, so that the last caller decides.
 #[cold]
 #[inline(never)]
 fn follow(wish: Wish) {
     let _inside = inside::enter_or_wait();
-    // Not under the lock: it takes records and reads files.
+    // This runs before the lock is taken, because it takes records and reads files.
     if !matches!(wish, Wish::Users(false)) && !is_on() {
         deferred::on_sampled(end::freed_after_fork);
         describe();
@@ -162,7 +162,7 @@ fn follow(wish: Wish) {
 }
 
 /// Leads readers outside the process to the page of statistics.
-pub fn set_page(page: &'static Page) {
+pub fn set_page(page: &'static StatsPage) {
     describe();
     root::set_page(page);
 }
@@ -197,9 +197,9 @@ pub fn reset(lg_sample: u32) {
 }
 
 /// Sets how many recent samples are kept, negative for all; returns the number before.
-pub fn set_most_recent(most: i64) -> i64 {
+pub fn set_recent_max(max: i64) -> i64 {
     let _inside = inside::enter_or_wait();
-    history::set_most_recent(most)
+    history::set_recent_max(max)
 }
 
 /// Begins a log of samples that goes to the file with this name; false if there is one, or memory
@@ -262,7 +262,7 @@ pub fn totals() -> Totals {
     }
 }
 
-/// Makes the present the peak.
+/// Makes the present bytes in use the peak.
 pub fn reset_peak() {
     let _inside = inside::enter_or_wait();
     sites::table().reset_peak();

@@ -28,10 +28,10 @@ const LG_BYTES_MIN: u32 = 17;
 const FAR_BELOW_DIVISOR: u32 = 4;
 
 /// Applies the option: the most samples of a thread in a second; 0 for no such limit.
-pub fn configure(most: u32) {
-    let ms = match most {
+pub fn configure(max: u32) {
+    let ms = match max {
         0 => 0,
-        most => (WINDOW_SAMPLES * 1000).div_ceil(most),
+        max => (WINDOW_SAMPLES * 1000).div_ceil(max),
     };
     WINDOW_MS_MIN.store(ms, Ordering::Relaxed);
 }
@@ -41,7 +41,7 @@ pub fn lg_of(countdown: &Countdown) -> u32 {
     (lg_sample() + u32::from(countdown.pace().thinned)).min(63)
 }
 
-/// Whether its samples are thinned out.
+/// Whether the samples of the thread are thinned out.
 #[inline]
 pub fn is_thinned(countdown: &Countdown) -> bool {
     countdown.pace().thinned > 0
@@ -95,10 +95,12 @@ fn next(old: Pace, samples: u16, now: u32, least: u32) -> Pace {
         return Pace { taken, ..old };
     }
     Pace {
-        thinned: match is_far_below {
-            true => old.thinned.saturating_sub(1),
-            false if ms < least => (old.thinned + 1).min(DOUBLINGS_MAX),
-            false => old.thinned,
+        thinned: if is_far_below {
+            old.thinned.saturating_sub(1)
+        } else if ms < least {
+            (old.thinned + 1).min(DOUBLINGS_MAX)
+        } else {
+            old.thinned
         },
         taken: 0,
         since_ms: now,
@@ -139,7 +141,7 @@ mod tests {
         let left = 600.0 / f64::from(1u32 << fast.thinned);
         assert!((1.2..5.0).contains(&left), "{left}");
         assert_eq!(run(begun, 1e6, 10, 10_000).thinned, DOUBLINGS_MAX);
-        // It slows down, though nothing is sampled meanwhile.
+        // The thread slows down, though nothing is sampled meanwhile.
         assert_eq!(run(fast, 0.01, 20_000, 1000).thinned, 0);
     }
 }

@@ -29,9 +29,9 @@ static MORE: AtomicUsize = AtomicUsize::new(0);
 static WITHOUT_STACKS: AtomicBool = AtomicBool::new(false);
 
 /// Applies the options: the most frames of a stack, and the most bytes for the records of sites.
-pub fn configure(most_frames: usize, most_site_bytes: usize) {
-    FRAMES_MAX.store(most_frames, Ordering::Relaxed);
-    SITE_BYTES_MAX.store(most_site_bytes, Ordering::Relaxed);
+pub fn configure(max_frames: usize, max_site_bytes: usize) {
+    FRAMES_MAX.store(max_frames, Ordering::Relaxed);
+    SITE_BYTES_MAX.store(max_site_bytes, Ordering::Relaxed);
 }
 
 /// Sets whether samples have no stacks.
@@ -55,7 +55,7 @@ pub fn more() -> usize {
     MORE.load(Ordering::Relaxed)
 }
 
-/// Forgets both.
+/// Sets the counts of lost samples and of samples without a site of their own to zero.
 pub fn forget_lost() {
     LOST.store(0, Ordering::Relaxed);
     MORE.store(0, Ordering::Relaxed);
@@ -90,16 +90,16 @@ pub fn take(block: usize, size: usize, thread: Numbers, lg: u32, from: &Register
 
 /// The stack of a thread that is inside; the program's own function runs outside.
 fn stack_of(inside: &mut Option<inside::Inside>, from: &Registers) -> Option<capture::Stack> {
-    let most = FRAMES_MAX.load(Ordering::Relaxed);
+    let max = FRAMES_MAX.load(Ordering::Relaxed);
     if WITHOUT_STACKS.load(Ordering::Relaxed) {
         return None;
     }
     if !hooks::takes_stacks() || cache::countdown().is_none() {
-        return capture::Stack::take(from, most);
+        return capture::Stack::take(from, max);
     }
     let mut stack = capture::Stack::new()?;
     *inside = None;
-    stack.fill_by_hook(most);
+    stack.fill_by_hook(max);
     *inside = inside::enter();
     Some(stack)
 }
@@ -188,7 +188,7 @@ fn count(block: usize, size: usize, sample: &Sample) {
     }
     root::set_samples(samples::count());
     probes::alloc(block, size, sample.requested_bytes());
-    by_class::count(sample, true);
+    by_class::count(sample, by_class::Change::Taken);
     if history::keeps() {
         history::sampled(block, sample);
     }
@@ -212,17 +212,19 @@ pub fn table_with(sample: &Sample) -> Option<Guard<'static, sites::Table>> {
 
 /// What a sample of a request stands for: itself alone without the option `prof_unbias`.
 pub fn weight_of(size: usize, lg: u32) -> Weight {
-    match gap::is_biased() {
-        true => Weight::ONE,
-        false => Weight::of(size, lg),
+    if gap::is_biased() {
+        Weight::ONE
+    } else {
+        Weight::of(size, lg)
     }
 }
 
 /// Nanoseconds of the monotonic clock, as precisely as the option asks.
 pub fn now_ns() -> u64 {
-    match gap::is_precise() {
-        true => time::now_ns(),
-        false => time::now_coarse_ns(),
+    if gap::is_precise() {
+        time::now_ns()
+    } else {
+        time::now_coarse_ns()
     }
 }
 
@@ -231,7 +233,7 @@ pub fn now_ns() -> u64 {
 pub fn mark(block: usize, sample: Sample) -> bool {
     let entered = samples::enter(block, sample);
     if entered && sample.slab == 0 {
-        large::set_sampled(block, true);
+        large::set_sampled(block);
     }
     entered
 }

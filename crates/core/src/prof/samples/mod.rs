@@ -15,7 +15,7 @@ mod groups;
 use super::gap::{Weight, rounded};
 use super::root::{self, Version};
 use super::sites::{Amount, Site};
-use crate::arena;
+use crate::arena::{self, Mark};
 use crate::space::meta;
 use crate::sys::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use crate::sys::lock::{Guard, Mutex, RawLock};
@@ -69,7 +69,7 @@ impl Sample {
         offset_of!(Sample, resets),
     ];
 
-    /// What it stands for.
+    /// The blocks and bytes that the sample stands for.
     pub fn amount(&self) -> Amount {
         Amount::of(self.weight, self.usable)
     }
@@ -216,7 +216,7 @@ pub fn enter(at: usize, sample: Sample) -> bool {
         entry.next.set(bucket.replace(Some(entry)));
     }
     if sample.slab != 0 {
-        arena::watch(at, true);
+        arena::watch(at, Mark::Sampled);
     }
     samples.count += 1;
     COUNT.store(samples.count, Ordering::Relaxed);
@@ -234,7 +234,7 @@ pub fn leave(at: usize) -> Option<Sample> {
     entry.version.change(|| entry.at.set(0));
     entry.next.set(samples.spare.replace(entry));
     if sample.slab != 0 {
-        arena::watch(at, false);
+        arena::watch(at, Mark::Ordinary);
     }
     samples.count -= 1;
     COUNT.store(samples.count, Ordering::Relaxed);

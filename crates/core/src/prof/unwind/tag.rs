@@ -28,13 +28,12 @@ pub fn tag_of(module: &mut Module, cache: Option<&RuleCache>) -> u64 {
     }
     module.is_checked = true;
     // Of a module that may have been unloaded, the kernel reads the words.
-    let parts = match module.is_doubtful {
-        true => [bytes_now(module.unwind), bytes_now(module.unwind + 8)]
-            .map(|bytes| bytes.map_or(0, u64::from_le_bytes)),
+    let parts = if module.is_doubtful {
+        [bytes_now(module.unwind), bytes_now(module.unwind + 8)]
+            .map(|bytes| bytes.map_or(0, u64::from_le_bytes))
+    } else {
         // SAFETY: the table has these words (`is_sound`), and is loaded.
-        false => unsafe {
-            core::ptr::with_exposed_provenance::<[u64; 2]>(module.unwind).read_unaligned()
-        },
+        unsafe { core::ptr::with_exposed_provenance::<[u64; 2]>(module.unwind).read_unaligned() }
     };
     parts.iter().fold(place, |tag, &part| mix(tag, part))
 }

@@ -79,9 +79,10 @@ impl Segment {
             slice.heap.store(heap.0 + 1, Ordering::Relaxed);
             slice.commit(chunks);
         }
-        match is_first {
-            true => self.tell_fast_path(),
-            false => self.enter(first, end - first),
+        if is_first {
+            self.tell_fast_path()
+        } else {
+            self.enter(first, end - first)
         }
         Step::Done
     }
@@ -164,9 +165,10 @@ impl Segment {
         let to = self.heap() + first * CHUNK + pages * PAGE;
         if self.is_reserved() {
             // With what the chunk before is not mapped to.
-            let missing = match first.is_multiple_of(SLICE_CHUNKS) {
-                true => 0,
-                false => PAGES_PER_CHUNK - self.chunk(first - 1).mapped.get() as usize,
+            let missing = if first.is_multiple_of(SLICE_CHUNKS) {
+                0
+            } else {
+                PAGES_PER_CHUNK - self.chunk(first - 1).mapped.get() as usize
             };
             return commit(self.heap() + first * CHUNK - missing * PAGE, to);
         }
@@ -254,9 +256,10 @@ impl Segment {
         let last = (first + n - 1) / SLICE_CHUNKS;
         let slice = self.slice_at(last);
         let end = self.heap_of_slice(last) + slice.mapped().pages() * PAGE;
-        let bytes = match self.is_reserved() {
-            true => n * CHUNK,
-            false => end - self.heap() - first * CHUNK,
+        let bytes = if self.is_reserved() {
+            n * CHUNK
+        } else {
+            end - self.heap() - first * CHUNK
         };
         (slice, bytes)
     }
@@ -460,8 +463,9 @@ struct Ends {
 #[cold]
 #[inline(never)]
 fn commit(from: usize, to: usize) -> Step {
-    match mem::commit(from, to - from) {
-        true => Step::Done,
-        false => Step::Refused,
+    if mem::commit(from, to - from) {
+        Step::Done
+    } else {
+        Step::Refused
     }
 }

@@ -49,7 +49,7 @@ mod standalone;
 mod words;
 
 use super::meta::Kept;
-use crate::class::{Class, Place};
+use crate::class::{Class, StackOffset};
 use crate::sys::atomic::{AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering, load_byte};
 use crate::sys::page::{PAGE, PAGE_SHIFT};
 use chunk::{CHUNK, CHUNK_PAGES as PAGES_PER_CHUNK, Chunk};
@@ -61,6 +61,7 @@ pub use lock::{Growing, growing, lock};
 pub use record::{Beginning, PageRecord};
 pub use slices::{ChunkSet, Claimed};
 use slices::{Slice, Slices};
+pub use standalone::Provider;
 
 const MAX_SEGMENTS: usize = 256;
 /// Chunks that a page heap claims together: as many as a word has bits.
@@ -116,12 +117,12 @@ pub struct Segment {
 /// The place that a thread cache has for `p`, or that of [`Class::NONE`] if `p` is not in a
 /// cachable block; `None` if `p` is outside the first segment's committed part, null included.
 #[inline(always)]
-pub fn fast_lookup(p: usize) -> Option<Place> {
+pub fn fast_lookup(p: usize) -> Option<StackOffset> {
     let (base, offset) = FAST.find(p)?;
     // SAFETY: the class map begins at the base and is committed for every page below the limit. It
     // consists of atomics.
     let byte = unsafe { load_byte(base, offset >> PAGE_SHIFT) };
-    Some(Place::from_byte(byte))
+    Some(StackOffset::from_byte(byte))
 }
 
 impl Segment {
@@ -226,7 +227,7 @@ impl Segment {
     /// The class under which a cache may file the block at `p`.
     #[inline]
     pub fn class_of(&self, p: usize) -> Class {
-        Place::from_byte(self.class_at(p).load(Ordering::Relaxed)).class()
+        StackOffset::from_byte(self.class_at(p).load(Ordering::Relaxed)).class()
     }
 
     /// What the record map says of the page of `p`, for a thread that has a block there.
@@ -237,8 +238,8 @@ impl Segment {
 
     /// The same, for any thread. While the records are kept as they are, that of a slab which this
     /// returns is complete and is not freed.
-    pub fn look_at(&self, _: &Kept, p: usize) -> PageRecord {
-        PageRecord::unpack(words::look(self.record_at(p)))
+    pub fn read_record(&self, _: &Kept, p: usize) -> PageRecord {
+        PageRecord::unpack(words::read(self.record_at(p)))
     }
 
     /// Sets the class and the record of `pages` pages from `p` on.
@@ -249,7 +250,7 @@ impl Segment {
             words::describe(
                 slice::from_ref(class_at),
                 slice::from_ref(record_at),
-                Place::of(class).byte(),
+                StackOffset::of(class).byte(),
                 record.pack(),
             );
         } else {
@@ -272,7 +273,7 @@ impl Segment {
                     slice::from_raw_parts(words, n),
                 )
             };
-            words::describe(classes, words, Place::of(class).byte(), record.pack());
+            words::describe(classes, words, StackOffset::of(class).byte(), record.pack());
             at += n * PAGE;
         }
     }
@@ -414,10 +415,12 @@ impl Segment {
     pub fn end_at(&self, at: usize) -> End {
         let claimed = at.next_multiple_of(SLICE_CHUNKS);
         let closed = at != claimed && self.slices().at(at / SLICE_CHUNKS).is_closed();
-        let limit = match claimed >= self.chunks() {
-            _ if closed => at,
-            true => self.max_chunks(),
-            false => claimed,
+        let limit = if closed {
+            at
+        } else if claimed >= self.chunks() {
+            self.max_chunks()
+        } else {
+            claimed
         };
         End {
             at,

@@ -116,7 +116,7 @@ fn reserved(size: usize, least: usize) -> Option<(usize, usize, usize)> {
 }
 
 impl Segment {
-    /// The first address of its maps.
+    /// The first address of the segment's maps.
     pub(super) fn begin(&self) -> usize {
         let tables = self.tables.load(Ordering::Relaxed);
         tables - Layout::with(self.max_chunks(), mem::os_page()).tables
@@ -130,9 +130,10 @@ impl Segment {
     /// The address after the last one that the segment has; for a reservation, after its whole
     /// length.
     pub(super) fn known_end(&self) -> usize {
-        match self.is_reserved() {
-            true => self.end(),
-            false => self.heap() + self.chunks() * CHUNK,
+        if self.is_reserved() {
+            self.end()
+        } else {
+            self.heap() + self.chunks() * CHUNK
         }
     }
 }

@@ -10,23 +10,32 @@ use super::lock::Growing;
 use super::{HeapId, Segment};
 use crate::sys::atomic::Ordering;
 
+/// What provided the memory of a block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Provider {
+    System,
+    Hooks,
+}
+
 impl Segment {
-    /// Adopts `pages` pages at `addr`, a multiple of a chunk, for one block. `hooked` says that
-    /// extent hooks provided them. The caller has held the right to grow since before the system
-    /// gave out the addresses, so no segment has grown around them meanwhile. Returns `None` when
-    /// there is no metadata, or in the gap of another segment.
+    /// Adopts `pages` pages at `addr`, a multiple of a chunk, for one block. The caller has held
+    /// the right to grow since before the system gave out the addresses, so no segment has grown
+    /// around them meanwhile. Returns `None` when there is no metadata, or in the gap of another
+    /// segment.
     pub fn adopt_block(
         growing: &Growing,
         heap: HeapId,
         addr: usize,
         pages: usize,
-        hooked: bool,
+        provider: Provider,
     ) -> Option<&'static Segment> {
         if Segment::find(addr).is_some() {
             return None;
         }
         let segment = Self::adopt_chunks(growing, heap, addr, 1)?;
-        segment.hooked.store(hooked as usize, Ordering::Relaxed);
+        segment
+            .hooked
+            .store((provider == Provider::Hooks) as usize, Ordering::Relaxed);
         segment.block_pages.store(pages, Ordering::Relaxed);
         segment.enter(0, 1);
         Some(segment)
@@ -87,7 +96,7 @@ mod tests {
         let turn = |pages| {
             let growing = growing();
             let at = mem::reserve_aligned(CHUNK, CHUNK).expect("addresses");
-            let segment = Segment::adopt_block(&growing, HeapId(3), at, pages, false);
+            let segment = Segment::adopt_block(&growing, HeapId(3), at, pages, Provider::System);
             let segment = segment.expect("metadata");
             let used = meta::totals().used;
             assert!(core::ptr::eq(Segment::find(at).unwrap(), segment));
@@ -97,7 +106,7 @@ mod tests {
             ));
             assert!(Segment::find(at + CHUNK).is_none(), "records of one chunk");
             assert_eq!(segment.block_pages(), pages);
-            let again = Segment::adopt_block(&growing, HeapId(3), at, 1, false);
+            let again = Segment::adopt_block(&growing, HeapId(3), at, 1, Provider::System);
             assert!(again.is_none(), "it is taken");
             // SAFETY: the references end here.
             unsafe { segment.abandon() };

@@ -3,14 +3,14 @@
 //! The maps are written under the lock of the page's owner. A thread that holds a block got it from
 //! a thread that wrote the map before: it may read both words relaxed and follow the second.
 //!
-//! A thread that looks at pages of which it holds no block reads the second word by [`look`], while
+//! A thread that looks at pages of which it holds no block reads the second word by [`read`], while
 //! it keeps the records as they are (`meta::keep`). The page map forgets a record before the record
 //! is freed, so the record that it finds is not freed meanwhile, and it sees all that was written
 //! to the record before the page was described.
 
 use crate::sys::atomic::{AtomicU8, AtomicU64, Ordering};
 
-/// Sets both words of each page.
+/// Sets the class and the record of each page.
 #[inline(always)]
 pub(super) fn describe(classes: &[AtomicU8], records: &[AtomicU64], place: u8, record: u64) {
     classes
@@ -29,7 +29,7 @@ pub(super) fn record(word: &AtomicU64) -> u64 {
 
 /// The second word of a page, for any thread.
 #[inline(always)]
-pub(super) fn look(word: &AtomicU64) -> u64 {
+pub(super) fn read(word: &AtomicU64) -> u64 {
     word.load(Ordering::Acquire)
 }
 
@@ -48,7 +48,7 @@ mod tests {
     /// What another use of the record's memory leaves there.
     const OTHER: u8 = 99;
 
-    struct Page {
+    struct PageWords {
         class: [AtomicU8; 1],
         record: [AtomicU64; 1],
         slab: UnsafeCell<u8>,
@@ -57,9 +57,9 @@ mod tests {
         passed: AtomicUsize,
     }
 
-    impl Page {
+    impl PageWords {
         fn new() -> Arc<Self> {
-            Arc::new(Page {
+            Arc::new(PageWords {
                 class: [AtomicU8::new(0)],
                 record: [AtomicU64::new(NONE)],
                 slab: UnsafeCell::new(0),
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn a_thread_that_got_a_block_finds_its_record() {
         loom::model(|| {
-            let page = Page::new();
+            let page = PageWords::new();
             let maker = page.clone();
             let thread = thread::spawn(move || {
                 maker.make();
@@ -113,9 +113,9 @@ mod tests {
     }
 
     #[test]
-    fn who_looks_sees_a_whole_record_or_none_while_it_is_made_unmade_and_reused() {
+    fn a_reader_sees_a_whole_record_or_none_while_it_is_made_unmade_and_reused() {
         loom::model(|| {
-            let page = Page::new();
+            let page = PageWords::new();
             let other = page.clone();
             let thread = thread::spawn(move || {
                 other.make();
@@ -123,7 +123,7 @@ mod tests {
             });
             for _ in 0..2 {
                 let kept = page.meta.lock();
-                if look(&page.record[0]) == SLAB {
+                if read(&page.record[0]) == SLAB {
                     assert_eq!(page.read(), 7);
                 }
                 drop(kept);

@@ -24,7 +24,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// What HTTP calls it.
+    /// The content type of the format in HTTP.
     pub const fn content_type(self) -> &'static str {
         match self {
             Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
@@ -72,7 +72,7 @@ pub struct Family {
     /// Without `_total` and `_info`.
     pub name: &'static str,
     pub kind: Kind,
-    /// Ends the name; empty for a number of things.
+    /// The unit that ends the name; empty for a number of things.
     pub unit: &'static str,
     pub scale: Scale,
     pub of: Of,
@@ -100,7 +100,7 @@ pub enum Section {
 }
 
 /// The figures of a process.
-pub trait Figures {
+pub trait MetricSource {
     /// The rows of a section.
     fn rows(&self, section: Section) -> usize;
     /// A word of a row; 0 if there is none.
@@ -146,11 +146,11 @@ pub fn samples(
     out: &mut impl Write,
     family: &Family,
     labels: &str,
-    figures: &impl Figures,
+    figures: &impl MetricSource,
 ) -> Result {
     let total = |word: usize| figures.word(Section::Totals, word, 0);
     let about = |word| figures.word(Section::About, word, 0);
-    let mut line = Line {
+    let mut line = MetricLine {
         out,
         family,
         labels,
@@ -198,7 +198,7 @@ pub fn end(out: &mut impl Write, format: Format) -> Result {
 }
 
 /// Writes the metrics of one process.
-pub fn process(out: &mut impl Write, format: Format, figures: &impl Figures) -> Result {
+pub fn process(out: &mut impl Write, format: Format, figures: &impl MetricSource) -> Result {
     for family in families() {
         header(out, &family, format)?;
         samples(out, &family, "", figures)?;
@@ -206,7 +206,7 @@ pub fn process(out: &mut impl Write, format: Format, figures: &impl Figures) -> 
     end(out, format)
 }
 
-struct Line<'a, W> {
+struct MetricLine<'a, W> {
     out: &'a mut W,
     family: &'a Family,
     labels: &'a str,
@@ -214,8 +214,8 @@ struct Line<'a, W> {
 
 type Label<'a> = Option<(&'static str, core::fmt::Arguments<'a>)>;
 
-impl<W: Write> Line<'_, W> {
-    fn class(&mut self, row: usize, figures: &impl Figures) -> Result {
+impl<W: Write> MetricLine<'_, W> {
+    fn class(&mut self, row: usize, figures: &impl MetricSource) -> Result {
         let word = |word| figures.word(Section::Classes, row, word);
         if word(CLASS_TAKEN) == 0 && word(CLASS_PAGES) == 0 {
             return Ok(());

@@ -23,7 +23,7 @@ use crate::sys::memfd::Shared;
 use crate::sys::rank::Rank;
 use crate::sys::spread::SPREAD_FACTOR;
 use crate::sys::time;
-use crate::upkeep::export::page::{ABOUT, About, CLASSES, FIGURES, Page, TOTALS, Total};
+use crate::upkeep::export::page::{ABOUT, About, CLASSES, FIGURES, StatsPage, TOTALS, Total};
 use crate::upkeep::export::{self, put_off};
 use core::ptr::NonNull;
 
@@ -102,7 +102,7 @@ impl State {
     }
 
     /// Makes the page, and room for the figures.
-    fn make(&mut self) -> Option<&'static Page> {
+    fn make(&mut self) -> Option<&'static StatsPage> {
         if self.figures.is_none() {
             let room = meta::take_apart(size_of::<[u64; FIGURES]>())?;
             self.figures = Some(room.cast());
@@ -112,23 +112,23 @@ impl State {
         }
         self.shared = Shared::make(
             c"mallard-stats",
-            mem::round_up(size_of::<Page>(), mem::os_page()),
+            mem::round_up(size_of::<StatsPage>(), mem::os_page()),
         );
         match self.shared {
             // SAFETY: the mapping is zeros, this long, and stays until a fork's child leaves it.
-            Some(shared) => self.begin(unsafe { &*(shared.at() as *const Page) }, process()),
+            Some(shared) => self.begin(unsafe { &*(shared.at() as *const StatsPage) }, process()),
             None => self.make_in_memory(),
         }
     }
 
-    /// The same in memory of this process alone.
-    fn make_in_memory(&mut self) -> Option<&'static Page> {
-        let page = meta::take_apart(size_of::<Page>())?.cast::<Page>();
+    /// Makes the page in memory of this process alone.
+    fn make_in_memory(&mut self) -> Option<&'static StatsPage> {
+        let page = meta::take_apart(size_of::<StatsPage>())?.cast::<StatsPage>();
         // SAFETY: a record of zeros that is never freed; the page consists of atomics.
         self.begin(unsafe { page.as_ref() }, 0)
     }
 
-    fn begin(&mut self, page: &'static Page, pid: u32) -> Option<&'static Page> {
+    fn begin(&mut self, page: &'static StatsPage, pid: u32) -> Option<&'static StatsPage> {
         page.begin(pid);
         export::set_page(Some(page));
         prof::set_page(page);
@@ -137,7 +137,7 @@ impl State {
 }
 
 /// Whether the page is in this process's memory alone, or its file.
-fn is_ours(page: &Page) -> bool {
+fn is_ours(page: &StatsPage) -> bool {
     page.pid() == 0 || page.pid() == process()
 }
 
@@ -175,7 +175,7 @@ pub fn after_fork() {
     if let Some(mut state) = STATE.try_lock()
         && let Some(shared) = state.shared.take()
     {
-        // Not the parent's page for as long as there is no other.
+        // Until the child makes a page, the root must not lead to its parent's.
         prof::forget_page();
         shared.leave();
     }

@@ -3,7 +3,7 @@
 use super::gather_now;
 use crate::cache::inside;
 use crate::space::meta;
-use crate::stats::metrics::{Figures, Section};
+use crate::stats::metrics::{MetricSource, Section};
 use crate::upkeep::export::page::{ABOUT, CLASSES, FIGURES, LOCKS, TOTALS};
 use core::ops::Deref;
 use core::ptr::NonNull;
@@ -33,7 +33,7 @@ impl Words {
     }
 }
 
-impl Figures for Words {
+impl MetricSource for Words {
     fn rows(&self, section: Section) -> usize {
         place(section).rows
     }

@@ -236,6 +236,15 @@ pub fn discard_lazily(at: usize, len: usize) -> bool {
     advise(at, len, libc::MADV_FREE)
 }
 
+/// When the system takes memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Discard {
+    /// At once, as [`discard`] says.
+    Now,
+    /// When the system needs memory, as [`discard_lazily`] says.
+    Lazily,
+}
+
 /// The most ranges that [`discard_many`] takes in one call.
 pub const RANGES_MAX: usize = 32;
 
@@ -243,7 +252,7 @@ pub const RANGES_MAX: usize = 32;
 /// call; returns how many bytes that covered, from the first range on. 0 if the kernel does not
 /// support the call, or not for this.
 #[inline(never)]
-pub fn discard_many(ranges: &mut dyn Iterator<Item = (usize, usize)>, lazily: bool) -> usize {
+pub fn discard_many(ranges: &mut dyn Iterator<Item = (usize, usize)>, how: Discard) -> usize {
     /// Stands for this process where the call expects a process descriptor (`PIDFD_SELF`).
     const SELF: i32 = -10_000;
     let _keep = KeepErrno::new();
@@ -260,10 +269,9 @@ pub fn discard_many(ranges: &mut dyn Iterator<Item = (usize, usize)>, lazily: bo
             iov_len: len,
         };
     }
-    let advice = if lazily {
-        libc::MADV_FREE
-    } else {
-        libc::MADV_DONTNEED
+    let advice = match how {
+        Discard::Now => libc::MADV_DONTNEED,
+        Discard::Lazily => libc::MADV_FREE,
     };
     // SAFETY: the caller owns the ranges, whose contents are no longer needed.
     let taken = unsafe {

@@ -23,17 +23,25 @@ pub struct Flag(AtomicUsize);
 /// The flag is held until this is dropped.
 pub struct Raised<'a>(&'a AtomicUsize);
 
+/// Whether to wait for another thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Blocking {
+    Yes,
+    No,
+}
+
 impl Flag {
     pub const fn new() -> Flag {
         Flag(AtomicUsize::new(0))
     }
 
-    /// Returns `None` inside a hook, and, without `wait`, while another thread holds the flag.
-    pub fn raise(&self, wait: bool) -> Option<Raised<'_>> {
+    /// Returns `None` inside a hook. [`Blocking::No`] also returns `None` while another thread
+    /// holds the flag.
+    pub fn raise(&self, wait: Blocking) -> Option<Raised<'_>> {
         if is_inside() {
             return None;
         }
-        if wait {
+        if wait == Blocking::Yes {
             rank::expect(Rank::Purging);
         }
         let raised = || {
@@ -42,7 +50,7 @@ impl Flag {
                 .is_ok()
         };
         while !raised() {
-            if !wait {
+            if wait == Blocking::No {
                 return None;
             }
             time::give_way();
@@ -82,7 +90,7 @@ mod tests {
         if child == 0 {
             let lock = Mutex::named(rank, ());
             let _held = lock.lock();
-            drop(Flag::new().raise(true));
+            drop(Flag::new().raise(Blocking::Yes));
             std::process::exit(0);
         }
         let mut status = 0;

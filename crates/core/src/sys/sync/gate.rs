@@ -12,7 +12,7 @@
 //! it first raises its mark. A forking thread that reads it after it has looked at the marks either
 //! finds out or was seen by the other thread, as above.
 //!
-//! A [`Glance`] works likewise between a mark's thread and one that reads what the mark guards. It
+//! A [`Peek`] works likewise between a mark's thread and one that reads what the mark guards. It
 //! is short, so the mark's thread waits for its end instead.
 
 use crate::sys::atomic::{AtomicBool, AtomicU32, Ordering, const_unless_loom};
@@ -88,18 +88,18 @@ impl BusyMark {
     }
 }
 
-/// Whether a thread glances at what another thread's mark guards; one thread at a time does.
-pub struct Glance(AtomicU32);
+/// Whether a thread peeks at what another thread's mark guards; one thread at a time does.
+pub struct Peek(AtomicU32);
 
-impl Glance {
+impl Peek {
     const_unless_loom! {
         pub fn new() -> Self {
-            Glance(AtomicU32::new(0))
+            Peek(AtomicU32::new(0))
         }
     }
 
-    /// Begins a glance, which [`Glance::end`] ends; false if the mark is up or another thread
-    /// glances. A glance must be short and take no lock.
+    /// Begins a peek, which [`Peek::end`] ends; false if the mark is up or another thread
+    /// peeks. A peek must be short and take no lock.
     pub fn begin(&self, mark: &BusyMark) -> bool {
         let free = (self.0).compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed);
         if free.is_err() {
@@ -116,8 +116,8 @@ impl Glance {
         self.0.store(0, Ordering::Release);
     }
 
-    /// Waits until no thread glances. The mark's thread calls this after it has raised the mark,
-    /// and before it changes what others glance at.
+    /// Waits until no thread peeks. The mark's thread calls this after it has raised the mark,
+    /// and before it changes what others peek at.
     #[inline(always)]
     pub fn expect_end(&self) {
         if self.0.load(Ordering::Acquire) != 0 {
@@ -128,8 +128,8 @@ impl Glance {
     #[cold]
     #[inline(never)]
     fn wait(&self) {
-        /// Looks before the thread gives its CPU away: a glance is over in less time than that
-        /// takes, unless the thread that glances does not run.
+        /// Spins before the thread gives its CPU away: a peek is over in less time than that
+        /// takes, unless the thread that peeks does not run.
         const SPINS: u32 = if cfg!(loom) { 0 } else { 1000 };
         for _ in 0..SPINS {
             if self.0.load(Ordering::Acquire) == 0 {
@@ -160,7 +160,7 @@ impl Crowd {
         self.0.fetch_sub(1, Ordering::Release);
     }
 
-    /// Whether any thread is inside.
+    /// Whether a thread is inside.
     #[cfg(test)]
     pub fn is_any(&self) -> bool {
         self.count() != 0
@@ -224,7 +224,7 @@ impl Default for BusyMark {
     }
 }
 
-impl Default for Glance {
+impl Default for Peek {
     fn default() -> Self {
         Self::new()
     }

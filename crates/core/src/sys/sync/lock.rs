@@ -1,7 +1,7 @@
 //! The one kind of lock: a word of four bytes with its statistics, waiting in the kernel.
 //!
 //! An uncontended acquisition is one compare-and-swap and a count (`meter`), a release one
-//! exchange. A thread that finds the lock taken looks again a few times (a holder that runs on
+//! exchange. A thread that finds the lock taken spins a few times (a holder that runs on
 //! another CPU is usually done within a hundred nanoseconds) and then sleeps on a futex, so that on
 //! a machine with fewer CPUs than threads the holder gets to run. After Drepper, *Futexes Are
 //! Tricky* (2011), the mutex with states 0 free, 1 taken, 2 taken with sleepers. Here the word of a
@@ -17,7 +17,6 @@
 
 use crate::sys::atomic::unmodelled::AtomicU64;
 use crate::sys::atomic::{Ordering, const_unless_loom, settle};
-use crate::sys::count::Tag;
 use crate::sys::futex::Futex;
 use crate::sys::meter::{Meter, Reading, thread};
 use crate::sys::rank::{Rank, Ranked};
@@ -37,27 +36,26 @@ fn word_of(thread: usize) -> u32 {
     thread as u32
 }
 
-/// How often a thread looks before it sleeps, by default.
-const DEFAULT_LOOKS: u64 = if cfg!(loom) { 1 } else { 60 };
+/// How often a thread spins before it sleeps, by default.
+const DEFAULT_SPINS: u64 = if cfg!(loom) { 1 } else { 60 };
 
-/// The option for how often a thread looks before it sleeps.
-static LOOKS_MAX: AtomicU64 = AtomicU64::new(DEFAULT_LOOKS);
+/// The option for how often a thread spins before it sleeps.
+static SPINS_MAX: AtomicU64 = AtomicU64::new(DEFAULT_SPINS);
 
 /// Sets how often a thread looks at a lock that is taken before it sleeps; without limit if
 /// negative.
-pub fn set_looks(looks: i64) {
-    settle!(LOOKS_MAX, u64::try_from(looks).unwrap_or(u64::MAX));
+pub fn set_spins(spins: i64) {
+    settle!(SPINS_MAX, u64::try_from(spins).unwrap_or(u64::MAX));
 }
 
-fn most_looks() -> u64 {
-    LOOKS_MAX.load(Ordering::Relaxed)
+fn max_spins() -> u64 {
+    SPINS_MAX.load(Ordering::Relaxed)
 }
 
 /// The lock itself, without data.
 #[repr(C)]
 pub struct RawLock {
     word: Futex,
-    tag: Tag,
     rank: Ranked,
     meter: Meter,
 }
@@ -67,7 +65,6 @@ impl RawLock {
         pub fn named(rank: Rank) -> Self {
             RawLock {
                 word: Futex::new(FREE),
-                tag: Tag::new(rank),
                 rank: Ranked::new(rank),
                 meter: Meter::new(),
             }
@@ -96,7 +93,6 @@ impl RawLock {
     pub fn try_for_fork(&self) -> bool {
         if self.attempt(thread()) {
             self.rank.tried();
-            self.tag.acquired();
             self.meter.taken_for_fork();
             return true;
         }
@@ -123,7 +119,6 @@ impl RawLock {
 
     #[inline(always)]
     fn acquired(&self, me: usize) {
-        self.tag.acquired();
         self.meter.taken(me);
     }
 
@@ -136,9 +131,8 @@ impl RawLock {
 
     #[cold]
     fn lock_contended(&self) {
-        self.tag.contended();
         let me = thread();
-        for _ in 0..most_looks() {
+        for _ in 0..max_spins() {
             if self.word.load(Ordering::Relaxed) == FREE && self.attempt(me) {
                 self.acquired(me);
                 self.meter.spun();
@@ -149,14 +143,13 @@ impl RawLock {
         let wait = self.meter.begin_wait();
         loop {
             let word = self.word.load(Ordering::Relaxed);
-            // One that slept cannot know whether others do.
+            // A thread that slept cannot know whether other threads sleep.
             let next = if word == FREE { word_of(me) } else { word } | WAITED_FOR;
             let put =
                 (self.word).compare_exchange(word, next, Ordering::Acquire, Ordering::Relaxed);
             match put {
                 Ok(FREE) => break,
                 Ok(_) => {
-                    self.tag.waited();
                     self.word.wait(next);
                 }
                 Err(_) => {}
@@ -252,7 +245,6 @@ impl<T> Mutex<T> {
     pub unsafe fn set_rank(at: *mut Self, rank: Rank) {
         // SAFETY: the caller's promise.
         unsafe {
-            (&raw mut (*at).raw.tag).write(Tag::new(rank));
             (&raw mut (*at).raw.rank).write(Ranked::new(rank));
         }
     }
@@ -263,7 +255,7 @@ impl<T> Mutex<T> {
         Guard { mutex: self }
     }
 
-    /// As [`RawLock::lock_seldom`].
+    /// Takes the lock out of line, as [`RawLock::lock_seldom`] does.
     #[inline]
     pub fn lock_seldom(&self) -> Guard<'_, T> {
         self.raw.lock_seldom();
@@ -317,13 +309,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_sleeps_after_as_many_looks_as_the_option_says() {
+    fn a_thread_sleeps_after_as_many_spins_as_the_option_says() {
         crate::testing::own_process!();
         let _alone = crate::testing::alone();
         let m = Mutex::new(());
         let word = || m.raw.word.load(Ordering::Relaxed);
-        for (looks, sleeps) in [(0, true), (-1, false), (DEFAULT_LOOKS as i64, true)] {
-            set_looks(looks);
+        for (spins, sleeps) in [(0, true), (-1, false), (DEFAULT_SPINS as i64, true)] {
+            set_spins(spins);
             let held = m.lock();
             std::thread::scope(|scope| {
                 let waiting = scope.spawn(|| drop(m.lock()));
@@ -333,7 +325,7 @@ mod tests {
                     }
                 } else {
                     std::thread::sleep(std::time::Duration::from_millis(50));
-                    assert_eq!(word(), word_of(thread()), "it looks on");
+                    assert_eq!(word(), word_of(thread()), "it spins on");
                 }
                 drop(held);
                 waiting.join().expect("it gets the lock");
@@ -402,7 +394,7 @@ mod tests {
             }
         });
         let r = m.raw().reading();
-        assert_eq!((r.taken, r.waits, r.spun, r.most_waiting), (4, 3, 0, 3));
+        assert_eq!((r.taken, r.waits, r.spun, r.max_waiting), (4, 3, 0, 3));
         assert!(r.longest_ns > 0 && r.waited_ns >= r.longest_ns, "{r:?}");
         assert_eq!(m.raw().meter.waiting(), 0);
     }
@@ -427,7 +419,6 @@ mod tests {
         Arc::new(Mutex {
             raw: RawLock {
                 word: futex,
-                tag: Tag::new(Rank::Meta),
                 rank: Ranked::new(Rank::Meta),
                 meter: Meter::new(),
             },

@@ -13,7 +13,7 @@ use crate::sys::time::now_ns;
 /// Counts of a lock. Only the thread that holds the lock writes them, except `waiting`.
 pub struct Meter {
     waiting: AtomicU32,
-    most_waiting: AtomicU32,
+    max_waiting: AtomicU32,
     taken: AtomicU64,
     owner: AtomicUsize,
     switches: AtomicU64,
@@ -28,7 +28,7 @@ pub struct Meter {
 pub struct Reading {
     /// How often the lock was taken.
     pub taken: u64,
-    /// How often a thread slept for the lock, and how often it got the lock by looking again
+    /// How often a thread slept for the lock, and how often it got the lock by spinning
     /// instead.
     pub waits: u64,
     pub spun: u64,
@@ -38,7 +38,7 @@ pub struct Reading {
     pub waited_ns: u64,
     pub longest_ns: u64,
     /// The most threads that slept for the lock at the same time.
-    pub most_waiting: u32,
+    pub max_waiting: u32,
 }
 
 impl Reading {
@@ -49,7 +49,7 @@ impl Reading {
         switches: 0,
         waited_ns: 0,
         longest_ns: 0,
-        most_waiting: 0,
+        max_waiting: 0,
     };
 
     /// Combines both: sums, and the larger of the maxima.
@@ -61,7 +61,7 @@ impl Reading {
             switches: self.switches + other.switches,
             waited_ns: self.waited_ns + other.waited_ns,
             longest_ns: self.longest_ns.max(other.longest_ns),
-            most_waiting: self.most_waiting.max(other.most_waiting),
+            max_waiting: self.max_waiting.max(other.max_waiting),
         }
     }
 }
@@ -89,7 +89,7 @@ impl Meter {
     pub const fn new() -> Self {
         Meter {
             waiting: AtomicU32::new(0),
-            most_waiting: AtomicU32::new(0),
+            max_waiting: AtomicU32::new(0),
             taken: AtomicU64::new(0),
             owner: AtomicUsize::new(0),
             switches: AtomicU64::new(0),
@@ -111,7 +111,7 @@ impl Meter {
     }
 
     /// Counts that the calling thread, which now holds the lock, first found it taken and then got
-    /// it by looking again.
+    /// it by spinning.
     pub fn spun(&self) {
         add(&self.spun, 1);
     }
@@ -132,8 +132,8 @@ impl Meter {
         add(&self.waits, 1);
         add(&self.waited_ns, ns);
         raise(&self.longest_ns, ns);
-        if wait.with > self.most_waiting.load(Ordering::Relaxed) {
-            self.most_waiting.store(wait.with, Ordering::Relaxed);
+        if wait.with > self.max_waiting.load(Ordering::Relaxed) {
+            self.max_waiting.store(wait.with, Ordering::Relaxed);
         }
     }
 
@@ -175,7 +175,7 @@ impl Meter {
         ] {
             count.store(0, Ordering::Relaxed);
         }
-        self.most_waiting.store(0, Ordering::Relaxed);
+        self.max_waiting.store(0, Ordering::Relaxed);
         self.owner.store(0, Ordering::Relaxed);
     }
 
@@ -188,14 +188,14 @@ impl Meter {
             switches: get(&self.switches),
             waited_ns: get(&self.waited_ns),
             longest_ns: get(&self.longest_ns),
-            most_waiting: self.most_waiting.load(Ordering::Relaxed),
+            max_waiting: self.max_waiting.load(Ordering::Relaxed),
         }
     }
 }
 
-fn raise(most: &AtomicU64, to: u64) {
-    if to > most.load(Ordering::Relaxed) {
-        most.store(to, Ordering::Relaxed);
+fn raise(max: &AtomicU64, to: u64) {
+    if to > max.load(Ordering::Relaxed) {
+        max.store(to, Ordering::Relaxed);
     }
 }
 

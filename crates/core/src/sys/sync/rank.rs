@@ -3,8 +3,8 @@
 //! Each lock has a [`Rank`]. A thread may take a lock only while it holds none of the same rank or
 //! of a later one. A fork that cannot do without takes locks in this order, too, and waits for each
 //! for a limited time, so that it cannot wait for its own thread for ever. Builds with debug
-//! assertions and builds that count check every acquisition and end the process with a line that
-//! names both ranks. In all other builds a [`Ranked`] is empty and its methods do nothing.
+//! assertions check every acquisition and end the process with a line that names both ranks. In all
+//! other builds a [`Ranked`] is empty and its methods do nothing.
 
 /// What a lock guards, in the order in which locks are taken, outermost first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -78,9 +78,9 @@ pub const RANKS: [(&str, &str, &str); Rank::Other as usize + 1] = [
 ];
 
 /// The rank of a lock, in a build that checks it.
-pub struct Ranked(#[cfg(all(any(debug_assertions, feature = "counters"), not(loom)))] Rank);
+pub struct Ranked(#[cfg(all(debug_assertions, not(loom)))] Rank);
 
-#[cfg(not(all(any(debug_assertions, feature = "counters"), not(loom))))]
+#[cfg(not(all(debug_assertions, not(loom))))]
 impl Ranked {
     pub const fn new(_: Rank) -> Self {
         Ranked()
@@ -98,24 +98,23 @@ impl Ranked {
 
 /// The calling thread is about to wait for something that is no lock, where one of this rank would
 /// be taken.
-#[cfg(not(all(any(debug_assertions, feature = "counters"), not(loom))))]
+#[cfg(not(all(debug_assertions, not(loom))))]
 #[inline(always)]
 pub fn expect(_: Rank) {}
 
 /// For the child of a fork: forgets what other threads held.
-#[cfg(not(all(any(debug_assertions, feature = "counters"), not(loom))))]
+#[cfg(not(all(debug_assertions, not(loom))))]
 pub fn after_fork() {}
 
-#[cfg(all(any(debug_assertions, feature = "counters"), not(loom)))]
+#[cfg(all(debug_assertions, not(loom)))]
 pub use check::{after_fork, expect};
 
-#[cfg(all(any(debug_assertions, feature = "counters"), not(loom)))]
+#[cfg(all(debug_assertions, not(loom)))]
 mod check {
     use super::{RANKS, Rank, Ranked};
     use crate::die;
     use crate::sys::spread::SPREAD_FACTOR;
     use crate::sys::tls;
-    // Not those of `sys::atomic`: a build with `counters` must not count this check.
     use core::sync::atomic::{AtomicUsize, Ordering};
 
     /// Threads whose locks are known; later threads may have the numbers of threads that ended. The
@@ -125,41 +124,46 @@ mod check {
     const TRIES: usize = 16;
 
     /// The ranks of the locks that a thread holds, as bits.
-    struct Place {
+    struct HeldLocks {
         thread: AtomicUsize,
         held: AtomicUsize,
     }
 
-    static PLACES: [Place; THREADS] = [const {
-        Place {
+    static PLACES: [HeldLocks; THREADS] = [const {
+        HeldLocks {
             thread: AtomicUsize::new(0),
             held: AtomicUsize::new(0),
         }
     }; THREADS];
 
-    fn places() -> impl Iterator<Item = &'static Place> {
+    fn places() -> impl Iterator<Item = &'static HeldLocks> {
         let first = (tls::thread() >> 6).wrapping_mul(SPREAD_FACTOR as usize) >> 54;
         (0..TRIES).map(move |i| &PLACES[(first + i) % THREADS])
     }
 
-    /// The calling thread's place; a new one only if `wanted`.
-    fn place(wanted: bool) -> Option<&'static Place> {
+    /// The calling thread's locks, if it has held any.
+    fn own() -> Option<&'static HeldLocks> {
         let me = tls::thread();
-        let mine = places().find(|place| place.thread.load(Ordering::Relaxed) == me);
-        let claim = |place: &&Place| {
+        places().find(|place| place.thread.load(Ordering::Relaxed) == me)
+    }
+
+    /// The calling thread's locks; `None` if there is no place for another thread.
+    fn own_or_new() -> Option<&'static HeldLocks> {
+        let me = tls::thread();
+        let claim = |place: &&HeldLocks| {
             (place.thread)
                 .compare_exchange(0, me, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
         };
-        mine.or_else(|| wanted.then(|| places().find(claim))?)
+        own().or_else(|| places().find(claim))
     }
 
-    impl Place {
+    impl HeldLocks {
         /// Ends the process if the thread holds a lock whose rank is `least` or later.
         fn check(&self, rank: Rank, least: usize) {
             let later = self.held.load(Ordering::Relaxed) >> least;
             if later != 0 {
-                // Said without the check, which would fail again.
+                // The message is written without the check, which would fail again.
                 self.held.store(0, Ordering::Relaxed);
                 let name = |rank: usize| RANKS[rank].0;
                 let before = least + later.trailing_zeros() as usize;
@@ -172,7 +176,7 @@ mod check {
     /// The calling thread is about to wait for something that is no lock, where one of this rank
     /// would be taken.
     pub fn expect(rank: Rank) {
-        if let Some(place) = place(false) {
+        if let Some(place) = own() {
             place.check(rank, rank as usize);
         }
     }
@@ -197,7 +201,7 @@ mod check {
             if self.0 == Rank::Other {
                 return;
             }
-            let Some(place) = place(true) else { return };
+            let Some(place) = own_or_new() else { return };
             place.check(self.0, least);
             let held = place.held.load(Ordering::Relaxed);
             let now = held | 1 << self.0 as usize;
@@ -214,7 +218,7 @@ mod check {
             if self.0 == Rank::Other {
                 return;
             }
-            let Some(place) = place(false) else { return };
+            let Some(place) = own() else { return };
             let held = place.held.load(Ordering::Relaxed) & !(1 << self.0 as usize);
             // The place stays the thread's: a signal handler may have interrupted the thread while
             // it changes its place, and takes and frees locks itself.

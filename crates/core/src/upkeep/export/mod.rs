@@ -4,7 +4,7 @@
 //!   old. A tick then costs two loads and a comparison.
 //! - The page exists: it is due when [`EVERY_MS`] have passed, or when a reader asks for something.
 //!   The background thread publishes, if there is one, or else a thread that has just got
-//!   memory past the fast paths ([`errands`]). Ticks notice both.
+//!   memory past the fast paths ([`pending`]). Ticks notice both.
 //! - A process whose threads make no slow events has no ticks: its figures stand, and requests
 //!   wait. Slow events that were the last ones for a long time are often those that changed most:
 //!   the page is due at once when the pages that hold blocks have doubled or halved since it was
@@ -17,10 +17,10 @@ pub mod page;
 use super::background_state;
 use crate::arena;
 use crate::sys::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering, settle};
-use crate::sys::errands::{self, Errand};
+use crate::sys::pending::{self, PendingWork};
 use crate::sys::published::Published;
 use crate::sys::time;
-use page::Page;
+use page::StatsPage;
 
 /// Milliseconds between two publications.
 pub const EVERY_MS: u64 = 250;
@@ -33,18 +33,18 @@ const OLD_NS: u64 = 1_000_000_000;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
     Never,
-    /// Those worth it, in their own memory.
+    /// Processes of some size and age, in their own memory.
     Auto,
-    /// All, in memory that other processes of the user can open.
+    /// All processes, in memory that other processes of the user can open.
     Always,
 }
 
-/// Bytes of pages that hold blocks, from which ticks look closer.
+/// Bytes of pages that hold blocks, from which ticks check further.
 static PAGE_FROM_BYTES: AtomicUsize = AtomicUsize::new(AUTO_FROM_BYTES);
 /// Whether others can open the page's memory.
 static IS_SHARED: AtomicBool = AtomicBool::new(false);
 /// The page; none before it exists.
-static PAGE: Published<Page> = Published::none();
+static PAGE: Published<StatsPage> = Published::none();
 /// No publication before this time, unless memory in use has doubled or halved since the last one.
 static NEXT_MS: AtomicU64 = AtomicU64::new(0);
 /// Bytes of pages that held blocks at the last publication.
@@ -65,7 +65,7 @@ pub fn configure(mode: Mode) {
     );
     if mode == Mode::Always {
         IS_SHARED.store(true, Ordering::Relaxed);
-        errands::want(Errand::Page);
+        pending::add(PendingWork::Page);
     }
 }
 
@@ -75,12 +75,12 @@ pub fn is_shared() -> bool {
 }
 
 /// The page, if it exists.
-pub fn page() -> Option<&'static Page> {
+pub fn page() -> Option<&'static StatsPage> {
     PAGE.get()
 }
 
 /// Replaces the page, or forgets it. The calling thread is alone, or there is none yet.
-pub fn set_page(page: Option<&'static Page>) {
+pub fn set_page(page: Option<&'static StatsPage>) {
     // However little the process holds from now on, its figures should be true.
     PAGE_FROM_BYTES.store(0, Ordering::Relaxed);
     match page {
@@ -91,22 +91,22 @@ pub fn set_page(page: Option<&'static Page>) {
 
 /// Notices what is due. For ticks.
 #[inline(always)]
-pub fn look() {
+pub fn check() {
     if arena::footprint() >= PAGE_FROM_BYTES.load(Ordering::Relaxed) {
-        look_closer();
+        check_further();
     }
 }
 
 #[cold]
 #[inline(never)]
-fn look_closer() {
+fn check_further() {
     let is_due = match page() {
         Some(page) if page.request().is_some() => true,
         Some(_) => (is_time() || is_another_heap()) && !background_state::attends(),
         None => is_time() && (is_shared() || is_old()),
     };
     if is_due {
-        errands::want(Errand::Page);
+        pending::add(PendingWork::Page);
     }
 }
 
@@ -141,13 +141,14 @@ pub fn next() -> u64 {
 /// A publication begins: the next one is due later. For one thread at a time.
 pub fn put_off() {
     let now = time::now_ms();
-    let early = match now >= next() {
-        true => EARLY_MAX,
-        false => EARLY_LEFT.load(Ordering::Relaxed).saturating_sub(1),
+    let early = if now >= next() {
+        EARLY_MAX
+    } else {
+        EARLY_LEFT.load(Ordering::Relaxed).saturating_sub(1)
     };
     EARLY_LEFT.store(early, Ordering::Relaxed);
     PUBLISHED_BYTES.store(arena::footprint(), Ordering::Relaxed);
-    // One that comes before its time does not move the next one.
+    // A page that is published early does not move the next one.
     if early == EARLY_MAX {
         NEXT_MS.store(now + EVERY_MS, Ordering::Relaxed);
     }
@@ -158,6 +159,6 @@ pub fn after_fork() {
     NEXT_MS.store(0, Ordering::Relaxed);
     if is_shared() {
         set_page(None);
-        errands::want(Errand::Page);
+        pending::add(PendingWork::Page);
     }
 }

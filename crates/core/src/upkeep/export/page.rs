@@ -6,8 +6,8 @@
 //! change needs another [`LAYOUT`]. Sections and rows may become longer within a layout, because
 //! the figures say where each section lies.
 //!
-//! The process writes all of it but the [`Page::request`], which a reader that may write the memory
-//! sets; the process reads it with care.
+//! The process writes all of it but the [`StatsPage::request`], which a reader that may write the
+//! memory sets; the process reads it with care.
 
 use crate::class::CACHED_CLASSES;
 use crate::sys::atomic::{AtomicU64, Ordering};
@@ -226,14 +226,14 @@ impl Verb {
 /// How a request ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)]
-pub enum Answer {
+pub enum RequestStatus {
     Done = 0,
     Unknown = 1,
     Failed = 2,
 }
 
 #[repr(C, align(64))]
-pub struct Page {
+pub struct StatsPage {
     magic: AtomicU64,
     /// [`LAYOUT`], and the bytes of the page in the upper half.
     layout: AtomicU64,
@@ -242,7 +242,7 @@ pub struct Page {
     pid: AtomicU64,
     /// From a reader: a verb, its argument, and six bytes that no two requests share.
     request: AtomicU64,
-    /// The last request that was carried out, and its [`Answer`].
+    /// The last request that was carried out, and its [`RequestStatus`].
     done: AtomicU64,
     answer: AtomicU64,
     /// The last request that a thread has taken on.
@@ -250,11 +250,11 @@ pub struct Page {
     figures: [AtomicU64; FIGURES],
 }
 
-impl Page {
+impl StatsPage {
     /// Makes a page of zeros one that readers accept. What its figures are of comes first.
     pub fn begin(&self, pid: u32) {
         self.pid.store(pid.into(), Ordering::Relaxed);
-        let bytes = size_of::<Page>() as u64;
+        let bytes = size_of::<StatsPage>() as u64;
         self.layout.store(bytes << 32 | LAYOUT, Ordering::Relaxed);
         self.magic.store(MAGIC, Ordering::Release);
     }
@@ -291,7 +291,7 @@ impl Page {
     }
 
     /// Reports to the reader that its request was carried out.
-    pub fn answer(&self, request: u64, answer: Answer) {
+    pub fn answer(&self, request: u64, answer: RequestStatus) {
         self.answer.store(answer as u64, Ordering::Relaxed);
         self.done.store(request, Ordering::Release);
     }
@@ -307,14 +307,14 @@ mod tests {
     fn the_layout_is_that_of_its_number() {
         assert_eq!(LAYOUT, 1);
         let page = [
-            offset_of!(Page, magic),
-            offset_of!(Page, layout),
-            offset_of!(Page, sequence),
-            offset_of!(Page, pid),
-            offset_of!(Page, request),
-            offset_of!(Page, done),
-            offset_of!(Page, answer),
-            offset_of!(Page, figures),
+            offset_of!(StatsPage, magic),
+            offset_of!(StatsPage, layout),
+            offset_of!(StatsPage, sequence),
+            offset_of!(StatsPage, pid),
+            offset_of!(StatsPage, request),
+            offset_of!(StatsPage, done),
+            offset_of!(StatsPage, answer),
+            offset_of!(StatsPage, figures),
         ];
         assert_eq!(page, [0, 8, 16, 24, 32, 40, 48, 64]);
         let sections = [ABOUT, TOTALS, CLASSES, ARENAS, LOCKS].map(|s| (s.first, s.rows, s.width));

@@ -60,9 +60,12 @@ impl<L: Lab> Search<'_, L> {
 
     fn judge(&mut self, control: &Setting, default: &Setting, found: &Setting) {
         let pairs = [(found, control), (found, default), (default, control)];
-        let compared = pairs.map(|(one, other)| match one == other {
-            true => None,
-            false => self.compare(one, other),
+        let compared = pairs.map(|(one, other)| {
+            if one == other {
+                None
+            } else {
+                self.compare(one, other)
+            }
         });
         let all: Vec<f64> = compared.iter().flatten().map(|c| c.p).collect();
         let adjusted = holm(&all);

@@ -24,16 +24,15 @@ impl<L: Lab> Search<'_, L> {
             .filter(|gain| gain.is_doubtful())
             .take(DOUBTFUL_OPTIONS_MAX)
             .collect();
-        let gains = match doubtful.is_empty() {
-            true => best,
-            false => {
-                self.leave_each_out(default, &best, &doubtful)?;
-                let fit = self.fit(default, knobs);
-                let mut again: Vec<Gain> = best.iter().filter_map(|gain| gain.of(&fit)).collect();
-                again.sort_by(|a, b| a.gain.total_cmp(&b.gain));
-                self.outcome.noise = fit.noise;
-                again
-            }
+        let gains = if doubtful.is_empty() {
+            best
+        } else {
+            self.leave_each_out(default, &best, &doubtful)?;
+            let fit = self.fit(default, knobs);
+            let mut again: Vec<Gain> = best.iter().filter_map(|gain| gain.of(&fit)).collect();
+            again.sort_by(|a, b| a.gain.total_cmp(&b.gain));
+            self.outcome.noise = fit.noise;
+            again
         };
         let (mut setting, mut lost) = (default.clone(), 0.0);
         for one in gains {

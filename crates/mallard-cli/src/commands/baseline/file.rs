@@ -92,9 +92,10 @@ impl Baseline {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let known = names();
-                let known = match known.is_empty() {
-                    true => "there is none here".to_owned(),
-                    false => format!("there are {}", known.join(", ")),
+                let known = if known.is_empty() {
+                    "there is none here".to_owned()
+                } else {
+                    format!("there are {}", known.join(", "))
                 };
                 return Err(usage(format!(
                     "there is no baseline `{name}` ({}); {known}; `mallard baseline save {name} -- PROGRAM` makes one",

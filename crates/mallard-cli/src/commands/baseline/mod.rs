@@ -58,9 +58,10 @@ pub fn checked(text: &str) -> Result<Checked, String> {
 
 fn save(options: &SaveOptions) -> Result<ExitCode> {
     // A file that cannot be read may have older saves: it is not replaced.
-    let mut baseline = match file::path(&options.name)?.exists() {
-        true => Baseline::read(&options.name)?,
-        false => Baseline::new(&options.name),
+    let mut baseline = if file::path(&options.name)?.exists() {
+        Baseline::read(&options.name)?
+    } else {
+        Baseline::new(&options.name)
     };
     baseline.program = written(&options.program);
     baseline.subject = options.subject.clone();
@@ -70,9 +71,10 @@ fn save(options: &SaveOptions) -> Result<ExitCode> {
     let bench = measure::Bench::new(&baseline, options.times.timeout)?;
     let mut pair = bench.pair(&baseline)?;
     let metrics = pair.metrics();
-    let gates = match options.fail_if.is_empty() {
-        true => gate::usual(&metrics),
-        false => options.fail_if.clone(),
+    let gates = if options.fail_if.is_empty() {
+        gate::usual(&metrics)
+    } else {
+        options.fail_if.clone()
     };
     checked_gates(&gates, &metrics)?;
     baseline.gates = gates.iter().map(Gate::to_string).collect();
@@ -224,9 +226,10 @@ fn ab(options: &Ab) -> Result<ExitCode> {
     let bench = measure::Bench::of_ab(options)?;
     let mut pair = bench.two(options)?;
     let metrics = pair.metrics();
-    let gates = match options.fail_if.is_empty() {
-        true => gate::usual(&metrics),
-        false => options.fail_if.clone(),
+    let gates = if options.fail_if.is_empty() {
+        gate::usual(&metrics)
+    } else {
+        options.fail_if.clone()
     };
     checked_gates(&gates, &metrics)?;
     let names = (
@@ -291,9 +294,10 @@ fn show_outcome(outcome: &CheckOutcome, outputs: &Outputs) -> Result<()> {
             .and_then(|mut file| file.write_all(outcome.junit().as_bytes()));
         written.with_context(|| format!("cannot write {}", path.display()))?;
     }
-    match outputs.json {
-        true => output::text(&outcome.json())?,
-        false => output::text(&outcome.text())?,
+    if outputs.json {
+        output::text(&outcome.json())?
+    } else {
+        output::text(&outcome.text())?
     }
     let on_github = std::env::var("GITHUB_ACTIONS").is_ok_and(|value| value == "true");
     if outputs.annotations || on_github {

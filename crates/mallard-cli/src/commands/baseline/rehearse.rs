@@ -67,9 +67,10 @@ pub fn run(options: &Rehearse) -> Result<ExitCode> {
         limits: gates.iter().map(Gate::to_string).collect(),
         rows,
     };
-    match options.json {
-        true => output::text(&(serde_json::to_string_pretty(&rehearsal)? + "\n"))?,
-        false => output::text(&rehearsal.text())?,
+    if options.json {
+        output::text(&(serde_json::to_string_pretty(&rehearsal)? + "\n"))?
+    } else {
+        output::text(&rehearsal.text())?
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -68,9 +68,10 @@ impl Pair<'_> {
                 anchor: None,
             }));
         };
-        let (first, second) = match subject_first {
-            true => (&mut self.subject, anchor),
-            false => (anchor, &mut self.subject),
+        let (first, second) = if subject_first {
+            (&mut self.subject, anchor)
+        } else {
+            (anchor, &mut self.subject)
         };
         let Some(one) = first.once()? else {
             return Ok(None);
@@ -82,9 +83,10 @@ impl Pair<'_> {
         let Some(other) = second.once()? else {
             return Ok(None);
         };
-        let (subject, anchor) = match subject_first {
-            true => (one, other),
-            false => (other, one),
+        let (subject, anchor) = if subject_first {
+            (one, other)
+        } else {
+            (other, one)
         };
         Ok(Some(Block {
             subject,

@@ -1,11 +1,8 @@
-//! `mallard bench`: the basic [`experiments`] on every allocator. [`full`] runs the [`suite`],
-//! [`contention`] counts waits for locks, and [`repeat`] runs an earlier command again.
+//! `mallard bench`: the basic [`experiments`] on every allocator. [`full`] runs the [`suite`].
 
-mod contention;
 pub mod experiments;
 mod full;
 mod options;
-mod repeat;
 pub mod suite;
 
 use std::process::ExitCode;
@@ -35,9 +32,6 @@ const DEFAULT_RUNS: u32 = 5;
 const QUICK_RUNS: u32 = 3;
 
 pub fn run(options: &Options) -> Result<ExitCode> {
-    if let Some(file) = &options.from {
-        return repeat::run(options, file);
-    }
     match asked(options)? {
         Asked::List(Some(Suite::Full), names) => full::list(&names),
         Asked::List(Some(Suite::Basic), names) => list(&names),
@@ -47,10 +41,6 @@ pub fn run(options: &Options) -> Result<ExitCode> {
             say!("\n{}: these and", console::style("full").bold())?;
             full::list(&[])
         }
-        Asked::Contention(_) if options.dry_run => {
-            Err(usage("--dry-run: `contention` counts and has no estimate"))
-        }
-        Asked::Contention(names) => contention::run(options, &names),
         Asked::Run(Suite::Full, names) => {
             only_for_basic(options)?;
             full::run(options, &names)
@@ -64,12 +54,11 @@ pub fn run(options: &Options) -> Result<ExitCode> {
 enum Asked {
     /// The rows of one set or both.
     List(Option<Suite>, Vec<String>),
-    Contention(Vec<String>),
     Run(Suite, Vec<String>),
 }
 
-/// Reads the words: an optional `list` or `contention`, an optional set, and names of rows. A name
-/// of the basic set is meant there, unless names of the full set stand beside it.
+/// Reads the words: an optional `list`, an optional set, and names of rows. A name of the basic set
+/// is meant there, unless names of the full set stand beside it.
 fn asked(options: &Options) -> Result<Asked> {
     let words = [&options.rows[..], &options.listed[..]].concat();
     let words: Vec<String> = words.iter().map(|word| word.trim().to_owned()).collect();
@@ -77,15 +66,10 @@ fn asked(options: &Options) -> Result<Asked> {
         Some((first, rest)) => (first.as_str(), rest.to_vec()),
         None => ("", Vec::new()),
     };
-    if options.contention {
-        return Ok(Asked::Contention(words));
-    }
-    if first == "contention" {
-        return Ok(Asked::Contention(rest));
-    }
-    let (listing, mut names) = match options.list || first == "list" {
-        true if first == "list" => (true, rest),
-        listing => (listing, words),
+    let (listing, mut names) = if first == "list" {
+        (true, rest)
+    } else {
+        (options.list, words)
     };
     let mut set = options.suite;
     names.retain(|name| match name.as_str() {
@@ -231,9 +215,10 @@ fn runs(options: &Options) -> Runs {
 }
 
 fn title(options: &Options) -> String {
-    match options.work.quick {
-        true => "The basic experiments, short version".to_owned(),
-        false => "The basic experiments".to_owned(),
+    if options.work.quick {
+        "The basic experiments, short version".to_owned()
+    } else {
+        "The basic experiments".to_owned()
     }
 }
 
@@ -422,14 +407,6 @@ mod tests {
             (
                 &["list", "full"],
                 Asked::List(Some(Suite::Full), names(&[])),
-            ),
-            (
-                &["contention", "batch"],
-                Asked::Contention(names(&["batch"])),
-            ),
-            (
-                &["--contention", "batch"],
-                Asked::Contention(names(&["batch"])),
             ),
         ] {
             assert_eq!(ask(words).unwrap(), expected, "{words:?}");

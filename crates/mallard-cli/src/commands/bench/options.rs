@@ -1,7 +1,5 @@
 //! The options of `mallard bench`.
 
-use std::path::PathBuf;
-
 use super::experiments::options::Options as Work;
 use crate::options::common::Common;
 
@@ -18,7 +16,7 @@ use crate::options::common::Common;
 pub struct Options {
     /// Rows or sets of rows: `basic` (pairs, batch, arenas, tune, map), `full` (about fifty,
     /// with real programs), or any names from `mallard bench list`. `list` only prints what can be
-    /// run; `contention` counts how often threads wait for Mallard's locks [default: basic]
+    /// run [default: basic]
     #[arg(value_name = "ROW")]
     pub rows: Vec<String>,
 
@@ -34,10 +32,6 @@ pub struct Options {
     #[arg(short = 'e', long = "experiments", value_delimiter = ',', hide = true)]
     pub listed: Vec<String>,
 
-    /// Old spelling of `contention` as a ROW
-    #[arg(long, hide = true)]
-    pub contention: bool,
-
     /// Measured runs of each row on each allocator [default: 5; with --quick 3; in full 5 to 15,
     /// depending on their time, or 1 with --quick]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -46,10 +40,6 @@ pub struct Options {
     /// Run at least this many times, and repeat short runs until they total 3 s
     #[arg(long, value_name = "N", conflicts_with = "runs", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub min_runs: Option<u32>,
-
-    /// Repeat an earlier result: results.json, or the folder with it
-    #[arg(long, value_name = "FILE", conflicts_with_all = FIXED_BY_A_RESULT)]
-    pub from: Option<PathBuf>,
 
     /// Print what would run and about how long, and run nothing
     #[arg(long)]
@@ -61,33 +51,6 @@ pub struct Options {
     #[command(flatten)]
     pub common: Common,
 }
-
-/// What `--from` takes from the result.
-const FIXED_BY_A_RESULT: [&str; 23] = [
-    "rows",
-    "suite",
-    "list",
-    "listed",
-    "contention",
-    "runs",
-    "min_runs",
-    "threads",
-    "quick",
-    "count",
-    "size",
-    "sets",
-    "narenas",
-    "decay",
-    "background_thread",
-    "together",
-    "touch",
-    "names",
-    "added",
-    "variants",
-    "cpus",
-    "timeout",
-    "no_warm",
-];
 
 /// The sets of rows that `bench` can run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -104,6 +67,4 @@ Examples:
   mallard bench full                                  the full set, in forty minutes
   mallard bench larson redis                          some rows of it
   mallard bench list                                  what can be run
-  mallard bench --from mallard-results/latest         the same race again, to be compared by diff
-  mallard bench map --count 1M --add mine=/opt/lib/libmine.so
-  mallard bench contention                            waits for locks instead of times";
+  mallard bench map --count 1M --add mine=/opt/lib/libmine.so";

@@ -26,9 +26,10 @@ impl Judge<'_> {
         if allocator == stats::BASELINE {
             self.glibc.get_or_insert(measured.end);
         }
-        let run = match self.ignore_failure {
-            true => any_end(measured),
-            false => as_under_glibc(allocator, self.glibc, measured),
+        let run = if self.ignore_failure {
+            any_end(measured)
+        } else {
+            as_under_glibc(allocator, self.glibc, measured)
         }?;
         let run = self.watched.correct(run);
         if self.printed.is_empty() {

@@ -146,11 +146,12 @@ pub fn sentence(cells: &[Cell]) -> String {
             ))
         })
         .collect();
-    match each.is_empty() {
-        true => String::new(),
-        false => format!(
+    if each.is_empty() {
+        String::new()
+    } else {
+        format!(
             "Peak RSS leaves out what the kernel may take at will (LazyFree), at most: {}.",
             each.join(", ")
-        ),
+        )
     }
 }

@@ -27,9 +27,10 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         Some(least) => Runs::AtLeast(least as usize),
         None => Runs::Fixed(options.runs.unwrap_or(DEFAULT_RUNS) as usize),
     };
-    let service = match options.subject.is_given() {
-        true => options.subject.service()?,
-        false => None,
+    let service = if options.subject.is_given() {
+        options.subject.service()?
+    } else {
+        None
     };
     match service {
         Some(service) if options.dry_run => print_outlook(options, &service.name, runs),

@@ -177,9 +177,10 @@ fn serve(options: &Options, service: &Service) -> Result<ExitCode> {
 
 /// The exit code of a diagnosis that was written, unless the user ended it early.
 fn if_not_interrupted(stop: &Stop, code: ExitCode) -> ExitCode {
-    match stop.requested() {
-        true => ExitCode::from(INTERRUPTED),
-        false => code,
+    if stop.requested() {
+        ExitCode::from(INTERRUPTED)
+    } else {
+        code
     }
 }
 

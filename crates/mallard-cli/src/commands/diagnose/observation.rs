@@ -256,9 +256,10 @@ impl Seen {
             self.looks += does.looks;
             self.running += does.running;
             for ((wait, inside), count) in does.waiting {
-                let waiting = match inside {
-                    true => &mut self.waiting_inside,
-                    false => &mut self.waiting_outside,
+                let waiting = if inside {
+                    &mut self.waiting_inside
+                } else {
+                    &mut self.waiting_outside
                 };
                 *waiting.entry(wait).or_default() += count;
             }

@@ -49,9 +49,10 @@ pub fn run(options: &Options, pid: u32) -> Result<ExitCode> {
     let page = Reader::open(pid, &mut Images::default());
     let no_page = page.as_ref().err().map(ToString::to_string);
     let eyes = observation::Eyes {
-        samples: match stops {
-            true => Err(Refused::Unwanted),
-            false => Samples::of(pid, What::Time),
+        samples: if stops {
+            Err(Refused::Unwanted)
+        } else {
+            Samples::of(pid, What::Time)
         },
         stops,
         kernel: Kernel::of(pid),

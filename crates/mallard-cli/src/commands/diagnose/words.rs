@@ -257,12 +257,13 @@ pub fn sentence(
 /// How much of the time the program sleeps, where that limits the gain from another allocator.
 fn sleeps(f: &Figures) -> String {
     let asleep = 1.0 - busy(f);
-    match asleep >= limit::ASLEEP_SHARE_MIN {
-        true => format!(
+    if asleep >= limit::ASLEEP_SHARE_MIN {
+        format!(
             ", by wall time, of which {} is spent waiting for other things",
             percent(asleep)
-        ),
-        false => String::new(),
+        )
+    } else {
+        String::new()
     }
 }
 

@@ -105,9 +105,10 @@ impl FromStr for Address {
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Address { host, port } = self;
-        match host.contains(':') {
-            true => write!(f, "[{host}]:{port}"),
-            false => write!(f, "{host}:{port}"),
+        if host.contains(':') {
+            write!(f, "[{host}]:{port}")
+        } else {
+            write!(f, "{host}:{port}")
         }
     }
 }

@@ -98,9 +98,10 @@ async fn respond(
         let why = format!("the body is longer than {BODY_BYTES_MAX} bytes, or no text");
         return response(Reply::failure(StatusCode::PAYLOAD_TOO_LARGE, why));
     };
-    let place = match question.is_profile() {
-        true => profiles.acquire().await.ok(),
-        false => None,
+    let place = if question.is_profile() {
+        profiles.acquire().await.ok()
+    } else {
+        None
     };
     let answer = task::spawn_blocking(move || site.answer(&question)).await;
     drop(place);

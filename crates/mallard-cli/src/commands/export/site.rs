@@ -162,9 +162,10 @@ impl Site {
     fn missing(&self, pid: u32) -> Reply {
         let watched = self.watched.lock();
         let watched = watched.unwrap_or_else(PoisonError::into_inner);
-        match watched.is_served(pid) {
-            true => refusal(&watched.why_not(pid)),
-            false => Reply::not_found(format_args!("process {pid} is not served here")),
+        if watched.is_served(pid) {
+            refusal(&watched.why_not(pid))
+        } else {
+            Reply::not_found(format_args!("process {pid} is not served here"))
         }
     }
 
@@ -195,9 +196,10 @@ impl Site {
         if !is_served {
             return Reply::not_found(format_args!("process {pid} is not served here"));
         }
-        let asked = match question.is_post {
-            true => question.body.trim(),
-            false => question.query.trim(),
+        let asked = if question.is_post {
+            question.body.trim()
+        } else {
+            question.query.trim()
         };
         if asked.is_empty() {
             return Reply::of(PLAIN, "num_symbols: 1\n");

@@ -304,9 +304,10 @@ fn start(options: &Options, label: &str, command: Vec<String>, clock: Clock) -> 
     Start {
         started: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
         program: label.to_owned(),
-        command: match options.keep_command {
-            true => command,
-            false => Vec::new(),
+        command: if options.keep_command {
+            command
+        } else {
+            Vec::new()
         },
         made_by: format!("mallard {}", env!("CARGO_PKG_VERSION")),
         cpu: machine.cpu,
@@ -314,9 +315,10 @@ fn start(options: &Options, label: &str, command: Vec<String>, clock: Clock) -> 
         cpus: machine.cpus as u32,
         memory_bytes: machine.memory_bytes,
         clock: clock.name().to_owned(),
-        notes: match options.lossy {
-            true => vec!["recorded with --lossy: whole chunks may be missing".to_owned()],
-            false => Vec::new(),
+        notes: if options.lossy {
+            vec!["recorded with --lossy: whole chunks may be missing".to_owned()]
+        } else {
+            Vec::new()
         },
     }
 }

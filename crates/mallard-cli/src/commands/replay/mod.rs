@@ -124,9 +124,10 @@ fn settings(options: &Options, processes: String) -> Vec<(String, String)> {
         ("process", processes),
         (
             "threads",
-            match options.serial {
-                true => "one, in the recorded order".to_owned(),
-                false => "as recorded".to_owned(),
+            if options.serial {
+                "one, in the recorded order".to_owned()
+            } else {
+                "as recorded".to_owned()
             },
         ),
         (

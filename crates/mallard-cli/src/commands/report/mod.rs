@@ -2,7 +2,7 @@
 //!
 //! Every command of the lab writes its result as JSON. [`read`] finds out which kind of file it is,
 //! and this module writes the text, the Markdown and the page from it again, with this version's
-//! forms. Several files of one kind are shown side by side. Nothing is measured.
+//! forms. Nothing is measured.
 
 pub mod read;
 
@@ -10,10 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result};
-use mallard_report::{TerminalOptions, collation, diagnosis, history, tuning};
+use mallard_report::{TerminalOptions, diagnosis, history, tuning};
 
 use crate::session::folder;
-use crate::terminal::exit::usage;
 use crate::terminal::output::{self, say};
 use read::Found;
 
@@ -22,20 +21,19 @@ use read::Found;
 /// Takes what the commands of the lab wrote: results.json (bench), compare.json (compare, replay),
 /// diagnose.json, tune.json, the file of a baseline, what `baseline check --json` and
 /// `profile --json` print, or a folder with one of them. Writes the page beside it and prints the
-/// text. Several files of one kind are shown side by side.
+/// text.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Options {
-    /// Files of the lab in JSON, or folders with one
+    /// A file of the lab in JSON, or a folder with one
     #[arg(value_name = "FILE", default_value = "mallard-results/latest")]
-    pub files: Vec<PathBuf>,
+    pub file: PathBuf,
 
     /// Open the page in the browser
     #[arg(long)]
     pub open: bool,
 
-    /// Where to write the page [default: beside the file; a baseline's and that of several files in
-    /// mallard-results]
+    /// Where to write the page [default: beside the file; a baseline's in mallard-results]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 
@@ -49,7 +47,6 @@ const EXAMPLES: &str = "\
 Examples:
   mallard report                                      the last session
   mallard report --open mallard-results/diagnose-web
-  mallard report before/compare.json after/compare.json
   mallard report .mallard/baselines/web.json          how a baseline changed from save to save
   mallard report --export-markdown - tune.json >> notes.md
 
@@ -65,15 +62,8 @@ struct Forms {
 }
 
 pub fn run(options: &Options) -> Result<ExitCode> {
-    let found: Vec<(PathBuf, Found)> = options
-        .files
-        .iter()
-        .map(|file| read::read(file))
-        .collect::<Result<_>>()?;
-    let forms = match found.len() {
-        1 => one(&found[0])?,
-        _ => several(&found)?,
-    };
+    let (path, found) = read::read(&options.file)?;
+    let forms = forms(&path, &found)?;
     let to_stdout = options.export_markdown.as_deref() == Some(Path::new("-"));
     match &options.export_markdown {
         Some(_) if to_stdout => output::text(&forms.markdown)?,
@@ -85,9 +75,10 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     }
     let page = options.output.as_ref().unwrap_or(&forms.place);
     folder::write(page, &forms.page)?;
-    match to_stdout {
-        true => eprintln!("Report: {}", page.display()),
-        false => say!("Report: {}", page.display())?,
+    if to_stdout {
+        eprintln!("Report: {}", page.display())
+    } else {
+        say!("Report: {}", page.display())?
     }
     if options.open {
         open(page)?;
@@ -101,7 +92,7 @@ fn width() -> usize {
     size.map_or(120, |(_, width)| width.into())
 }
 
-fn one((path, found): &(PathBuf, Found)) -> Result<Forms> {
+fn forms(path: &Path, found: &Found) -> Result<Forms> {
     let beside = |name: &str| path.with_file_name(name);
     Ok(match found {
         Found::Results(r) => {
@@ -149,42 +140,6 @@ fn one((path, found): &(PathBuf, Found)) -> Result<Forms> {
             page: s.page(),
             place: path.with_extension("html"),
         },
-    })
-}
-
-fn several(found: &[(PathBuf, Found)]) -> Result<Forms> {
-    macro_rules! all {
-        ($kind:ident) => {
-            found
-                .iter()
-                .map(|(path, found)| match found {
-                    Found::$kind(one) => Some((path.display().to_string(), (**one).clone())),
-                    _ => None,
-                })
-                .collect::<Option<Vec<_>>>()
-        };
-    }
-    let beside = all!(Results)
-        .map(|all| collation::results(&all))
-        .or_else(|| all!(Diagnosis).map(|all| collation::diagnoses(&all)))
-        .or_else(|| all!(Tuning).map(|all| collation::tunings(&all)))
-        .or_else(|| all!(Baseline).map(|all| collation::histories(&all)))
-        .or_else(|| all!(Check).map(|all| collation::checks(&all)))
-        .or_else(|| all!(Profile).map(|all| collation::profiles(&all)));
-    let Some(beside) = beside else {
-        let kinds = found
-            .iter()
-            .map(|(path, found)| format!("{} is of {}", path.display(), found.command()));
-        return Err(usage(format!(
-            "only results of one kind can be shown side by side: {}",
-            kinds.collect::<Vec<_>>().join(", ")
-        )));
-    };
-    Ok(Forms {
-        text: collation::text(&beside),
-        markdown: collation::markdown(&beside),
-        page: collation::page(&beside),
-        place: folder::in_results("side-by-side.html"),
     })
 }
 

@@ -43,9 +43,10 @@ const NAMES: [&str; 4] = [RESULTS_FILE, COMPARISON_FILE, DIAGNOSIS_FILE, TUNING_
 
 /// Reads a file, or the one in a folder. Returns its path, too.
 pub fn read(path: &Path) -> Result<(PathBuf, Found)> {
-    let path = match path.is_dir() {
-        true => in_folder(path)?,
-        false => path.to_owned(),
+    let path = if path.is_dir() {
+        in_folder(path)?
+    } else {
+        path.to_owned()
     };
     let shown = path.display();
     let bytes = fs::read(&path).with_context(|| format!("cannot read {shown}"))?;
@@ -87,9 +88,10 @@ fn in_folder(folder: &Path) -> Result<PathBuf> {
     let mut files = NAMES.iter().map(|name| folder.join(name));
     files.find(|file| file.is_file()).with_context(|| {
         let shown = folder.display();
-        match folder.exists() {
-            true => format!("{shown} has none of {}", NAMES.join(", ")),
-            false => format!("there is no {shown}"),
+        if folder.exists() {
+            format!("{shown} has none of {}", NAMES.join(", "))
+        } else {
+            format!("there is no {shown}")
         }
     })
 }

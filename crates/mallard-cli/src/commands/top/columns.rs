@@ -208,9 +208,10 @@ impl Layout {
         let cells = self.0.iter().map(|&(column, width)| {
             let text = clipped(&text(column), width);
             let space = " ".repeat(width.saturating_sub(text.width()));
-            match column.is_text() {
-                true => text + &space,
-                false => space + &text,
+            if column.is_text() {
+                text + &space
+            } else {
+                space + &text
             }
         });
         cells.collect::<Vec<_>>().join(" ").trim_end().to_owned()

@@ -144,9 +144,10 @@ fn state(row: &Row) -> [Figure; 11] {
         (
             "age",
             format!("{} s", row.snapshot.age.as_secs()),
-            match row.is_doubtful() {
-                true => "of these figures; they may be out of date",
-                false => "of these figures",
+            if row.is_doubtful() {
+                "of these figures; they may be out of date"
+            } else {
+                "of these figures"
             },
         ),
         (

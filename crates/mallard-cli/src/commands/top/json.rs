@@ -24,9 +24,10 @@ pub fn line(row: &Row) -> String {
     put("rss", row.rss.into());
     for (name, value) in snapshot.totals.each() {
         // Milliseconds may be -1.
-        let value = match name.ends_with("decay_ms") {
-            true => (value as i64).into(),
-            false => value.into(),
+        let value = if name.ends_with("decay_ms") {
+            (value as i64).into()
+        } else {
+            value.into()
         };
         put(name, value);
     }

@@ -16,9 +16,7 @@ use crate::terminal::output::say;
 
 /// Convert another tool's recording
 ///
-/// Reads the text of Android's malloc_debug (record_allocs), the `.ops` of WebKit's MallocBench,
-/// the output of `ltrace -f -e malloc+free+calloc+realloc`, the interpreted text of heaptrack, and
-/// the files of memray 1.20.
+/// Reads the interpreted text of heaptrack and the files of memray 1.20.
 #[derive(Debug, clap::Args)]
 pub struct Options {
     #[command(flatten)]
@@ -28,8 +26,7 @@ pub struct Options {
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// Format of the file: android, ops, ltrace, heaptrack or memray [default: detected from its
-    /// content]
+    /// Format of the file: heaptrack or memray [default: detected from its content]
     #[arg(long, value_name = "FORMAT", value_parser = format)]
     from: Option<Format>,
 }
@@ -38,7 +35,7 @@ fn format(name: &str) -> Result<Format, String> {
     let found = FORMATS.iter().find(|(known, _)| *known == name);
     found
         .map(|(_, format)| *format)
-        .ok_or_else(|| "expected android, ops, ltrace, heaptrack or memray".to_owned())
+        .ok_or_else(|| "expected heaptrack or memray".to_owned())
 }
 
 pub fn run(options: &Options) -> Result<ExitCode> {
@@ -53,8 +50,8 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     let format = options.from.or_else(|| import::guess(&name, head));
     let format = format.ok_or_else(|| {
         usage(format!(
-            "{shown}: the content does not show which format this is; name it with --from (android, \
-             ops, ltrace, heaptrack, memray)"
+            "{shown}: the content does not show which format this is; name it with --from \
+             (heaptrack, memray)"
         ))
     })?;
     let output = options

@@ -65,9 +65,10 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     head(&mut text, &recording, length, &summary)?;
     let mut processes: Vec<_> = summary.processes.iter().collect();
     processes.sort_by_key(|(_, process)| std::cmp::Reverse(process.calls));
-    let (shown, rest) = match options.all {
-        true => (&processes[..], &[][..]),
-        false => processes.split_at(processes.len().min(SHOWN_PROCESSES_MAX)),
+    let (shown, rest) = if options.all {
+        (&processes[..], &[][..])
+    } else {
+        processes.split_at(processes.len().min(SHOWN_PROCESSES_MAX))
     };
     for (number, process) in shown {
         text.push('\n');

@@ -33,7 +33,7 @@ Examples:
   mallard trace info web.mtrace               threads, sizes, live bytes, order
   mallard trace dump web.mtrace | head        the events as text
   mallard trace cut web.mtrace --from 10s --to 20s -o part.mtrace
-  mallard trace import reddit.ops             WebKit's recording, to be replayed here";
+  mallard trace import heaptrack.web.1.zst    heaptrack's recording, to be replayed here";
 
 pub fn run(options: &Options) -> Result<ExitCode> {
     match &options.what {

@@ -146,9 +146,10 @@ fn ending(stop: &Stop, folder: &Folder, outcome: &SearchOutcome) -> ExitCode {
         );
         return ExitCode::from(INTERRUPTED);
     }
-    match outcome.cannot_tell() {
-        true => ExitCode::from(exit::CANNOT_TELL),
-        false => ExitCode::SUCCESS,
+    if outcome.cannot_tell() {
+        ExitCode::from(exit::CANNOT_TELL)
+    } else {
+        ExitCode::SUCCESS
     }
 }
 
@@ -166,12 +167,13 @@ fn too_little(budget: f64, each: f64) -> Result<ExitCode> {
 
 /// The allocators that take part, the control first.
 fn allocators(choice: &Choice) -> Result<Vec<Allocator>> {
-    let words = match choice.is_given() {
-        true => choice.clone(),
-        false => Choice {
+    let words = if choice.is_given() {
+        choice.clone()
+    } else {
+        Choice {
             names: vec![BASELINE.to_owned(), SUBJECT.to_owned()],
             ..Choice::default()
-        },
+        }
     };
     let chosen = words.resolve()?;
     if !chosen.variants.is_empty() {

@@ -36,12 +36,11 @@ impl Found<'_> {
         let text = serde_json::to_string_pretty(&found)? + "\n";
         self.folder.text(TUNING_FILE, &text)?;
         let page = self.folder.text("tune.html", &tuning::page(&found))?;
-        match json {
-            true => output::text(&text)?,
-            false => {
-                output::text(&tuning::text(&found))?;
-                output::text(&format!("  report        {}\n", page.display()))?;
-            }
+        if json {
+            output::text(&text)?
+        } else {
+            output::text(&tuning::text(&found))?;
+            output::text(&format!("  report        {}\n", page.display()))?;
         }
         Ok(())
     }
@@ -171,9 +170,10 @@ impl Found<'_> {
     }
 
     fn named(&self, setting: &Setting) -> String {
-        match setting.options.is_empty() {
-            true => format!("{} with its defaults", setting.allocator),
-            false => format!("{} with {}", setting.allocator, setting.conf()),
+        if setting.options.is_empty() {
+            format!("{} with its defaults", setting.allocator)
+        } else {
+            format!("{} with {}", setting.allocator, setting.conf())
         }
     }
 

@@ -7,7 +7,7 @@ use mallard_procfs::{about, family};
 use mallard_testing::{lacks, skipped};
 
 use super::*;
-use crate::place::outcome;
+use crate::place::*;
 
 /// Makes the root `$1`, with the program `$2` in a file system of its own, and runs it there.
 const CONTAIN: &str = r#"
@@ -58,13 +58,7 @@ fn a_process_of_a_container_is_seen_as_any_other() {
     }
     let mut command = Command::new(assert_cmd::cargo::cargo_bin("mallard"));
     command
-        .args([
-            "run",
-            "--conf",
-            "export_stats:true,prof:true,lg_prof_sample:14",
-            "--",
-            "unshare",
-        ])
+        .args("run --conf export_stats:true,prof:true,lg_prof_sample:14 -- unshare".split(' '))
         .args(script(CONTAIN));
     let running = Running::start(&mut command);
     let begun = Instant::now();
@@ -93,14 +87,13 @@ fn a_process_of_a_container_is_seen_as_any_other() {
     let begun = Instant::now();
     loop {
         let (code, stdout, stderr) = top();
-        if code == Some(0) && stdout.contains("\"inner\"") {
+        if code == Some(SUCCESS) && stdout.contains("\"inner\"") {
             break;
         }
         assert!(begun.elapsed() < TIMEOUT, "{stdout}{stderr}");
     }
     // Its functions have names, out of a file that is in there alone.
-    let (code, stdout, stderr) = outcome(&mut place.mallard(&["profile", "--text", &inner]));
-    assert_eq!(code, Some(0), "{stderr}");
+    let (stdout, stderr) = place.mallard(&["profile", "--text", &inner]).exits(SUCCESS);
     assert!(stdout.contains("hold"), "{stdout}{stderr}");
     let heap = server.get(&format!("/pid/{inner}/debug/pprof/heap"));
     assert_eq!(heap.status, 200, "{}", heap.head);

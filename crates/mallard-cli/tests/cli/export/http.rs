@@ -2,81 +2,91 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use mallard_testing::lacks;
 use serde_json::Value;
 
 use super::*;
 
-#[test]
-fn scrapers_get_metrics_targets_and_profiles_with_names() {
-    let place = Place::new();
-    // It holds more and more blocks, so it holds some that were sampled once sampling is on.
-    let running = program(&place, "exported", "export_stats:true", &["leaks"]);
-    let pid = running.pid();
-    let folder = place.path().display().to_string();
-    let server = Server::start(&["--match", &folder, "--control"]);
-    let labels = format!("pid=\"{pid}\",command=\"exported\"");
-    let holds = |reply: &Reply| reply.value("mallard_allocated_bytes", &labels) >= Some(33e6);
-    let reply = server.get_until("/metrics", holds);
-    assert!(
-        reply
-            .head
-            .contains("content-type: text/plain; version=0.0.4"),
-        "{}",
-        reply.head
-    );
-    assert_eq!(
-        reply.value("mallard_export_processes", "state=\"read\""),
-        Some(1.0)
-    );
-    assert!(reply.value("mallard_process_resident_bytes", &labels) >= Some(33e6));
-    assert!(reply.value("mallard_purged_bytes_total", &labels).is_some());
-    if !lacks(&["promtool"]) {
-        let mut check = Command::new("promtool")
-            .args(["check", "metrics"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        check.stdin.take().unwrap().write_all(&reply.body).unwrap();
-        let checked = check.wait_with_output().unwrap();
-        let said = [checked.stdout, checked.stderr].concat();
-        assert!(
-            checked.status.success() && said.is_empty(),
-            "{}",
-            String::from_utf8_lossy(&said)
-        );
+/// A process that holds more and more blocks, 33 MB so far, and a server that may control it.
+struct Exported {
+    pid: String,
+    server: Server,
+    /// Ends the process and removes its folder when dropped.
+    _kept: (Running, Place),
+}
+
+impl Exported {
+    fn new() -> Exported {
+        let place = Place::new();
+        let running = program(&place, "exported", "export_stats:true", &["leaks"]);
+        let pid = running.pid();
+        let folder = place.path().display().to_string();
+        let server = Server::start(&["--match", &folder, "--control"]);
+        let labels = labels(&pid);
+        server.get_until("/metrics", |reply| {
+            reply.value("mallard_allocated_bytes", &labels) >= Some(33e6)
+        });
+        let _kept = (running, place);
+        Exported { pid, server, _kept }
     }
 
-    let reply = server.ask(
-        "GET",
-        "/metrics",
-        "Accept: application/openmetrics-text;version=1.0.0\r\n",
-    );
-    assert!(
-        reply
-            .head
-            .contains("application/openmetrics-text; version=1.0.0"),
-        "{}",
-        reply.head
-    );
-    assert!(reply.text().ends_with("\n# EOF\n"));
-    assert!(
-        reply
-            .text()
-            .contains("# TYPE mallard_purged_bytes counter\n# UNIT mallard_purged_bytes bytes\n")
-    );
+    fn get(&self, of_process: &str) -> Reply {
+        self.server.get(&format!("/pid/{}{of_process}", self.pid))
+    }
 
-    let reply = server.get(&format!("/pid/{pid}/metrics"));
-    assert!(
-        reply.value("mallard_allocated_bytes", " ") >= Some(33e6),
-        "{}",
-        reply.text()
-    );
-    let targets: Value = serde_json::from_slice(&server.get("/targets").body).unwrap();
+    fn post(&self, of_process: &str, headers: &str) -> Reply {
+        let path = format!("/pid/{}{of_process}", self.pid);
+        self.server.ask("POST", &path, headers)
+    }
+}
+
+fn labels(pid: &str) -> String {
+    format!("pid=\"{pid}\",command=\"exported\"")
+}
+
+#[test]
+fn scrapers_get_metrics_in_prometheus_form() {
+    let Exported { pid, server, .. } = &Exported::new();
+    let reply = server.get("/metrics");
+    let form = "content-type: text/plain; version=0.0.4";
+    assert!(reply.head.contains(form), "{}", reply.head);
+    let read = reply.value("mallard_export_processes", "state=\"read\"");
+    assert_eq!(read, Some(1.0));
+    let labels = labels(pid);
+    assert!(reply.value("mallard_process_resident_bytes", &labels) >= Some(33e6));
+    assert!(reply.value("mallard_purged_bytes_total", &labels).is_some());
+    if lacks(&["promtool"]) {
+        return;
+    }
+    let mut check = assert_cmd::Command::new("promtool");
+    check.args(["check", "metrics"]).write_stdin(reply.body);
+    assert_eq!(check.exits(SUCCESS), (String::new(), String::new()));
+}
+
+#[test]
+fn scrapers_get_openmetrics_if_they_ask_for_them() {
+    let exported = Exported::new();
+    let form = "application/openmetrics-text; version=1.0.0";
+    let accept = "Accept: application/openmetrics-text;version=1.0.0\r\n";
+    let reply = exported.server.ask("GET", "/metrics", accept);
+    assert!(reply.head.contains(form), "{}", reply.head);
+    assert!(reply.text().ends_with("\n# EOF\n"));
+    let counter = "# TYPE mallard_purged_bytes counter\n# UNIT mallard_purged_bytes bytes\n";
+    assert!(reply.text().contains(counter));
+    let of_one = exported.get("/metrics");
+    let allocated = of_one.value("mallard_allocated_bytes", " ");
+    assert!(allocated >= Some(33e6), "{}", of_one.text());
+}
+
+#[test]
+fn targets_and_the_index_lead_to_each_process() {
+    let Exported { pid, server, .. } = &Exported::new();
+    let mut targets: Value = serde_json::from_slice(&server.get("/targets").body).unwrap();
+    // Tests may run in a container of their own.
+    let labels = targets[0]["labels"].as_object_mut().unwrap();
+    labels.remove("container");
     let expected = serde_json::json!([{
         "targets": ["here:1"],
         "labels": {
@@ -86,61 +96,53 @@ fn scrapers_get_metrics_targets_and_profiles_with_names() {
             "__profile_path_prefix__": format!("/pid/{pid}"),
         },
     }]);
-    // Tests may run in a container of their own.
-    let mut labels = targets.clone();
-    labels[0]["labels"]
-        .as_object_mut()
-        .unwrap()
-        .remove("container");
-    assert_eq!(labels, expected);
-    assert_eq!(server.get("/targets?sampling").text(), "[]");
+    assert_eq!(targets, expected);
     let index = server.get("/");
-    assert!(
-        index
-            .text()
-            .contains(&format!("pid/{pid}/debug/pprof/heap")),
-        "{}",
-        index.text()
-    );
+    let heap = format!("pid/{pid}/debug/pprof/heap");
+    assert!(index.text().contains(&heap), "{}", index.text());
     assert_eq!(server.get("/healthz").text(), "ok\n");
+}
 
-    // Addresses have names whether or not it samples.
-    let symbol = format!("/pid/{pid}/debug/pprof/symbol");
-    assert_eq!(server.get(&symbol).text(), "num_symbols: 1\n");
-    let main = address_of_main(&pid);
+#[test]
+fn addresses_have_names_whether_or_not_the_process_samples() {
+    let exported = Exported::new();
+    let symbol = "/debug/pprof/symbol";
+    assert_eq!(exported.get(symbol).text(), "num_symbols: 1\n");
+    let main = address_of_main(&exported.pid);
     let post = |body: &str| {
         let headers = format!("Content-Length: {}\r\n\r\n{body}", body.len());
-        server.ask("POST", &symbol, &headers)
+        exported.post(symbol, &headers)
     };
     let reply = post(&format!("0x1+{main:#x}"));
     assert_eq!(reply.text(), format!("{main:#x}\tmain\n"));
     let reply = post("main");
     assert_eq!((reply.status, reply.text().lines().count()), (400, 1));
     assert_eq!(post(&"0x1+".repeat(300_000)).status, 413);
+}
 
-    // No profile before it samples.
-    let heap = format!("/pid/{pid}/debug/pprof/heap");
-    let reply = server.get(&heap);
+#[test]
+fn a_process_has_a_profile_once_it_samples() {
+    let exported = Exported::new();
+    let Exported { pid, server, .. } = &exported;
+    let heap = "/debug/pprof/heap";
+    let reply = exported.get(heap);
     assert_eq!(reply.status, 409, "{}", reply.text());
-    assert!(
-        reply.text().contains("sampling was never on"),
-        "{}",
-        reply.text()
-    );
-    let reply = server.ask("POST", &format!("/pid/{pid}/prof/start"), "");
+    let why = "sampling was never on";
+    assert!(reply.text().contains(why), "{}", reply.text());
+    assert_eq!(server.get("/targets?sampling").text(), "[]");
+
+    let reply = exported.post("/prof/start", "");
     assert_eq!(reply.text(), format!("process {pid} samples now\n"));
     server.get_until(&format!("/pid/{pid}/metrics"), |r| {
         r.value("mallard_prof_samples", " ") > Some(0.0)
     });
     assert_ne!(server.get("/targets?sampling").text(), "[]");
-    let reply = server.get(&heap);
+    let reply = exported.get(heap);
     assert_eq!(reply.status, 200);
     assert!(reply.body.starts_with(&[0x1f, 0x8b]), "gzipped");
-    let reply = server.ask("POST", &format!("/pid/{pid}/prof/stop"), "");
-    assert_eq!(
-        reply.text(),
-        format!("process {pid} does not sample any more\n")
-    );
+    let reply = exported.post("/prof/stop", "");
+    let stopped = format!("process {pid} does not sample any more\n");
+    assert_eq!(reply.text(), stopped);
 }
 
 /// Where a process has its `main`.

@@ -11,12 +11,11 @@ fn files(folder: &Path) -> Vec<String> {
     while let Some(next) = folders.pop() {
         for entry in std::fs::read_dir(&next).unwrap().flatten() {
             let path = entry.path();
-            match path.is_dir() {
-                true => folders.push(path),
-                false => {
-                    let name = path.strip_prefix(folder).unwrap();
-                    found.push(name.to_string_lossy().into_owned());
-                }
+            if path.is_dir() {
+                folders.push(path)
+            } else {
+                let name = path.strip_prefix(folder).unwrap();
+                found.push(name.to_string_lossy().into_owned());
             }
         }
     }

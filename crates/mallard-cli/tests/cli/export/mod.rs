@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::place::Place;
+use crate::place::*;
 
 /// The longest that anything here takes on a slow machine.
 const TIMEOUT: Duration = Duration::from_secs(120);

@@ -107,9 +107,10 @@ scrape_configs:
     pub fn query(&self, expression: &str) -> Vec<Value> {
         let mut escaped = String::new();
         for byte in expression.bytes() {
-            match byte.is_ascii_alphanumeric() {
-                true => escaped.push(byte.into()),
-                false => escaped.push_str(&format!("%{byte:02X}")),
+            if byte.is_ascii_alphanumeric() {
+                escaped.push(byte.into())
+            } else {
+                escaped.push_str(&format!("%{byte:02X}"))
             }
         }
         let reply = self

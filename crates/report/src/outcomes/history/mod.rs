@@ -112,12 +112,13 @@ impl History {
             .filter(|series| self.gate(&series.metric.name).is_some());
         let moved: Vec<String> = gated.filter_map(moved).collect();
         let over = format!("over {} saves since {}", self.saves.len(), first.day());
-        match moved.is_empty() {
-            true => format!(
+        if moved.is_empty() {
+            format!(
                 "{}: no limited metric moved by more than the noise {over}.",
                 self.name
-            ),
-            false => format!("{}: {} {over}.", self.name, moved.join(", ")),
+            )
+        } else {
+            format!("{}: {} {over}.", self.name, moved.join(", "))
         }
     }
 

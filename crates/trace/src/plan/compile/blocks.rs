@@ -97,12 +97,13 @@ impl Compiler {
             return;
         };
         // A thread that waits for a fork cannot wait for what comes after it.
-        let end = match end.at < self.threads[end.thread as usize].paused_at {
-            true => End {
+        let end = if end.at < self.threads[end.thread as usize].paused_at {
+            End {
                 thread: number as u32,
                 ..end
-            },
-            false => end,
+            }
+        } else {
+            end
         };
         let by = end.thread as usize;
         if by == number {

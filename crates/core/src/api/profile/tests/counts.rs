@@ -19,7 +19,7 @@ fn start_with_classes() {
 
 /// The classes with samples in use, and what they have: bytes, and blocks.
 fn classes_in_use() -> Vec<(Class, [u64; 2])> {
-    let of = |class| Some((class, by_class::read(class, false)?));
+    let of = |class| Some((class, by_class::read(class, by_class::Span::Live)?));
     let all = (1..=CLASSES).filter_map(|i| of(Class(i as u8)));
     all.filter(|(_, sums)| *sums != [0, 0]).collect()
 }
@@ -191,9 +191,9 @@ fn a_profile_of_very_many_samples_says_that_it_has_no_single_blocks() {
     start(0, 1);
     let blocks: Vec<_> = (0..190_000).map(|_| alloc(16)).collect();
     assert!(is_by_stack_alone());
-    let (few, most) = blocks.split_at(100);
+    let (few, rest) = blocks.split_at(100);
     // SAFETY: the blocks are in use, and not used again.
-    most.iter().for_each(|&p| unsafe { dealloc(p) });
+    rest.iter().for_each(|&p| unsafe { dealloc(p) });
     assert!(!is_by_stack_alone());
     // SAFETY: as above.
     few.iter().for_each(|&p| unsafe { dealloc(p) });

@@ -13,7 +13,7 @@ use crate::api::{
 use crate::class::Class;
 use crate::prof::samples;
 use crate::prof::{gap, sites};
-use crate::prof::{is_sampled, is_thread_on, reset, set_most_a_second, set_thread_on, switch};
+use crate::prof::{is_sampled, is_thread_on, reset, set_max_a_second, set_thread_on, switch};
 use crate::testing::own_process;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -90,11 +90,14 @@ fn expect_unbiased_with(seeds: u64, way: Way, size: usize) {
         truth = held.iter().map(|&p| unsafe { usable_size(p) } as f64).sum();
         // Frees with a size take samples off as well.
         let is_sized = seed % 2 == 1 && !matches!(way, Way::Aligned(_));
-        held.drain(..).for_each(|p| match is_sized {
-            // SAFETY: as above, and they are not used any more.
-            true => unsafe { dealloc_sized(p, size) },
-            // SAFETY: as above.
-            false => unsafe { dealloc(p) },
+        held.drain(..).for_each(|p| {
+            if is_sized {
+                // SAFETY: as above, and they are not used any more.
+                unsafe { dealloc_sized(p, size) }
+            } else {
+                // SAFETY: as above.
+                unsafe { dealloc(p) }
+            }
         });
         assert_eq!(live(), (0, 0), "{way:?} {size}");
         assert_eq!(samples::count(), 0);
@@ -255,10 +258,10 @@ fn thinned_samples_stand_for_what_was_allocated() {
     const BLOCKS: usize = 100_000;
     // The first call of the interface applies the options.
     profile::lg_sample();
-    let ever = |most_a_second: u32| {
+    let ever = |max_a_second: u32| {
         let ratios = (0..SEEDS).map(|seed| {
             start(17, seed.into());
-            set_most_a_second(most_a_second);
+            set_max_a_second(max_a_second);
             for _ in 0..BLOCKS {
                 // SAFETY: the block is in use, and not used again.
                 unsafe { dealloc(alloc(16_000)) };

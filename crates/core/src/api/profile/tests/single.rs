@@ -19,7 +19,7 @@ fn the_last_samples_are_kept_with_their_ends() {
     // The first call of the interface applies the options.
     profile::lg_sample();
     start(0, 1);
-    assert_eq!(profile::set_most_recent(2), 0);
+    assert_eq!(profile::set_recent_max(2), 0);
     profile::set_thread_name(c"a \"thread\"").unwrap();
     let blocks = [100, 200, 300_000].map(alloc);
     let text = recent_json();
@@ -36,7 +36,7 @@ fn the_last_samples_are_kept_with_their_ends() {
     let text = recent_json();
     assert_eq!(text.matches("\"released\":true").count(), 2, "{text}");
     assert_eq!(text.matches("\"dalloc_trace\":[\"0x").count(), 2, "{text}");
-    assert_eq!(profile::set_most_recent(0), 2);
+    assert_eq!(profile::set_recent_max(0), 2);
     assert!(recent_json().ends_with("\"recent_alloc\":[]}"));
 }
 

@@ -5,7 +5,7 @@
 //! dirty decay time, the memory behind pages that only free regions overlap goes back to the
 //! system. The slab keeps the pages, and its regions can be taken as before.
 //!
-//! A pass looks at one chunk after another ([`step`]) and takes half the decay time. A slab that
+//! A pass scans one chunk after another ([`step`]) and takes half the decay time. A slab that
 //! [`RIPE_PASSES`] passes found untouched has been idle for one to one and a half decay times. A
 //! huge page is broken only if a good part of it would go back. The regions are hidden from their
 //! slab during the system calls, and no bin's lock is held then. A slab that was treated is left
@@ -29,6 +29,7 @@ use crate::heap::{PAGE_HEAPS, advice};
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::space::segment::PageRecord;
 use crate::space::{Segment, meta};
+use crate::sys::flag::Blocking;
 use crate::sys::lock::{Mutex, RawLock};
 use crate::sys::mem;
 use crate::sys::page::PAGE;
@@ -43,12 +44,12 @@ const DONE: u8 = RIPE_PASSES + 1;
 const PASS_MS_MIN: u64 = 25;
 /// Bytes that justify breaking a huge page.
 const WORTH_BYTES: usize = CHUNK / 8;
-/// How many chunks of sparse slabs are looked at each time, and how many bytes for each that was
+/// How many chunks of sparse slabs are scanned each time, and how many bytes for each that was
 /// freed.
 const HURRIED_CHUNKS_MIN: usize = 8;
 const HURRIED_CHUNKS_MAX: usize = 64;
 const HURRIED_RATE: usize = 16;
-/// The most slabs looked at together: all of a chunk, as the smallest have four pages.
+/// The most slabs scanned together: all of a chunk, as the smallest have four pages.
 const CHUNK_SLABS_MAX: usize = CHUNK_PAGES / 4;
 /// The most ranges of pages in a slab, if every other page is one.
 const SLAB_RANGES_MAX: usize = Class::PAGES_MAX.div_ceil(2);
@@ -59,7 +60,7 @@ const _: () = assert!(SLAB_RANGES_MAX <= mem::RANGES_MAX);
 pub enum Next {
     /// Nothing before something changes.
     Nothing,
-    /// Another pass, later.
+    /// Another pass is worth it later.
     Later,
     /// The rest of the current pass.
     Now,
@@ -67,13 +68,13 @@ pub enum Next {
 
 /// The latest pass.
 struct Pass {
-    /// The chunks it has yet to look at; `None` when it is over.
+    /// The chunks it has yet to scan; `None` when it is over.
     rest: Option<Chunks>,
     /// When the next may begin; `None` before the first call.
     next_ms: Option<u64>,
-    /// Whether it found no slab that may become ripe.
+    /// Whether the pass found no slab that may become ripe.
     is_quiet: bool,
-    /// When slabs should not wait, and the chunks that the pass then has yet to look at.
+    /// When slabs should not wait, and the chunks that the pass then has yet to scan.
     sparse: Sparse,
     hurried: Option<Chunks>,
     /// Room for the ripe slabs of a chunk, kept off the stack of program threads.
@@ -92,8 +93,8 @@ pub fn lock() -> &'static RawLock {
 }
 
 /// Continues the pass by up to `chunks` chunks, if it is time and no other thread does. Where the
-/// process has one thread with a cache, also looks whether slabs are so sparse that they should not
-/// wait, and continues the pass that follows from it.
+/// process has one thread with a cache, also checks whether slabs are so sparse that they should
+/// not wait, and continues the pass that follows from it.
 pub fn step(now: u64, chunks: usize, threads: u32) -> Next {
     let decay = PAGE_HEAPS.dirty_ms();
     let Some(mut pass) = PASS.try_lock() else {
@@ -128,7 +129,7 @@ pub fn expect() {
 pub fn all(arena: Option<u16>) -> bool {
     let ripe = &mut PASS.lock_seldom().ripe;
     let wish = Wish::All(arena);
-    Chunks::all().fold(false, |any, chunk| look_at(chunk, &wish, ripe).gave | any)
+    Chunks::all().fold(false, |any, chunk| scan(chunk, &wish, ripe).gave | any)
 }
 
 impl Pass {
@@ -143,7 +144,7 @@ impl Pass {
         ripe: [None; CHUNK_SLABS_MAX],
     };
 
-    /// Looks at up to `chunks` more chunks. Cold: most programs end before there is anything to do.
+    /// Scans up to `chunks` more chunks. Cold: most programs end before there is anything to do.
     #[cold]
     #[inline(never)]
     fn go_on(&mut self, chunks: usize) -> Next {
@@ -152,12 +153,12 @@ impl Pass {
                 self.rest = None;
                 return self.next();
             };
-            self.is_quiet &= !look_at(chunk, &Wish::Ripe, &mut self.ripe).any_unripe;
+            self.is_quiet &= !scan(chunk, &Wish::Ripe, &mut self.ripe).any_unripe;
         }
         Next::Now
     }
 
-    /// Looks at the slabs of a process with one thread, and continues the pass over sparse ones.
+    /// Checks the slabs of a process with one thread, and continues the pass over sparse ones.
     #[cold]
     #[inline(never)]
     fn hurry(&mut self, now: u64) {
@@ -165,7 +166,7 @@ impl Pass {
             return;
         }
         let (held, live) = (SLABS.bytes(), live_bytes());
-        let (step, freed) = self.sparse.look(now, held, live);
+        let (step, freed) = self.sparse.check(now, held, live);
         let behind = match step {
             sparse::Pass::None => return,
             sparse::Pass::Begin => (held - live) / PAGE,
@@ -181,14 +182,15 @@ impl Pass {
                 self.sparse.end();
                 return;
             };
-            look_at(chunk, &Wish::Sparse, &mut self.ripe);
+            scan(chunk, &Wish::Sparse, &mut self.ripe);
         }
     }
 
     fn next(&self) -> Next {
-        match self.is_quiet {
-            false => Next::Later,
-            true => Next::Nothing,
+        if self.is_quiet {
+            Next::Nothing
+        } else {
+            Next::Later
         }
     }
 }
@@ -253,13 +255,9 @@ struct Found {
     gave: bool,
 }
 
-/// Looks at the slabs of a chunk, and gives memory of the ripe ones back to the system.
+/// Scans the slabs of a chunk, and gives memory of the ripe ones back to the system.
 #[inline(never)]
-fn look_at(
-    chunk: &'static Chunk,
-    wish: &Wish,
-    ripe: &mut [Option<Site>; CHUNK_SLABS_MAX],
-) -> Found {
+fn scan(chunk: &'static Chunk, wish: &Wish, ripe: &mut [Option<Site>; CHUNK_SLABS_MAX]) -> Found {
     let mut found = Found::default();
     let (mut n, mut bytes) = (0, 0);
     let mut page = 0;
@@ -408,12 +406,16 @@ impl Site {
                 return false;
             };
             bin.hide_free(slab, &mut hidden);
-            // Freeing a region resets this.
+            // The number is reset when a region is freed.
             slab.set_quiet(DONE);
             slab
         };
         // An explicit purge waits until other threads have returned memory; regular steps do not.
-        let gave = self.take_behind(slab, &hidden, matches!(wish, Wish::All(_)));
+        let wait = match wish {
+            Wish::All(_) => Blocking::Yes,
+            _ => Blocking::No,
+        };
+        let gave = self.take_behind(slab, &hidden, wait);
         let mut bin = bin.0.lock_seldom();
         match bin.show_free(slab, &hidden) {
             Ok(empty) => {
@@ -435,7 +437,7 @@ impl Site {
     }
 
     /// Gives the memory behind pages with only hidden regions back to the system.
-    fn take_behind(&self, slab: &Slab, hidden: &[u64; WORDS], wait: bool) -> bool {
+    fn take_behind(&self, slab: &Slab, hidden: &[u64; WORDS], wait: Blocking) -> bool {
         let Some(heap) = PAGE_HEAPS.of(slab.addr()) else {
             return false;
         };

@@ -5,7 +5,7 @@
 use crate::api::arenas as api_arenas;
 use crate::arena;
 use crate::class::{LARGE_CLASSES, slab_classes};
-use crate::ctl::Answer;
+use crate::ctl::CtlResult;
 use crate::ctl::access::{Access, At};
 use crate::ctl::node::{Leaf, See, branch, indexed, name};
 use crate::stats::{self, ALL};
@@ -93,7 +93,7 @@ fn arena_names(see: See<'_>) {
     ]);
 }
 
-fn dss(at: &At<'_>) -> Answer<&'static CStr> {
+fn dss(at: &At<'_>) -> CtlResult<&'static CStr> {
     Ok(dss_of(number(at.index(0))))
 }
 

@@ -7,12 +7,12 @@
 use super::number;
 use crate::ctl::access::At;
 use crate::ctl::node::{Figure, Leaf, Number, See, branch, name};
-use crate::ctl::{Answer, Error};
+use crate::ctl::{CtlResult, Error};
 use crate::stats::{self, ArenaFigures, Bin, Blocks, Extent, Large, Reading, Snapshot, Totals};
 use core::ops::Range;
 
 /// Reads the figure of a row.
-type Read = fn(&At<'_>, usize) -> Answer<u64>;
+type Read = fn(&At<'_>, usize) -> CtlResult<u64>;
 
 /// Makes a table: a function that shows some of its rows, and one that reads the figure of a row of
 /// an object.
@@ -32,8 +32,8 @@ macro_rules! figures {
 
         #[allow(non_camel_case_types, non_upper_case_globals)]
         fn $read($object: &$of, row: usize) -> u64 {
-            enum Place { $($name,)* }
-            $(const $name: usize = Place::$name as usize;)*
+            enum RowIndex { $($name,)* }
+            $(const $name: usize = RowIndex::$name as usize;)*
             match row {
                 $($name => $value as u64,)*
                 _ => 0,
@@ -235,7 +235,7 @@ figures!(lock_rows, of_lock(r: &Reading) {
         "Nanoseconds that threads slept for it.";
     max_wait_time: U64 = r.longest_ns,
         "The longest of these.";
-    max_num_thds: U32 = r.most_waiting,
+    max_num_thds: U32 = r.max_waiting,
         "The maximum number of threads that slept for it at the same time.";
 });
 
@@ -246,38 +246,38 @@ fn decay(ms: Option<i64>) -> i64 {
 
 /// The readers of the rows: they look up the object that the name is about.
 #[inline(never)]
-pub(super) fn total(_: &At<'_>, row: usize) -> Answer<u64> {
+pub(super) fn total(_: &At<'_>, row: usize) -> CtlResult<u64> {
     whole(&|s| of_totals(&s.totals, row))
 }
 
 #[inline(never)]
-pub(super) fn background(_: &At<'_>, row: usize) -> Answer<u64> {
+pub(super) fn background(_: &At<'_>, row: usize) -> CtlResult<u64> {
     whole(&|s| of_background(&s.totals, row))
 }
 
 #[inline(never)]
-pub(super) fn arena(at: &At<'_>, row: usize) -> Answer<u64> {
-    look(at, &|a| of_arena(a, row))
+pub(super) fn arena(at: &At<'_>, row: usize) -> CtlResult<u64> {
+    read_arena(at, &|a| of_arena(a, row))
 }
 
-fn small(at: &At<'_>, row: usize) -> Answer<u64> {
-    look(at, &|a| of_blocks(&a.small(), row))
+fn small(at: &At<'_>, row: usize) -> CtlResult<u64> {
+    read_arena(at, &|a| of_blocks(&a.small(), row))
 }
 
-fn large(at: &At<'_>, row: usize) -> Answer<u64> {
-    look(at, &|a| of_blocks(&a.large(), row))
+fn large(at: &At<'_>, row: usize) -> CtlResult<u64> {
+    read_arena(at, &|a| of_blocks(&a.large(), row))
 }
 
-fn bin(at: &At<'_>, row: usize) -> Answer<u64> {
-    look(at, &|a| of_bin(&a.bins[at.index(1)], row))
+fn bin(at: &At<'_>, row: usize) -> CtlResult<u64> {
+    read_arena(at, &|a| of_bin(&a.bins[at.index(1)], row))
 }
 
-fn lextent(at: &At<'_>, row: usize) -> Answer<u64> {
-    look(at, &|a| of_large(&a.large[at.index(1)], row))
+fn lextent(at: &At<'_>, row: usize) -> CtlResult<u64> {
+    read_arena(at, &|a| of_large(&a.large[at.index(1)], row))
 }
 
-fn extent(at: &At<'_>, row: usize) -> Answer<u64> {
-    look(at, &|a| {
+fn extent(at: &At<'_>, row: usize) -> CtlResult<u64> {
+    read_arena(at, &|a| {
         a.extents
             .get(at.index(1))
             .map_or(0, |extent| of_extent(extent, row))
@@ -285,22 +285,22 @@ fn extent(at: &At<'_>, row: usize) -> Answer<u64> {
 }
 
 /// A figure of the lock in the current branch: of the process, of an arena, or of a bin.
-fn lock(at: &At<'_>, row: usize) -> Answer<u64> {
+fn lock(at: &At<'_>, row: usize) -> CtlResult<u64> {
     match *at.mib() {
         [_, _, lock, _] => whole(&|s| of_lock(&s.totals.named_lock(lock), row)),
-        [_, _, _, _, lock, _] => look(at, &|a| of_lock(&a.named_lock(lock), row)),
-        _ => look(at, &|a| of_lock(&a.bins[at.index(1)].lock, row)),
+        [_, _, _, _, lock, _] => read_arena(at, &|a| of_lock(&a.named_lock(lock), row)),
+        _ => read_arena(at, &|a| of_lock(&a.bins[at.index(1)].lock, row)),
     }
 }
 
 // Not generic: each reader would have its own copy of the snapshot's lock.
 #[inline(never)]
-fn whole(value: &dyn Fn(&Snapshot) -> u64) -> Answer<u64> {
+fn whole(value: &dyn Fn(&Snapshot) -> u64) -> CtlResult<u64> {
     stats::with(|s| value(s)).ok_or(Error::Again)
 }
 
 #[inline(never)]
-fn look(at: &At<'_>, value: &dyn Fn(&ArenaFigures) -> u64) -> Answer<u64> {
+fn read_arena(at: &At<'_>, value: &dyn Fn(&ArenaFigures) -> u64) -> CtlResult<u64> {
     let i = number(at.index(0));
     stats::with(|s| s.arena(i).map(value))
         .ok_or(Error::Again)?

@@ -16,7 +16,7 @@
 
 use crate::die;
 use crate::heap::hooked::hooks::{self, ExtentHooks, Given, Hooks};
-use crate::heap::{PageHeap, Run, State, standalone};
+use crate::heap::{PageHeap, Run, RunRequest, State, standalone};
 use crate::space::Segment;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::space::segment::{self, hooked};
@@ -29,7 +29,7 @@ use core::ptr::null_mut;
 pub struct HookedMemory {
     /// The table in force; null if memory comes from the reservation.
     table: AtomicPtr<ExtentHooks>,
-    /// Whether there ever was a table.
+    /// Whether the heap ever had a table of hooks.
     ever: AtomicBool,
     /// The one arena that the page heap serves.
     arena: AtomicU32,
@@ -162,7 +162,7 @@ impl PageHeap {
         }
         let mut s = self.state.lock_seldom();
         s.admit(all, given.zeroed);
-        s.alloc(pages, align)
+        s.alloc_run(&RunRequest::new(pages, align))
     }
 
     /// Allocates a block that is an extent of its own.
@@ -176,9 +176,10 @@ impl PageHeap {
             given.zeroed = true;
             given.committed = hooks.commit((given.addr, bytes), given.addr, bytes);
         }
-        let run = match given.committed {
-            true => self.adopt_standalone(given.addr, given.zeroed, chunks * CHUNK_PAGES),
-            false => None,
+        let run = if given.committed {
+            self.adopt_standalone(given.addr, given.zeroed, chunks * CHUNK_PAGES)
+        } else {
+            None
         };
         if run.is_none() {
             refuse(hooks, &given, chunks);
@@ -228,10 +229,10 @@ impl PageHeap {
         if !done {
             return None;
         }
-        s.pool.count_decommitted(range.len(), false);
+        s.pool.sub_decommitted(range.len());
         range.chunks().for_each(|c| c.committed.set(true));
         s.admit(range, true);
-        s.alloc(pages, align)
+        s.alloc_run(&RunRequest::new(pages, align))
     }
 
     /// Records a new extent, all of whose chunks start away; ends the process if the hook's answer
@@ -248,7 +249,7 @@ impl PageHeap {
         }
         s.pool.add_hooked(segment, chunks);
         if !given.committed {
-            s.pool.count_decommitted(chunks, true);
+            s.pool.add_decommitted(chunks);
         }
         Some(segment)
     }
@@ -305,7 +306,7 @@ impl PageHeap {
             let mut s = self.state.lock_seldom();
             if decommitted {
                 s.forget_contents(range);
-                s.pool.count_decommitted(range.len(), true);
+                s.pool.add_decommitted(range.len());
                 range.chunks().for_each(|c| c.committed.set(false));
                 s.keep_decommitted(range);
             } else {
@@ -483,7 +484,7 @@ impl State {
     fn lose(&mut self, range: ExtentRange) {
         self.forget_contents(range);
         let decommitted = range.chunks().filter(|c| !c.committed.get()).count();
-        self.pool.count_decommitted(decommitted, false);
+        self.pool.sub_decommitted(decommitted);
         range.chunks().for_each(|c| c.committed.set(false));
         self.pool.lose_hooked(range.segment, range.len());
     }

@@ -86,9 +86,10 @@ impl Table<'_> {
     pub fn find(&self, pc: usize, entry: &mut Entry) -> Result<(), Missing> {
         let at = self.search(pc).ok_or(Missing::Broken)?;
         let at = at.ok_or(Missing::Uncovered)?;
-        match self.entry(at, pc, entry).ok_or(Missing::Broken)? {
-            true => Ok(()),
-            false => Err(Missing::Uncovered),
+        if self.entry(at, pc, entry).ok_or(Missing::Broken)? {
+            Ok(())
+        } else {
+            Err(Missing::Uncovered)
         }
     }
 

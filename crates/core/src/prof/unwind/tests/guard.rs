@@ -110,10 +110,11 @@ fn say(what: &str, at: usize) {
     let mut about: libc::Dl_info = unsafe { std::mem::zeroed() };
     // SAFETY: any address will do, and the C library writes what it knows.
     let is_known = unsafe { libc::dladdr(std::ptr::with_exposed_provenance(at), &mut about) } != 0;
-    let name = match is_known && !about.dli_fname.is_null() {
+    let name = if is_known && !about.dli_fname.is_null() {
         // SAFETY: a C string that belongs to a loaded file.
-        true => unsafe { CStr::from_ptr(about.dli_fname) },
-        false => c"no file",
+        unsafe { CStr::from_ptr(about.dli_fname) }
+    } else {
+        c"no file"
     };
     let offset = at.wrapping_sub(about.dli_fbase.addr());
     std::eprintln!(

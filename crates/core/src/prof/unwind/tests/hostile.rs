@@ -171,9 +171,9 @@ fn programs_and_expressions_without_end_are_given_up() {
         let mut rules = program::Rules::NONE;
         program::run(entries, &entry, 10, [0; COLUMNS], &mut rules).is_some()
     };
-    let most = program::OPERATIONS_MAX as usize;
-    assert!(run(NOTHING, most) && !run(NOTHING, most + 1));
-    // Each looks for the end that belongs to it.
+    let max = program::OPERATIONS_MAX as usize;
+    assert!(run(NOTHING, max) && !run(NOTHING, max + 1));
+    // Each operation searches for the end that belongs to it.
     assert!(run(REMEMBER, 100) && !run(REMEMBER, 1000));
     // A jump to itself: length, operation, distance.
     let expression = [3, 0x2f, 0xfd, 0xff];

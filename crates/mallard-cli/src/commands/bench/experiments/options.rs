@@ -69,15 +69,8 @@ pub struct Options {
 impl Options {
     /// An option on the command line that applies only to the basic experiments.
     pub fn given(&self) -> Option<&'static str> {
-        match self.threads.is_empty() {
-            true => self.given_beside_threads(),
-            false => Some("--threads"),
-        }
-    }
-
-    /// The same without the number of threads.
-    pub fn given_beside_threads(&self) -> Option<&'static str> {
         let given = [
+            ("--threads", !self.threads.is_empty()),
             ("--count", !self.count.is_empty()),
             ("--size", !self.size.is_empty()),
             ("--set", !self.sets.is_empty()),

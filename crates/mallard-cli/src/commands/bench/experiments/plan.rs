@@ -57,9 +57,10 @@ impl Experiment {
         }
         let several = threads.len() > 1;
         let plans = threads.iter().map(|&count| {
-            let name = match several {
-                true => format!("{}-{count}-threads", self.name),
-                false => self.name.to_owned(),
+            let name = if several {
+                format!("{}-{count}-threads", self.name)
+            } else {
+                self.name.to_owned()
             };
             self.plan(options, cpus, name, &[count])
         });
@@ -119,9 +120,10 @@ impl Experiment {
         };
         let by_threads = self.axis == "threads";
         PlannedRow {
-            label: match by_threads {
-                true => threads.to_string(),
-                false => setting.label(self.axis),
+            label: if by_threads {
+                threads.to_string()
+            } else {
+                setting.label(self.axis)
             },
             x: match setting {
                 _ if by_threads => Some(f64::from(threads)),
@@ -182,9 +184,10 @@ impl Experiment {
                 settings.extend(background.into_iter().map(Setting::BackgroundThread));
                 let none = options.narenas.is_empty() && options.decay.is_empty();
                 if none && options.background_thread.is_empty() {
-                    let further = match options.quick {
-                        true => &FURTHER[FURTHER.len() - 1..],
-                        false => &FURTHER,
+                    let further = if options.quick {
+                        &FURTHER[FURTHER.len() - 1..]
+                    } else {
+                        &FURTHER
                     };
                     settings.extend(further.iter().copied().map(Setting::Options));
                 }

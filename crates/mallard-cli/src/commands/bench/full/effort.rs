@@ -54,9 +54,10 @@ impl Effort {
     pub fn weight(self, row: &SuiteRow) -> f64 {
         let size = usize::from(self.quick);
         let gib = row.peak_bytes[size] as f64 / f64::from(1 << 30);
-        let warming = match self.no_warm {
-            true => 0.0,
-            false => (2.0 * gib).max(1.0 / 16.0) * WARM_SECONDS_PER_GIB,
+        let warming = if self.no_warm {
+            0.0
+        } else {
+            (2.0 * gib).max(1.0 / 16.0) * WARM_SECONDS_PER_GIB
         };
         let others = match self.runs {
             Runs::Fixed(_) | Runs::AtLeast(_) => OTHERS_FACTOR,
@@ -68,9 +69,10 @@ impl Effort {
     /// The seconds for counting the system calls, in a separate traced run with the `--quick` work.
     /// `--quick` sessions skip it.
     pub fn counting(self, row: &SuiteRow) -> f64 {
-        match self.quick {
-            true => 0.0,
-            false => row.seconds[1] * TRACED_FACTOR + PROCESS_SECONDS,
+        if self.quick {
+            0.0
+        } else {
+            row.seconds[1] * TRACED_FACTOR + PROCESS_SECONDS
         }
     }
 }

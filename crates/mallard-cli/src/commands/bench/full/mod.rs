@@ -106,9 +106,10 @@ pub fn run(options: &Options, names: &[String]) -> Result<ExitCode> {
     if !skipped.is_empty() {
         settings.push(("skipped".to_owned(), skipped.join("; ")));
     }
-    let title = match options.work.quick {
-        true => "The full suite, short version",
-        false => "The full suite",
+    let title = if options.work.quick {
+        "The full suite, short version"
+    } else {
+        "The full suite"
     };
     let keep = |experiment: &Experiment| {
         let all = vec![experiment.clone()];

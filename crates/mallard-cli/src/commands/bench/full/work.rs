@@ -58,14 +58,13 @@ impl Work {
             End::Signal(15) if self.real.is_server() => {}
             _ => return fail("the program failed".to_owned()),
         }
-        let reported = match self.real.is_server() {
-            true => driven,
-            false => {
-                let text = measured.stdout.head(ANSWER_BYTES_MAX).unwrap_or_default();
-                match self.real.judge(&self.timed, &text) {
-                    Ok(reported) => reported,
-                    Err(reason) => return fail(reason),
-                }
+        let reported = if self.real.is_server() {
+            driven
+        } else {
+            let text = measured.stdout.head(ANSWER_BYTES_MAX).unwrap_or_default();
+            match self.real.judge(&self.timed, &text) {
+                Ok(reported) => reported,
+                Err(reason) => return fail(reason),
             }
         };
         let figures = race::figures(measured);

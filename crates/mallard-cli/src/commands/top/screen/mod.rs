@@ -310,9 +310,10 @@ impl<'o> Top<'o> {
 
     fn head(&self) -> String {
         if let (Mode::Details(_), Some(row)) = (&self.mode, self.row()) {
-            let command = match row.command.is_empty() {
-                true => row.title(),
-                false => row.command.clone(),
+            let command = if row.command.is_empty() {
+                row.title()
+            } else {
+                row.command.clone()
             };
             return format!("{} {command}", row.pid());
         }
@@ -364,12 +365,13 @@ impl<'o> Top<'o> {
         let mut lines = vec![heading(&layout.header(), area)];
         for (i, row) in self.rows.iter().enumerate().skip(first).take(room) {
             let text = layout.row(row);
-            lines.push(match i == self.place {
-                true => Line::styled(
+            lines.push(if i == self.place {
+                Line::styled(
                     padded(&text, area),
                     Style::new().add_modifier(Modifier::REVERSED),
-                ),
-                false => Line::raw(text),
+                )
+            } else {
+                Line::raw(text)
             });
         }
         if self.rows.is_empty() {
@@ -408,9 +410,10 @@ impl<'o> Top<'o> {
 /// A line of headings, over the whole width.
 fn heading(text: &str, area: Rect) -> Line<'static> {
     let style = Style::new().add_modifier(Modifier::BOLD | Modifier::UNDERLINED);
-    let style = match std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()) {
-        true => style,
-        false => style.fg(Color::Cyan),
+    let style = if std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()) {
+        style
+    } else {
+        style.fg(Color::Cyan)
     };
     Line::styled(padded(text, area), style)
 }

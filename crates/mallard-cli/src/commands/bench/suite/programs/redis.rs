@@ -159,11 +159,12 @@ impl Redis {
             .lock()
             .unwrap_or_else(|poison| poison.into_inner());
         let first = first.get_or_insert_with(|| answer.to_owned());
-        match first == answer {
-            true => Ok(()),
-            false => Err(format!(
+        if first == answer {
+            Ok(())
+        } else {
+            Err(format!(
                 "the server's data differ from the first run's: {answer} instead of {first}"
-            )),
+            ))
         }
     }
 }

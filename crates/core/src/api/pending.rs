@@ -12,10 +12,10 @@ use crate::cache::inside;
 use crate::prof::{self, dump};
 use crate::stats;
 use crate::sys::atomic::{AtomicPtr, AtomicU32, Ordering};
-use crate::sys::errands::{self, Errand};
 use crate::sys::errno::KeepErrno;
+use crate::sys::pending::{self, PendingWork};
 use crate::upkeep::export;
-use crate::upkeep::export::page::{Answer, Page, Verb};
+use crate::upkeep::export::page::{RequestStatus, StatsPage, Verb};
 use crate::upkeep::probes;
 
 /// The reporter, a `fn()`; null for none.
@@ -40,9 +40,9 @@ pub fn on_interval(report: fn()) {
 
 /// Does the pending work. This may allocate.
 #[inline]
-pub(super) fn errands() {
+pub(super) fn do_pending() {
     background::start_if_wanted();
-    if errands::are_any() {
+    if pending::are_any() {
         run();
     }
 }
@@ -51,8 +51,8 @@ pub(super) fn errands() {
 /// the last ones for a long time. Otherwise the page waits for a thread that gets memory, so that
 /// its figures are not those between the free of a block and the request for the next one.
 #[inline]
-pub(super) fn errands_of_free() {
-    if errands::is_wanted(Errand::Page) && export::is_another_heap() {
+pub(super) fn do_pending_after_free() {
+    if pending::is_pending(PendingWork::Page) && export::is_another_heap() {
         publish();
     }
 }
@@ -64,7 +64,7 @@ fn publish() {
     let Some(inside) = inside::enter() else {
         return;
     };
-    if !errands::claim(Errand::Page) {
+    if !pending::claim(PendingWork::Page) {
         return;
     }
     let _keep = KeepErrno::new();
@@ -82,14 +82,14 @@ fn publish() {
 fn run() {
     publish();
     follow_tracers();
-    if errands::claim(Errand::Server) {
+    if pending::claim(PendingWork::Server) {
         let restart = RESTART.load(Ordering::Acquire);
         if !restart.is_null() {
             // SAFETY: only `on_child` writes it, and only with a `fn()`.
             unsafe { core::mem::transmute::<*mut (), fn()>(restart)() };
         }
     }
-    if errands::is_wanted(Errand::Report) {
+    if pending::is_pending(PendingWork::Report) {
         report();
     }
 }
@@ -98,11 +98,11 @@ fn run() {
 #[cold]
 #[inline(never)]
 fn follow_tracers() {
-    // As in `publish`.
+    // The profiler may wait for a fork, which `malloc` must not.
     let Some(_inside) = inside::enter() else {
         return;
     };
-    if !errands::claim(Errand::Probes) {
+    if !pending::claim(PendingWork::Probes) {
         return;
     }
     let _keep = KeepErrno::new();
@@ -116,7 +116,7 @@ fn follow_tracers() {
 
 /// Carries out what a reader of the page asks for, or returns a request for a profile.
 #[inline(always)]
-fn obey() -> Option<(&'static Page, u64)> {
+fn obey() -> Option<(&'static StatsPage, u64)> {
     let page = export::page()?;
     // Another thread may have come first.
     let request = page.take_request()?;
@@ -130,9 +130,9 @@ fn obey() -> Option<(&'static Page, u64)> {
 }
 
 /// How the request ended; `None` for one for a profile, which is not carried out.
-fn carry_out(request: u64) -> Option<Answer> {
+fn carry_out(request: u64) -> Option<RequestStatus> {
     match Verb::of(request) {
-        None => return Some(Answer::Unknown),
+        None => return Some(RequestStatus::Unknown),
         Some(Verb::Dump) => return None,
         Some(Verb::Purge) => {
             trim();
@@ -150,16 +150,16 @@ fn carry_out(request: u64) -> Option<Answer> {
             prof::switch(false);
         }
     }
-    Some(Answer::Done)
+    Some(RequestStatus::Done)
 }
 
 /// Writes a profile for a reader.
 #[inline(always)]
-fn written() -> Answer {
+fn written() -> RequestStatus {
     expect_profiler();
     match dump::write_for_reader() {
-        Ok(()) => Answer::Done,
-        Err(_) => Answer::Failed,
+        Ok(()) => RequestStatus::Done,
+        Err(_) => RequestStatus::Failed,
     }
 }
 
@@ -207,7 +207,7 @@ mod tests {
             .collect();
         let large = api::alloc(3 << 20);
         black_box((&held, large));
-        // Makes the records of both.
+        // The first refresh and the first publication make records of their own.
         assert!(crate::stats::refresh());
         publish();
         let count = || word(ABOUT, About::Count as usize, 0);
@@ -251,8 +251,8 @@ mod tests {
         black_box(api::alloc(64 << 20));
         publish();
         // 2 MiB each, as on every system with this processor.
-        let most = total(Total::Mapped) >> 21;
-        assert!((16..=most).contains(&total(Total::HugePages)));
+        let max = total(Total::Mapped) >> 21;
+        assert!((16..=max).contains(&total(Total::HugePages)));
     }
 
     #[test]
@@ -287,7 +287,7 @@ mod tests {
 
     /// Publishes, so that the next publication is not due for a while.
     fn publish_now() {
-        errands::want(Errand::Page);
+        pending::add(PendingWork::Page);
         super::publish();
     }
 
@@ -373,7 +373,7 @@ mod tests {
 
     /// Asks as a reader does, for `mallard profile --start` with a distance.
     fn ask_to_start(lg: u64) {
-        assert_eq!(carry_out((lg + 1) << 8 | 1), Some(Answer::Done));
+        assert_eq!(carry_out((lg + 1) << 8 | 1), Some(RequestStatus::Done));
     }
 
     #[test]
@@ -392,9 +392,9 @@ mod tests {
         assert_eq!((prof::is_on(), prof::lg_sample()), (true, 16));
         assert_eq!(prof::totals().live_bytes, 0);
         // Without a distance, and after a stop, the last one stays.
-        assert_eq!(carry_out(2), Some(Answer::Done));
+        assert_eq!(carry_out(2), Some(RequestStatus::Done));
         assert!(!prof::is_on());
-        assert_eq!(carry_out(1), Some(Answer::Done));
+        assert_eq!(carry_out(1), Some(RequestStatus::Done));
         assert_eq!((prof::is_on(), prof::lg_sample()), (true, 16));
     }
 
@@ -413,7 +413,7 @@ mod tests {
             (page.request(), Verb::of(request)),
             (Some(request), Some(Verb::Purge))
         );
-        page.answer(request, Answer::Done);
+        page.answer(request, RequestStatus::Done);
         assert_eq!(page.request(), None);
     }
 }
