@@ -13,9 +13,10 @@ use std::path::{Path, PathBuf};
 use mallard_testing::sources::{modules_of, uses};
 
 /// The crates that are built with std, by their folders.
-const CRATES: [&str; 18] = [
+const CRATES: [&str; 19] = [
     "allocators",
     "book",
+    "browser",
     "cargo",
     "e2e",
     "formats",

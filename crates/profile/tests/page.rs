@@ -9,12 +9,12 @@ mod sample;
 
 use std::path::{Path, PathBuf};
 
+use mallard_browser::Browser;
 use mallard_profile::model::Profile;
 use mallard_profile::names::NamingOutcome;
 use mallard_profile::show::{Named, ProfilePage, html};
 use mallard_profile::view::View;
 use mallard_profile::view::rows::By;
-use mallard_testing::browser::{self, Browser};
 
 fn page(compared: bool) -> String {
     page_of(&sample::shop(2), compared.then_some(&sample::shop(1)))
@@ -52,7 +52,7 @@ const DETAIL: &str = "document.getElementById('detail').textContent";
 
 #[test]
 fn graphs_are_drawn_in_both_themes_on_wide_and_narrow_screens() {
-    let Some(mut browser) = browser::for_test() else {
+    let Some(mut browser) = mallard_browser::for_test() else {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
@@ -93,7 +93,7 @@ fn graphs_are_drawn_in_both_themes_on_wide_and_narrow_screens() {
 
 #[test]
 fn a_frame_is_zoomed_by_a_click_and_out_again() {
-    let Some(mut browser) = browser::for_test() else {
+    let Some(mut browser) = mallard_browser::for_test() else {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
@@ -124,7 +124,7 @@ fn a_frame_is_zoomed_by_a_click_and_out_again() {
 
 #[test]
 fn a_search_tells_the_share_that_matches() {
-    let Some(mut browser) = browser::for_test() else {
+    let Some(mut browser) = mallard_browser::for_test() else {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
@@ -150,7 +150,7 @@ fn a_search_tells_the_share_that_matches() {
 
 #[test]
 fn every_frame_is_reached_by_keys() {
-    let Some(mut browser) = browser::for_test() else {
+    let Some(mut browser) = mallard_browser::for_test() else {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
@@ -181,7 +181,7 @@ fn every_frame_is_reached_by_keys() {
 
 #[test]
 fn every_view_and_both_sides_of_a_comparison_can_be_chosen() {
-    let Some(mut browser) = browser::for_test() else {
+    let Some(mut browser) = mallard_browser::for_test() else {
         return;
     };
     let folder = tempfile::tempdir().unwrap();

@@ -7,8 +7,8 @@ mod common;
 
 use std::path::{Path, PathBuf};
 
+use mallard_browser::Browser;
 use mallard_report::model::Results;
-use mallard_testing::browser::{self, Browser};
 
 fn page(folder: &Path, results: &Results) -> PathBuf {
     let path = folder.join("report.html");
@@ -51,7 +51,7 @@ fn expected_plots(results: &Results) -> Vec<String> {
 
 #[test]
 fn a_browser_that_meets_an_error_tells() {
-    let Some(mut browser) = browser::for_test() else {
+    let Some(mut browser) = mallard_browser::for_test() else {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
@@ -85,7 +85,7 @@ fn a_browser_that_meets_an_error_tells() {
 
 #[test]
 fn every_plot_is_drawn_without_an_error_or_a_request() {
-    let Some(mut browser) = browser::for_test() else {
+    let Some(mut browser) = mallard_browser::for_test() else {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
@@ -124,7 +124,7 @@ fn every_plot_is_drawn_without_an_error_or_a_request() {
 
 #[test]
 fn pointing_at_a_mark_shows_its_figures_and_the_legend_highlights_one_allocator() {
-    let Some(mut browser) = browser::for_test() else {
+    let Some(mut browser) = mallard_browser::for_test() else {
         return;
     };
     let folder = tempfile::tempdir().unwrap();

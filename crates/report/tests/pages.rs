@@ -11,7 +11,6 @@ use mallard_report::diagnosis::{
 use mallard_report::history::{self, History, Save, Series};
 use mallard_report::model::Metric;
 use mallard_report::tuning::{self, Point, Tuning};
-use mallard_testing::browser;
 
 fn diagnosed() -> Diagnosis {
     let moment = |i: u32| Moment {
@@ -127,7 +126,7 @@ fn kept() -> History {
 
 #[test]
 fn every_page_is_legible_without_an_error_and_its_markdown_is_copied() {
-    let Some(mut browser) = browser::for_test() else {
+    let Some(mut browser) = mallard_browser::for_test() else {
         return;
     };
     let pages = [

@@ -41,11 +41,12 @@ pub fn median(blocks: &[Block], metric: &str, anchor: bool) -> Option<f64> {
 /// The figures of a metric of the subject, or of the anchor.
 pub fn figures(blocks: &[Block], metric: &str, anchor: bool) -> Vec<f64> {
     let side = |block: &Block| {
-        if anchor {
-            block.anchor.as_ref()?.get(metric).copied()
+        let figures = if anchor {
+            block.anchor.as_ref()?
         } else {
-            block.subject.get(metric).copied()
-        }
+            &block.subject
+        };
+        figures.get(metric).copied()
     };
     blocks.iter().filter_map(side).collect()
 }

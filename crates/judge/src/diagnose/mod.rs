@@ -1,7 +1,7 @@
 //! From figures to verdicts: whether malloc is a program's bottleneck, and why.
 //!
 //! [`model`] has the figures. [`share`], [`cost`] and [`mod@growth`] compute the less obvious ones.
-//! [`time`] finds what the allocator does to the program's time. What it does to memory, how much
+//! `time` finds what the allocator does to the program's time. What it does to memory, how much
 //! faster the program could be, and the answer are here, by the limits in [`thresholds`].
 
 pub mod cost;

@@ -13,7 +13,7 @@
 //! 6. *Confirmation*: control, default and the found string on fresh runs only, so that luck in the
 //!    search does not count. A string that fails here is not recommended.
 //!
-//! Steps 5 and 6 are in [`prune`] and [`confirm`].
+//! Steps 5 and 6 are in `prune` and `confirm`.
 //!
 //! Given the same outcomes of runs, the search always takes the same path, so a session resumes
 //! from the runs that it had.

@@ -1,5 +1,5 @@
 //! Drives a headless Chromium over its DevTools protocol: opens a page with a given width and
-//! theme, and reports console messages, requests and rendered content.
+//! theme, and reports console messages, requests and rendered content. For tests of pages.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ fn find() -> Option<PathBuf> {
 pub fn for_test() -> Option<Browser> {
     let found = find();
     if found.is_none() {
-        crate::not_installed("chromium");
+        mallard_testing::not_installed("chromium");
     }
     found.map(|program| Browser::start(&program))
 }
