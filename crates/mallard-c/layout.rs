@@ -6,9 +6,9 @@
 /// A name of the list.
 #[derive(Debug, PartialEq)]
 pub struct Name<'a> {
-    /// The group that it belongs to: where the linker script puts it.
+    /// The group of the name, which the linker script places.
     pub group: &'a str,
-    /// As it is written in the list.
+    /// The name as the list has it.
     pub written: &'a str,
 }
 

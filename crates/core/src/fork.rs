@@ -23,7 +23,7 @@ use crate::prof;
 use crate::space::{meta, segment};
 use crate::stats;
 use crate::sys::lock::RawLock;
-use crate::sys::pending::{self, Work};
+use crate::sys::pending::{self, PendingWork};
 use crate::sys::published::Published;
 use crate::sys::{mappings, rank, sockets};
 
@@ -94,7 +94,7 @@ extern "C" fn child() {
     each_lock(&mut RawLock::after_fork);
     prof::after_fork();
     if sockets::after_fork() {
-        pending::add(Work::Server);
+        pending::add(PendingWork::Server);
     }
     stats::page::after_fork();
     forks::end_fork_in_child();

@@ -84,7 +84,7 @@ pub fn alone() -> Alone {
         wait_for_end(*holder);
     }
     *holder = me;
-    // As a process's start has it.
+    // The decay times are those of the start of a process.
     static START: Once = Once::new();
     START.call_once(|| PAGE_HEAPS.set_decay(DIRTY_DECAY_MS, 0));
     holder

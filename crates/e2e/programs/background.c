@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
-#include "check.h"
+#include "measured.h"
 
 enum { THREADS = 4, BLOCK = 256, BLOCKS = 128 * 1024, KEPT = BLOCKS / 8, LIMIT_MS = 180000 };
 
@@ -32,12 +32,6 @@ static const char *text_of(const char *path) {
     }
     text[n > 0 ? n : 0] = 0;
     return text;
-}
-
-static long resident_kib(void) {
-    long size, resident;
-    CHECK(sscanf(text_of("/proc/self/statm"), "%ld %ld", &size, &resident) == 2);
-    return resident * (sysconf(_SC_PAGESIZE) / 1024);
 }
 
 /* Whether a thread of the process is gone, or in the kernel's code for its end, where it executes
@@ -168,7 +162,7 @@ static long expected_kib(long before) {
 
 static void print_curve(long before) {
     struct timespec start, now;
-    long peak_kib = resident_kib();
+    long peak_kib = (long)(resident() / 1024);
     clock_gettime(CLOCK_MONOTONIC, &start);
     dprintf(1, "%ld KiB before, %ld at the peak, %ld expected\n", before, peak_kib,
             expected_kib(before));
@@ -176,7 +170,7 @@ static void print_curve(long before) {
         clock_gettime(CLOCK_MONOTONIC, &now);
         dprintf(1, "%5.2f s %8ld KiB\n",
                 (double)(now.tv_sec - start.tv_sec) + (double)(now.tv_nsec - start.tv_nsec) / 1e9,
-                resident_kib());
+                (long)(resident() / 1024));
         pause_ms(100);
     }
 }
@@ -195,15 +189,15 @@ static void wait_until_nothing_wakes_up(void) {
 
 /* All threads sleep after the peak: the memory is returned, and then nothing wakes up again. */
 static void idle(void) {
-    long before = resident_kib();
+    long before = (long)(resident() / 1024);
     peak_beside_background();
     if (getenv("CURVE"))
         print_curve(before);
-    WAIT_FOR(resident_kib() <= expected_kib(before));
+    WAIT_FOR((long)(resident() / 1024) <= expected_kib(before));
     wait_until_nothing_wakes_up();
     /* It wakes up when memory is freed again. */
     join();
-    WAIT_FOR(resident_kib() <= before + 8192);
+    WAIT_FOR((long)(resident() / 1024) <= before + 8192);
 }
 
 /* Only the first thread exists: the background thread has ended before the last join came back. */
@@ -278,7 +272,7 @@ static void off(void) {
 static void cap(void) {
     enum { COUNT = 4096, SIZE = 64 * 1024, ALLOWED = (16 + 8) * 1024 };
     static char *blocks[COUNT];
-    long before = resident_kib();
+    long before = (long)(resident() / 1024);
     for (int round = 0; round < 2; round++) {
         for (int i = 0; i < COUNT; i++) {
             CHECK(blocks[i] = malloc(SIZE));
@@ -288,7 +282,7 @@ static void cap(void) {
             free(blocks[i]);
             long live = (long)(COUNT - 1 - i) * (SIZE / 1024);
             if (i % 16 == 0)
-                CHECK(resident_kib() <= before + live + ALLOWED);
+                CHECK((long)(resident() / 1024) <= before + live + ALLOWED);
         }
     }
 }
@@ -335,10 +329,10 @@ static void expect_scattered(void) {
 /* One thread leaves scattered blocks and another sleeps. The memory between them is returned. */
 static void between(void) {
     pthread_t thread;
-    long before = resident_kib();
+    long before = (long)(resident() / 1024);
     peak();
     CHECK(pthread_create(&thread, NULL, scatter, NULL) == 0 && pthread_join(thread, NULL) == 0);
-    WAIT_FOR(resident_kib() <= expected_kib(before) + STAY_KIB);
+    WAIT_FOR((long)(resident() / 1024) <= expected_kib(before) + STAY_KIB);
     wait_until_nothing_wakes_up();
     expect_scattered();
     for (int i = 0; i < MANY; i += EVERY)
@@ -375,13 +369,13 @@ static void *fork_and_allocate(void *unused) {
 
 static void trims(void) {
     pthread_t thread;
-    long before = resident_kib();
+    long before = (long)(resident() / 1024);
     scatter(NULL);
     /* Where pages decay, some or all of it may have gone back meanwhile. */
     const int decays = strstr(getenv("MALLOC_CONF"), "dirty_decay_ms:-1") == NULL;
-    CHECK(decays || resident_kib() > before + MANY * (LARGER / 1024) / 2);
+    CHECK(decays || (long)(resident() / 1024) > before + MANY * (LARGER / 1024) / 2);
     CHECK(malloc_trim(0) == 1 || decays);
-    CHECK(resident_kib() <= before + STAY_KIB + 2048);
+    CHECK((long)(resident() / 1024) <= before + STAY_KIB + 2048);
     expect_scattered();
     CHECK(pthread_create(&thread, NULL, fork_and_allocate, NULL) == 0);
     while (trimming) {
@@ -427,12 +421,6 @@ static void *work_pinned(void *unused) {
     pthread_barrier_wait(&worked);
     pthread_barrier_wait(&over);
     return unused;
-}
-
-static long now_ms(void) {
-    struct timespec t;
-    CHECK(clock_gettime(CLOCK_MONOTONIC, &t) == 0);
-    return t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
 /* The pinned thread leaves the background thread to others for a second. If the machine stalls for

@@ -13,14 +13,9 @@
 #include <time.h>
 
 #include "controls.h"
+#include "measured.h"
 
 #define APART __attribute__((noinline, noipa))
-
-static uint64_t now_ns(void) {
-    struct timespec at;
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    return at.tv_sec * 1000000000ull + at.tv_nsec;
-}
 
 static uint64_t random_state = 1;
 

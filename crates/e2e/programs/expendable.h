@@ -8,23 +8,11 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#include "check.h"
+#include "measured.h"
 
 enum { TICKS_PER_SECOND = 20, FAILED = 99 };
-static const unsigned long expendable_pages = (2ul << 30) / 4096;
+static const size_t expendable_bytes = (size_t)2 << 30;
 static unsigned ticks_left;
-
-/* The resident pages of the process, read without the allocator. */
-static unsigned long resident_pages(void) {
-    char text[256];
-    const int file = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
-    const ssize_t length = file < 0 ? 0 : read(file, text, sizeof text - 1);
-    close(file);
-    text[length < 0 ? 0 : length] = 0;
-    char *second = text;
-    strtoul(text, &second, 10);
-    return strtoul(second, NULL, 10);
-}
 
 static void end_in_time(int number) {
     (void)number;
@@ -32,7 +20,7 @@ static void end_in_time(int number) {
         dprintf(STDERR_FILENO, "not over in its time\n");
         _exit(FAILED);
     }
-    if (resident_pages() > expendable_pages) {
+    if (resident() > expendable_bytes) {
         dprintf(STDERR_FILENO, "more than 2 GiB of memory\n");
         _exit(FAILED);
     }

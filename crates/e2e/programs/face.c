@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
-#include "check.h"
+#include "measured.h"
 
 #ifdef ALL_SYMBOLS
 #define MAY_BE_ABSENT
@@ -299,15 +299,6 @@ static void test_sized_frees(void) {
     errno = 77;
     free_sized(NULL, 0), free_sized(NULL, 100), free_aligned_sized(NULL, 64, 128), cfree(NULL);
     CHECK(errno == 77);
-}
-
-static size_t resident(void) {
-    FILE *file = fopen("/proc/self/statm", "r");
-    CHECK(file != NULL);
-    size_t total, pages;
-    CHECK(fscanf(file, "%zu %zu", &total, &pages) == 2);
-    fclose(file);
-    return pages * (size_t)sysconf(_SC_PAGESIZE);
 }
 
 static void test_mallinfo(void) {

@@ -2,7 +2,7 @@
  * -DHANDLERS=N, a constructor registers that many allocating fork handlers before the first
  * allocation. */
 #define _GNU_SOURCE
-#include "check.h"
+#include "measured.h"
 #include <dlfcn.h>
 #include <errno.h>
 #include <locale.h>
@@ -38,12 +38,6 @@ __attribute__((constructor(101))) static void register_handlers(void) {
 #endif
 
 static atomic_int stop;
-
-static long now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 /* Allocates blocks of various sizes, and checks their contents. */
 static void work(unsigned seed, int rounds) {

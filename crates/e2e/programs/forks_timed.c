@@ -3,6 +3,7 @@
  * fork without any handlers costs here and now, so that only the allocator could keep the
  * interrupted call from its half of the time. An alarm ends a hang. */
 #define _GNU_SOURCE
+#include "measured.h"
 #include "provided.h"
 #include <dlfcn.h>
 #include <errno.h>
@@ -46,12 +47,6 @@ static unsigned seed = 1;
 static unsigned any(unsigned n) {
     seed = seed * 1664525 + 1013904223;
     return (seed >> 8) % n;
-}
-
-static long now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
 /* Fires once. */

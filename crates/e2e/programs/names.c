@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <sys/types.h>
 
-#include "check.h"
+#include "measured.h"
 #include "controls.h"
 
 extern int mallctl(const char *, void *, size_t *, void *, size_t) __attribute__((weak));
@@ -362,16 +362,6 @@ static void test_safety_check_abort(void) {
     dallocx(large + 4096, NO_CACHE);
     flush();
     CHECK(false);
-}
-
-static size_t resident(void) {
-    char text[128];
-    FILE *file = fopen("/proc/self/statm", "r");
-    CHECK(file != NULL && fgets(text, sizeof text, file) != NULL);
-    fclose(file);
-    size_t all, pages;
-    CHECK(sscanf(text, "%zu %zu", &all, &pages) == 2);
-    return pages * 4096;
 }
 
 /* Started with decay times that keep freed memory. */

@@ -9,20 +9,11 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "check.h"
+#include "measured.h"
 
 #ifdef CONF
 const char *malloc_conf = CONF;
 #endif
-
-static size_t resident(void) {
-    FILE *file = fopen("/proc/self/statm", "r");
-    CHECK(file != NULL);
-    size_t total, pages;
-    CHECK(fscanf(file, "%zu %zu", &total, &pages) == 2);
-    fclose(file);
-    return pages * (size_t)sysconf(_SC_PAGESIZE);
-}
 
 /* The first bytes of a block that was used, freed and allocated again. */
 static void show_contents(size_t n) {

@@ -34,8 +34,8 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <time.h>
-#include <unistd.h>
+
+#include "measured.h"
 
 int mallctl(const char *, void *, size_t *, void *, size_t);
 #pragma weak mallctl
@@ -48,16 +48,6 @@ static void *must(void *p) {
     return p;
 }
 
-static long resident_kib(void) {
-    long pages = 0;
-    char text[128];
-    FILE *file = must(fopen("/proc/self/statm", "r"));
-    if (!fgets(text, sizeof text, file) || sscanf(text, "%*d %ld", &pages) != 1)
-        exit(3);
-    fclose(file);
-    return pages * (sysconf(_SC_PAGESIZE) / 1024);
-}
-
 static uint64_t next(uint64_t *state) {
     *state ^= *state << 13, *state ^= *state >> 7, *state ^= *state << 17;
     return *state;
@@ -68,22 +58,22 @@ static uint64_t seeded(uint64_t seed) { return seed * UINT64_C(0x9E3779B97F4A7C1
 /* ---- aligned --------------------------------------------------------------------------------- */
 
 static void aligned(size_t align, size_t size, size_t count) {
-    const long before = resident_kib();
+    const long before = (long)(resident() / 1024);
     for (size_t i = 0; i < count; i++) {
         void *block = NULL;
         if (posix_memalign(&block, align, size) || (uintptr_t)block % align)
             exit(4);
         memset(block, 1, size);
     }
-    printf("%.0f\n",
-           (double)(resident_kib() - before) * 1024 * 100 / ((double)size * (double)count));
+    printf("%.0f\n", (double)((long)(resident() / 1024) - before) * 1024 * 100 /
+                         ((double)size * (double)count));
 }
 
 /* ---- torn-down ------------------------------------------------------------------------------- */
 
 static void torn_down(size_t size, size_t times) {
     const size_t count = ((size_t)300 << 20) / size;
-    const long before = resident_kib();
+    const long before = (long)(resident() / 1024);
     char **all = must(malloc(count * sizeof *all));
     while (times--) {
         for (size_t i = 0; i < count; i++)
@@ -92,7 +82,7 @@ static void torn_down(size_t size, size_t times) {
             free(all[i]);
     }
     free(all);
-    printf("%ld\n", (resident_kib() - before) >> 10);
+    printf("%ld\n", ((long)(resident() / 1024) - before) >> 10);
 }
 
 /* ---- sleepers -------------------------------------------------------------------------------- */
@@ -127,7 +117,7 @@ static void *sleeper(void *seed) {
 static void sleepers(size_t threads, long most_mib) {
     pthread_t *thread = must(malloc(threads * sizeof *thread));
     pthread_attr_t attributes;
-    const long before = resident_kib();
+    const long before = (long)(resident() / 1024);
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, 256 << 10);
     pthread_barrier_init(&freed, NULL, (unsigned)threads + 1);
@@ -138,7 +128,7 @@ static void sleepers(size_t threads, long most_mib) {
     pthread_barrier_wait(&freed);
     long mib = 0;
     for (int waited = 0; waited < 1800; waited++) {
-        mib = (resident_kib() - before) >> 10;
+        mib = ((long)(resident() / 1024) - before) >> 10;
         if (mib <= most_mib)
             break;
         usleep(100000);
@@ -244,13 +234,13 @@ static void fill_and_free(size_t every) {
 }
 
 static void expired(size_t every, size_t rounds, size_t pause) {
-    const long before = resident_kib();
+    const long before = (long)(resident() / 1024);
     for (size_t round = 0; round < rounds; round++) {
         if (round)
             usleep((useconds_t)(pause * 1000));
         fill_and_free(every);
     }
-    printf("%ld\n", (resident_kib() - before) >> 10);
+    printf("%ld\n", ((long)(resident() / 1024) - before) >> 10);
 }
 
 /* How many page faults a hundredth of the time pays for, at 3 microseconds each. */

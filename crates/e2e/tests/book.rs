@@ -177,15 +177,7 @@ fn every_option_string_is_read_without_complaint() {
 fn compile(source: &Path, program: &Path, extra: &[&str]) {
     let include = repository().join("crates/mallard-c");
     let output = Command::new("cc")
-        .args([
-            "-std=gnu11",
-            "-Wall",
-            "-Wextra",
-            "-Werror",
-            "-O1",
-            "-fno-builtin",
-            "-pthread",
-        ])
+        .args("-std=gnu11 -Wall -Wextra -Werror -O1 -fno-builtin -pthread".split(' '))
         .arg("-I")
         .arg(&include)
         .args(extra)

@@ -5,7 +5,7 @@
 pub enum Parsed<'a> {
     /// The end of the head has not come yet.
     More,
-    /// It is no request.
+    /// The text is no request.
     Bad,
     Whole(Request<'a>),
 }

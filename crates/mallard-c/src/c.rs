@@ -55,7 +55,7 @@ unsafe fn realloc_to_nothing(p: *mut c_void) -> *mut c_void {
             unsafe { api::dealloc(p.cast()) };
             null_mut()
         }
-        // Another block, never the same one: its thread counts both.
+        // The result is never the same block, because the thread counts both a free and a request.
         ZeroRealloc::Alloc => {
             let block = malloc(1);
             if !block.is_null() {

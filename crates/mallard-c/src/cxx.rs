@@ -116,7 +116,7 @@ fn new_slow(size: usize, missed: Missed) -> *mut c_void {
     }
 }
 
-/// One more try after a handler ran.
+/// Tries to allocate once more, after a handler ran.
 pub extern "C" fn retry(size: usize, align: usize) -> *mut u8 {
     if align == PLAIN {
         api::alloc(size)

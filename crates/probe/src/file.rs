@@ -126,7 +126,7 @@ impl Path {
 /// Why there is no file.
 #[derive(PartialEq, Eq)]
 pub enum Failed {
-    /// Another one has the name.
+    /// Another file has the name.
     Exists,
     Refused,
 }

@@ -1,4 +1,4 @@
-//! Whether this process has its segment.
+//! Whether the segment of this process is complete.
 //!
 //! The kernel clears the page of the state in a forked child (`MADV_WIPEONFORK`), so a child
 //! notices by one load that it still has its parent's segment.
@@ -13,7 +13,7 @@ const NONE: u32 = 0;
 const BEING_MADE: u32 = 1;
 const READY: u32 = 2;
 
-/// Whether this process has its segment.
+/// Whether the segment of this process is complete.
 #[inline(always)]
 pub fn is_ready() -> bool {
     STATE.0.load(Ordering::Acquire) == READY
@@ -41,13 +41,13 @@ pub fn clear_in_children() {
     };
 }
 
-/// The segment is complete.
+/// Records that the segment is complete.
 #[inline(always)]
 pub fn finish() {
     STATE.0.store(READY, Ordering::Release);
 }
 
-/// This process has no segment.
+/// Records that this process has no segment.
 #[inline(always)]
 pub fn clear() {
     STATE.0.store(NONE, Ordering::Relaxed);

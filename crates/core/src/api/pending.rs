@@ -13,7 +13,7 @@ use crate::prof::{self, dump};
 use crate::stats;
 use crate::sys::atomic::{AtomicPtr, AtomicU32, Ordering};
 use crate::sys::errno::KeepErrno;
-use crate::sys::pending::{self, Work};
+use crate::sys::pending::{self, PendingWork};
 use crate::upkeep::export;
 use crate::upkeep::export::page::StatsPage;
 use crate::upkeep::probes;
@@ -53,7 +53,7 @@ pub(super) fn do_pending() {
 /// its figures are not those between the free of a block and the request for the next one.
 #[inline]
 pub(super) fn do_pending_after_free() {
-    if pending::is_pending(Work::Page) && export::is_another_heap() {
+    if pending::is_pending(PendingWork::Page) && export::is_another_heap() {
         publish();
     }
 }
@@ -65,7 +65,7 @@ fn publish() {
     let Some(inside) = inside::enter() else {
         return;
     };
-    if !pending::claim(Work::Page) {
+    if !pending::claim(PendingWork::Page) {
         return;
     }
     let _keep = KeepErrno::new();
@@ -83,14 +83,14 @@ fn publish() {
 fn run() {
     publish();
     follow_tracers();
-    if pending::claim(Work::Server) {
+    if pending::claim(PendingWork::Server) {
         let restart = RESTART.load(Ordering::Acquire);
         if !restart.is_null() {
             // SAFETY: only `on_child` writes it, and only with a `fn()`.
             unsafe { core::mem::transmute::<*mut (), fn()>(restart)() };
         }
     }
-    if pending::is_pending(Work::Report) {
+    if pending::is_pending(PendingWork::Report) {
         report();
     }
 }
@@ -99,11 +99,11 @@ fn run() {
 #[cold]
 #[inline(never)]
 fn follow_tracers() {
-    // As in `publish`.
+    // The profiler may wait for a fork, which `malloc` must not.
     let Some(_inside) = inside::enter() else {
         return;
     };
-    if !pending::claim(Work::Probes) {
+    if !pending::claim(PendingWork::Probes) {
         return;
     }
     let _keep = KeepErrno::new();
@@ -206,7 +206,7 @@ mod tests {
             .collect();
         let large = api::alloc(3 << 20);
         black_box((&held, large));
-        // Makes the records of both.
+        // The first refresh and the first publication make records of their own.
         assert!(crate::stats::refresh());
         publish();
         let count = || word(ABOUT, About::Count as usize, 0);
@@ -286,7 +286,7 @@ mod tests {
 
     /// Publishes, so that the next publication is not due for a while.
     fn publish_now() {
-        pending::add(Work::Page);
+        pending::add(PendingWork::Page);
         super::publish();
     }
 

@@ -23,7 +23,7 @@ pub struct BinFigures {
     pub with_room: u32,
     /// Bytes of records: of the slabs, and of the transfer cache.
     pub metadata: usize,
-    /// The slabs' part of that.
+    /// The part of these bytes that the records of slabs take.
     pub slab_records: usize,
     pub lock: Reading,
 }
@@ -113,7 +113,7 @@ impl Arena {
         self.threads.load(Ordering::Relaxed)
     }
 
-    /// When it was made, in nanoseconds.
+    /// When the arena was made, in nanoseconds.
     pub fn born_ns(&self) -> u64 {
         self.born_ns.load(Ordering::Relaxed)
     }

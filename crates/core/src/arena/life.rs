@@ -7,12 +7,12 @@ use crate::sys::atomic::Ordering;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Life {
-    /// Threads are spread over it.
+    /// Threads are spread over the automatic arenas.
     Automatic,
     Manual,
-    /// Manual, and being destroyed.
+    /// A manual arena that is being destroyed.
     Closing,
-    /// Its record is free for the next manual arena.
+    /// The record of the arena is free for the next manual one.
     Destroyed,
     /// Like a manual one, but serves oversize requests, and cannot be destroyed.
     Oversize,

@@ -37,7 +37,7 @@ use crate::heap::PageHeap;
 use crate::space::segment::PageRecord;
 use crate::space::{Segment, fallback};
 use crate::sys::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use crate::sys::flag::{Flag, Wait};
+use crate::sys::flag::{Blocking, Flag};
 use crate::sys::page::{LINE, PAGE};
 use crate::sys::published::Current;
 pub use choice::join::join;
@@ -50,8 +50,8 @@ pub use small::bin::BinCounts;
 use small::bin::{Bin, BinState};
 use small::bins::Bins;
 use small::returns::give_back;
+pub use small::slab::Mark;
 use small::slab::Slab;
-pub use small::slab::Watch;
 pub use small::subrelease;
 pub use small::traffic::Traffic;
 pub use small::transfer_cache::bring_aligned_last;
@@ -63,7 +63,7 @@ pub struct Arena {
     index: u16,
     /// The page heap of the arena's slabs and large blocks.
     heap: Current<PageHeap>,
-    /// What it is for ([`Life`]).
+    /// What the arena is for ([`Life`]).
     life: AtomicU8,
     /// For a manual arena: held while a thread that is not in the arena returns its idle
     /// blocks, or discards the arena. Only one thread may do so at a time: it holds blocks and
@@ -71,7 +71,7 @@ pub struct Arena {
     in_hand: Flag,
     threads: AtomicU32,
     settings: settings::Settings,
-    /// When it was made, in nanoseconds.
+    /// When the arena was made, in nanoseconds.
     born_ns: AtomicU64,
     large: &'static Counts,
     bins: Bins,
@@ -112,7 +112,7 @@ pub fn drain(amount: Drain) -> bool {
 fn drain_manual(amount: Drain) -> bool {
     made()
         .filter(|a| a.is_manual())
-        .fold(false, |any, a| match a.in_hand.raise(Wait::No) {
+        .fold(false, |any, a| match a.in_hand.raise(Blocking::No) {
             Some(_in_hand) => a.drain_transfer_caches(amount) | a.drain_spares(amount) | any,
             None => true,
         })
@@ -498,8 +498,8 @@ pub fn class_of_slab(record: usize) -> Class {
 }
 
 /// Enters in the page map that a block of a slab is sampled, or not any more ([`Slab::watch`]).
-pub fn watch(p: usize, watch: Watch) {
-    Slab::watch(p, watch);
+pub fn watch(p: usize, mark: Mark) {
+    Slab::watch(p, mark);
 }
 
 /// Frees a block into its slab or page heap, past all transfer caches.

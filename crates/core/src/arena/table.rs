@@ -26,7 +26,7 @@ pub const DESTROYED: usize = 4097;
 /// The first arena, which every process has: it lies with the data that every process touches, not
 /// in the table.
 static FIRST_ARENA: Published<Arena> = Published::none();
-/// The others, by number.
+/// The other arenas, by number.
 static OTHERS: [Published<Arena>; ARENAS_MAX - 1] = [const { Published::none() }; ARENAS_MAX - 1];
 /// One more than the highest arena number.
 static END: Count = Count::none();

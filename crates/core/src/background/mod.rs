@@ -88,7 +88,7 @@ pub fn stop() {
     }
 }
 
-/// What a thread of ours runs.
+/// The function that a thread of this library runs.
 type Run = extern "C" fn(*mut c_void) -> *mut c_void;
 
 /// Creates a thread that takes no signals; `None` when the system or the C library refused.
@@ -98,7 +98,7 @@ pub fn create(run: Run, argument: *mut c_void) -> Option<libc::pthread_t> {
         .find_map(|&stack| create_with(stack, run, argument))
 }
 
-/// The same, with a stack of `stack` bytes.
+/// Creates a thread as [`create`] does, with a stack of `stack` bytes.
 fn create_with(stack: usize, run: Run, argument: *mut c_void) -> Option<libc::pthread_t> {
     let (mut own, mut none) = (MaybeUninit::uninit(), MaybeUninit::uninit());
     let mut attributes = MaybeUninit::uninit();

@@ -12,7 +12,7 @@ pub struct Pace {
     /// The mean distance between the thread's samples is this many times longer than asked for
     /// (base-2 logarithm).
     pub thinned: u8,
-    /// Slow events since the clock was read for it.
+    /// Slow events since the clock was last read for the pace.
     pub events: u8,
     /// Samples since the last change, and when that was (milliseconds).
     pub taken: u16,
@@ -35,7 +35,7 @@ impl Pace {
 pub struct Numbers {
     /// The profiler's own, which no other thread of the process has, had or will have.
     pub own: u32,
-    /// The system's. Once the thread has ended, another may have it.
+    /// The system's number of the thread. Once the thread has ended, another may get it.
     pub tid: u32,
 }
 
@@ -160,7 +160,7 @@ impl Countdown {
 
     /// Begins to take a sample; `None` if the thread is at it already.
     pub fn begin(&self) -> Option<Sampling<'_>> {
-        // Not made if it is refused: its end would take the mark away.
+        // A refused call makes no guard, because the end of a guard takes the mark away.
         (!self.is_sampling.replace(true)).then(|| Sampling(self))
     }
 }

@@ -144,7 +144,7 @@ struct ForkView {
     /// Whether other threads are inside, and whether any of them may have a cache.
     others: bool,
     with_caches: bool,
-    /// Whether this thread is, and how often it is without a mark.
+    /// Whether this thread is inside, and how often it is inside without a mark.
     inside: bool,
     crowd: u32,
 }
@@ -179,7 +179,7 @@ fn wait(me: usize, view: &mut ForkView, locks: Locks, takes_locks: bool) {
     }
     if view.others && takes_locks {
         if !view.inside {
-            // Nobody waits for this thread.
+            // No thread waits for this one.
             patience.end += LONG_NS;
         }
         locks(Some(&mut patience));
@@ -248,7 +248,7 @@ pub fn end_fork_in_child() {
     PAGE_HEAPS.all().for_each(|heap| heap.after_fork());
     arena::manual::after_fork();
     background_state::after_fork();
-    // Without other threads nothing was theirs.
+    // Without other threads, no cache belonged to another thread.
     if !company::is_alone() {
         registry::after_fork();
         company::after_fork();

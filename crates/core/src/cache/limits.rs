@@ -5,19 +5,19 @@
 
 use super::inside::Busy;
 use super::length::{self, max_blocks};
-use super::{DEFAULT_CLASS_MAX, DEFAULT_ENABLED, MAY_HOLD, Settings, ThreadCache};
+use super::{CacheDefaults, DEFAULT_CLASS_MAX, DEFAULT_ENABLED, MAY_HOLD, ThreadCache};
 use crate::class::{Class, SLAB_CLASSES, tailored};
 use crate::sys::atomic::Ordering;
 
 /// Sets what the options say about caches. Called before the first cache is made.
-pub fn configure(settings: Settings) {
-    let largest = settings.max_size;
+pub fn configure(defaults: CacheDefaults) {
+    let largest = defaults.max_size;
     let class = Class::of(largest.min(crate::class::CACHED_MAX));
     // The limit need not be a class: a class with larger blocks is excluded.
     let class = class.0 - (class.size() > largest) as u8;
     DEFAULT_CLASS_MAX.store(class, Ordering::Relaxed);
-    DEFAULT_ENABLED.store(settings.is_enabled, Ordering::Relaxed);
-    MAY_HOLD.store(settings.may_hold, Ordering::Relaxed);
+    DEFAULT_ENABLED.store(defaults.is_enabled, Ordering::Relaxed);
+    MAY_HOLD.store(defaults.may_hold, Ordering::Relaxed);
 }
 
 impl ThreadCache {

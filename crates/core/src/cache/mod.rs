@@ -86,7 +86,7 @@ static MAY_HOLD: AtomicBool = AtomicBool::new(false);
 
 /// What the options say about caches.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
+pub struct CacheDefaults {
     /// The largest block that a cache holds, in bytes.
     pub max_size: usize,
     /// Whether the cache of a new thread is enabled.

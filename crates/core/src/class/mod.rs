@@ -139,7 +139,7 @@ impl StackOffset {
         self.0 == Self::HIDDEN.0
     }
 
-    /// Whether it is the offset of no class.
+    /// Whether this is the offset of no class.
     #[inline(always)]
     pub const fn is_none(self) -> bool {
         self.0 == 0
@@ -373,7 +373,7 @@ impl Class {
         (1..=slab_classes() as u8).map(Class)
     }
 
-    /// All classes above those.
+    /// All classes above the slab classes.
     pub fn large() -> impl DoubleEndedIterator<Item = Class> {
         (SLAB_CLASSES as u8 + 1..=CLASSES as u8).map(Class)
     }

@@ -55,7 +55,7 @@ struct Samples {
     /// The size that serves these, and how many of them need all of it.
     top: AtomicU16,
     at_top: AtomicU16,
-    /// The size that serves all but those.
+    /// The size that serves these but for the requests that need all of `top`.
     second: AtomicU16,
     /// Slabs that the class had when another was last cut from it, for requests that now belong to
     /// the other.
@@ -103,7 +103,7 @@ pub fn is_watching() -> bool {
 }
 
 impl Class {
-    /// Whether it is a tailored class.
+    /// Whether the class is tailored.
     #[inline]
     pub fn is_tailored(self) -> bool {
         self.index().wrapping_sub(TABLED + 1) < TAILORED

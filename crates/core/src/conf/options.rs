@@ -20,10 +20,10 @@ pub struct Descriptor {
     sets: Row,
     /// The natural C type of its value, from how it is stored.
     pub shape: Shape,
-    /// Its section in the reference.
+    /// The section of the reference that has the option.
     #[cfg(test)]
     pub group: &'static str,
-    /// One line for the reference.
+    /// A line about the option for the reference.
     #[cfg(test)]
     pub meaning: &'static str,
     #[cfg(test)]

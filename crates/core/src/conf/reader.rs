@@ -66,7 +66,7 @@ impl<'a> Sources<'a> {
         self.0[source as usize] = string;
     }
 
-    /// Whether there is no string at all, not even an empty one.
+    /// Whether no source has a string, not even an empty one.
     pub fn are_none(&self) -> bool {
         self.0.iter().all(Option::is_none)
     }

@@ -8,7 +8,7 @@
 
 use core::ffi::{CStr, c_char, c_int};
 use core::ptr;
-// Not those of `sys::atomic`: this layer uses no other.
+// These are not those of `sys::atomic`, because this layer uses no other layer.
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use super::Symbols;

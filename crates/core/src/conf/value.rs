@@ -486,9 +486,9 @@ keywords! {
     ProfTime { Default = "default", High = "high" }
     /// Which processes keep a page of statistics for others.
     ExportStats {
-        /// Those of some size and age, in their own memory.
+        /// Processes of some size and age, in their own memory.
         Auto = "auto",
-        /// All, in memory that others of the same user can open.
+        /// All processes, in memory that others of the same user can open.
         True = "true",
         False = "false",
     }

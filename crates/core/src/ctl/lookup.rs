@@ -7,7 +7,7 @@ use crate::sys::proc;
 
 /// The position of a lookup.
 pub(super) struct Cursor {
-    target: Target,
+    location: Location,
     mib: [usize; DEPTH],
     depth: usize,
     indices: [usize; DEPTH],
@@ -15,7 +15,7 @@ pub(super) struct Cursor {
 }
 
 #[derive(Clone, Copy)]
-enum Target {
+enum Location {
     Leaf(Leaf),
     Names(Names),
     Options,
@@ -25,7 +25,7 @@ enum Target {
 impl Cursor {
     pub fn new(root: Names) -> Self {
         Cursor {
-            target: Target::Names(root),
+            location: Location::Names(root),
             mib: [0; DEPTH],
             depth: 0,
             indices: [0; DEPTH],
@@ -56,11 +56,11 @@ impl Cursor {
 
     /// Descends by a component of a name; returns its MIB component.
     pub fn enter_named(&mut self, component: &[u8]) -> CtlResult<usize> {
-        let position = match self.target {
-            Target::Names(names) => position(names, component).ok_or(Error::NotFound)?,
-            Target::Options => opt::position(component).ok_or(Error::NotFound)?,
-            Target::Indexed(_) => proc::number(component, 10).ok_or(Error::NotFound)?,
-            Target::Leaf(_) => return Err(Error::NotFound),
+        let position = match self.location {
+            Location::Names(names) => position(names, component).ok_or(Error::NotFound)?,
+            Location::Options => opt::position(component).ok_or(Error::NotFound)?,
+            Location::Indexed(_) => proc::number(component, 10).ok_or(Error::NotFound)?,
+            Location::Leaf(_) => return Err(Error::NotFound),
         };
         self.enter(position)?;
         Ok(position)
@@ -68,24 +68,24 @@ impl Cursor {
 
     /// Descends by a component of a MIB.
     fn enter(&mut self, component: usize) -> CtlResult<()> {
-        self.target = match self.target {
-            Target::Names(names) => match nth(names, component).ok_or(Error::NotFound)?.1 {
-                Kind::Leaf(leaf) => Target::Leaf(leaf),
-                Kind::Names(names) => Target::Names(names),
-                Kind::Options => Target::Options,
-                Kind::Indexed(indexed) => Target::Indexed(indexed),
+        self.location = match self.location {
+            Location::Names(names) => match nth(names, component).ok_or(Error::NotFound)?.1 {
+                Kind::Leaf(leaf) => Location::Leaf(leaf),
+                Kind::Names(names) => Location::Names(names),
+                Kind::Options => Location::Options,
+                Kind::Indexed(indexed) => Location::Indexed(indexed),
             },
-            Target::Options if component == opt::AT_SOURCES => Target::Names(opt::sources),
-            Target::Options => Target::Leaf(opt::leaf(component).ok_or(Error::NotFound)?),
-            Target::Indexed(indexed) => {
+            Location::Options if component == opt::AT_SOURCES => Location::Names(opt::sources),
+            Location::Options => Location::Leaf(opt::leaf(component).ok_or(Error::NotFound)?),
+            Location::Indexed(indexed) => {
                 if !(indexed.exists)(&self.at(), component) {
                     return Err(Error::NotFound);
                 }
                 *self.indices.get_mut(self.numbers).ok_or(Error::NotFound)? = component;
                 self.numbers += 1;
-                Target::Names(indexed.below)
+                Location::Names(indexed.below)
             }
-            Target::Leaf(_) => return Err(Error::NotFound),
+            Location::Leaf(_) => return Err(Error::NotFound),
         };
         *self.mib.get_mut(self.depth).ok_or(Error::NotFound)? = component;
         self.depth += 1;
@@ -102,8 +102,8 @@ impl Cursor {
 
     /// The leaf here, if the name ends here.
     pub fn leaf(&self) -> CtlResult<Leaf> {
-        match self.target {
-            Target::Leaf(leaf) => Ok(leaf),
+        match self.location {
+            Location::Leaf(leaf) => Ok(leaf),
             _ => Err(Error::NotFound),
         }
     }

@@ -34,7 +34,7 @@ use crate::space::chunk::{CHUNK_PAGES, Chunk};
 use crate::space::segment::SLICE_CHUNKS;
 use crate::space::{HeapId, Segment};
 use crate::sys::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use crate::sys::flag::Wait;
+use crate::sys::flag::Blocking;
 use crate::sys::lock::{Guard, Mutex, RawLock};
 use crate::sys::page::PAGE;
 use crate::sys::rank::Rank;
@@ -74,9 +74,9 @@ pub struct Run {
 /// What a caller does with the contents of new memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Contents {
-    /// It overwrites them.
+    /// The caller overwrites the contents.
     Any,
-    /// It needs zeros.
+    /// The caller needs zeros.
     Zeros,
 }
 
@@ -147,7 +147,7 @@ pub struct Totals {
 pub struct Purged {
     /// Rounds that had pages to purge.
     pub sweeps: u64,
-    /// System calls for them.
+    /// System calls of these rounds.
     pub advices: u64,
     pub pages: u64,
 }
@@ -276,7 +276,7 @@ pub struct PageHeap {
     at_once: AtomicBool,
     /// Whether a run was ever freed: before that there is nothing to decay.
     ever_freed: AtomicBool,
-    /// Whether it serves a single, manually created arena.
+    /// Whether the heap serves a single arena that the program made.
     apart: bool,
     /// Number of the last purge round.
     rounds: AtomicU32,
@@ -337,7 +337,7 @@ impl PageHeap {
         self.set_decay_of(Some(dirty_ms), Some(muzzy_ms));
     }
 
-    /// Sets one decay time or both.
+    /// Sets the decay time of dirty pages, of muzzy ones, or both.
     pub fn set_decay_of(&self, dirty_ms: Option<i64>, muzzy_ms: Option<i64>) {
         // The clock is read outside the lock, and only if there are unused pages for which it
         // matters.
@@ -542,7 +542,7 @@ impl PageHeap {
         }
     }
 
-    /// Its number.
+    /// The number of the page heap.
     pub fn number(&self) -> usize {
         self.id.0 as usize
     }
@@ -574,7 +574,11 @@ impl PageHeap {
     /// how many runs this stands for. The lock is held for 64 chunks at a time.
     pub fn each_free_run(&self, mut f: impl FnMut(Backing, usize, usize)) {
         // Hooked segments are left out while a hook may have some of their chunks.
-        let hold = self.hooked.is_on().then(|| self.hold(Wait::No)).flatten();
+        let hold = self
+            .hooked
+            .is_on()
+            .then(|| self.hold(Blocking::No))
+            .flatten();
         let hooked = hold.map(|hold| (self.state.lock().pool.hooked(), hold));
         let (hooked, _hold) = hooked.unzip();
         let kept = self.state.lock_seldom().standalone.kept.pages();

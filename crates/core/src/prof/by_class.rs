@@ -40,9 +40,9 @@ pub enum Change {
 /// The samples of a sum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Span {
-    /// Those in use.
+    /// The samples in use.
     Live,
-    /// All that were ever taken.
+    /// All samples that were ever taken.
     Ever,
 }
 

@@ -26,12 +26,12 @@ pub fn set_lg_sample(lg: u32) {
     LG_SAMPLE.store(lg, Ordering::Relaxed);
 }
 
-/// Whether profiles have the counts of the samples themselves.
+/// Whether profiles have the counts of the samples themselves, not estimates of all blocks.
 static BIASED: AtomicBool = AtomicBool::new(false);
 /// Whether times of samples are exact.
 static PRECISE: AtomicBool = AtomicBool::new(false);
 
-/// Whether the figures are those of the samples themselves.
+/// Whether profiles have the counts of the samples themselves, not estimates of all blocks.
 pub fn is_biased() -> bool {
     BIASED.load(Ordering::Relaxed)
 }
@@ -41,7 +41,7 @@ pub fn is_precise() -> bool {
     PRECISE.load(Ordering::Relaxed)
 }
 
-/// Sets both of these.
+/// Sets whether profiles have counts of the samples, and whether times of samples are exact.
 pub fn set_manner(biased: bool, precise: bool) {
     BIASED.store(biased, Ordering::Relaxed);
     PRECISE.store(precise, Ordering::Relaxed);

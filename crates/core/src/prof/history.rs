@@ -90,7 +90,7 @@ impl List {
 /// A string in metadata memory.
 struct Text {
     first: NonNull<u8>,
-    /// Its bytes, with the end.
+    /// Bytes of the string, with its closing zero.
     len: usize,
 }
 
@@ -168,7 +168,7 @@ static HISTORY: Mutex<History> = Mutex::named(
 
 /// How many recent samples are kept; negative for all.
 static RECENT_MAX: AtomicI64 = AtomicI64::new(0);
-/// Whether there is any recent record.
+/// Whether the list of recent blocks has a record.
 static ANY_RECENT: AtomicBool = AtomicBool::new(false);
 static LOGS: AtomicBool = AtomicBool::new(false);
 /// The number of the next log.
@@ -263,7 +263,7 @@ impl History {
         meta::take(size_of::<Named>()).map(NonNull::cast)
     }
 
-    /// Forgets the oldest records that are too many.
+    /// Drops the oldest records above the limit.
     #[inline(never)]
     fn shorten(&mut self) {
         let max = usize::try_from(recent_max()).unwrap_or(usize::MAX);
@@ -303,7 +303,7 @@ pub fn sampled(at: usize, sample: &Sample) {
     if history.buckets.is_none() {
         return;
     }
-    // One that was freed unseen: while another process was forked.
+    // A block that was freed unseen while another process was forked.
     if let Some(old) = history.unfile(at) {
         // SAFETY: a record of the list; the lock is held.
         unsafe { (*old.as_ptr()).at = 0 };

@@ -84,12 +84,12 @@ global_asm!(
     root = sym ROOT,
 );
 
-/// The bytes of the records that the root leads to.
+/// The sizes of the records that the root leads to.
 #[derive(Clone, Copy)]
 pub struct RecordBytes {
-    /// Of a site, before its addresses.
+    /// Bytes of a site's record before its addresses.
     pub site: usize,
-    /// Of a sampled block.
+    /// Bytes of a sampled block's record.
     pub sample: usize,
 }
 

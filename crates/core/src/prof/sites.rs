@@ -120,7 +120,7 @@ impl Site {
         }
     }
 
-    /// Whether it stands for all stacks for which there was no room.
+    /// Whether the site stands for all stacks for which there was no room.
     pub fn is_of_more(&self) -> bool {
         self.frames() == [MORE]
     }
@@ -372,7 +372,7 @@ impl Table {
         });
     }
 
-    /// Forgets all counts; sites stay for reuse.
+    /// Clears all counts; sites stay for reuse.
     pub fn reset(&mut self) {
         self.live = Amount::NONE;
         self.ever = Amount::NONE;
@@ -393,7 +393,7 @@ impl Table {
         }
     }
 
-    /// Makes the present the peak.
+    /// Makes the present bytes in use the peak.
     pub fn reset_peak(&mut self) {
         self.most_bytes = self.live.bytes;
         self.next_epoch();

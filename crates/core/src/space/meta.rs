@@ -80,7 +80,7 @@ struct Meta {
 pub struct Totals {
     /// Mapped for records.
     pub mapped: usize,
-    /// Handed out at some time, so that memory is behind it.
+    /// Bytes that were handed out at some time, so that memory is behind them.
     pub touched: usize,
     /// Records in use.
     pub used: usize,

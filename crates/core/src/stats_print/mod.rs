@@ -73,7 +73,7 @@ pub fn print(letters: &[u8], out: &mut dyn FnMut(&CStr)) {
     }
 }
 
-/// The same for metrics, in one of their formats.
+/// Prints the metrics of the process in one of their formats.
 pub fn print_metrics(format: Format, out: &mut dyn FnMut(&CStr)) {
     api::start();
     if metrics::print(format, out).is_none() {

@@ -120,7 +120,7 @@ pub fn is_back_at(at: Option<u64>) {
     LATE.store(at.map_or(NEVER, |at| at + LATE_MS), Ordering::Relaxed);
 }
 
-/// Whether one should be made.
+/// Whether a background thread should be made.
 #[inline]
 pub fn is_wanted() -> bool {
     HELPER.is_wanted()

@@ -12,7 +12,7 @@
 
 use crate::sys::arch::trace_point;
 use crate::sys::atomic::{AtomicU16, AtomicU32, Ordering};
-use crate::sys::pending::{self, Work};
+use crate::sys::pending::{self, PendingWork};
 use core::arch::global_asm;
 
 global_asm!(
@@ -87,7 +87,7 @@ fn are_watched() -> bool {
 pub fn check() {
     let probes = probes();
     if u32::from(are_watched()) != probes.followed.load(Ordering::Relaxed) {
-        pending::add(Work::Probes);
+        pending::add(PendingWork::Probes);
     }
 }
 

@@ -65,7 +65,7 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
                 "pending",
                 "seqlock",
             ],
-            &["count", "flag"],
+            &["flag"],
             &["lock"],
         ],
     ),

@@ -18,13 +18,7 @@ pub fn cargo_build(sandbox: &Sandbox, name: &str, variables: &[(&str, &Path)]) -
         sandbox,
         sandbox
             .plain_command(cargo)
-            .args([
-                "build",
-                "--quiet",
-                "--release",
-                "--locked",
-                "--manifest-path",
-            ])
+            .args("build --quiet --release --locked --manifest-path".split(' '))
             .arg(example(name).join("Cargo.toml"))
             .arg("--target-dir")
             .arg(&target)

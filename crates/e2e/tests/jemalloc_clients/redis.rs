@@ -135,14 +135,7 @@ fn save_under_load(sandbox: &Sandbox) -> Result<(), String> {
                 "-r",
                 keys,
             ])
-            .args([
-                "--dbnum",
-                "1",
-                "-n",
-                "20000",
-                "-t",
-                "set,lpush,lpop,sadd,hset,zadd,get",
-            ]);
+            .args("--dbnum 1 -n 20000 -t set,lpush,lpop,sadd,hset,zadd,get".split(' '));
         command
     };
     let mut beside = benchmark("5000")

@@ -300,14 +300,7 @@ fn threads_live() -> Result<(), String> {
 /// What `go tool pprof -top` finds in a file.
 fn go_top(file: &Path, kind: &str, unit: &str) -> Result<Figures, String> {
     let text = run(Command::new("go")
-        .args([
-            "tool",
-            "pprof",
-            "-top",
-            "-nodefraction=0",
-            "-edgefraction=0",
-            "-nodecount=10000",
-        ])
+        .args("tool pprof -top -nodefraction=0 -edgefraction=0 -nodecount=10000".split(' '))
         .args([&format!("-sample_index={kind}"), &format!("-unit={unit}")])
         .arg(file))?;
     Ok(printed(&text, if unit == "B" { "B" } else { "" }))

@@ -192,14 +192,7 @@ fn java(sandbox: &Sandbox) -> Result<(), String> {
     let mut command = sandbox.command("java");
     // Methods are compiled where they are called: in the background of a busy machine it is chance
     // how much of the run is in code of which kind.
-    command.args([
-        "-Xmx512m",
-        "-XX:-UsePerfData",
-        "-Xbatch",
-        "-cp",
-        ".",
-        "Work",
-    ]);
+    command.args("-Xmx512m -XX:-UsePerfData -Xbatch -cp . Work".split(' '));
     run(sandbox, &mut command)
 }
 

@@ -127,14 +127,11 @@ int main() {
 
 fn gxx(sandbox: &Sandbox) -> Result<Transcript, String> {
     sandbox.write("heavy.cpp", HEAVY_CPP);
-    sandbox.run(sandbox.command("g++").args([
-        "-std=c++17",
-        "-O1",
-        "-c",
-        "heavy.cpp",
-        "-o",
-        "heavy.o",
-    ]))?;
+    sandbox.run(
+        sandbox
+            .command("g++")
+            .args("-std=c++17 -O1 -c heavy.cpp -o heavy.o".split(' ')),
+    )?;
     sandbox.run(sandbox.command("g++").args(["heavy.o", "-o", "heavy"]))?;
     let output = sandbox.run(&mut sandbox.command(sandbox.path("heavy")))?;
     Ok(vec![

@@ -39,13 +39,10 @@ fn chromium(sandbox: &Sandbox) -> Result<Transcript, String> {
     let browse = |action: &str| {
         let mut command = sandbox.command("chromium");
         command.env("TMPDIR", short.path());
-        command.args([
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-dev-shm-usage",
-            "--no-first-run",
-        ]);
+        command.args(
+            "--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run"
+                .split(' '),
+        );
         command.args([
             "--disable-background-networking",
             "--disable-component-update",

@@ -119,13 +119,11 @@ fn java(sandbox: &Sandbox) -> Result<Transcript, String> {
             .args(["-J-Xmx512m", "-d", "."])
             .arg(source),
     )?;
-    let output = sandbox.run(sandbox.command("java").args([
-        "-Xmx512m",
-        "-XX:-UsePerfData",
-        "-cp",
-        ".",
-        "Work",
-    ]))?;
+    let output = sandbox.run(
+        sandbox
+            .command("java")
+            .args("-Xmx512m -XX:-UsePerfData -cp . Work".split(' ')),
+    )?;
     Ok(vec![
         piece("the class file", sandbox.read("Work.class")?),
         piece("the output", output.stdout),

@@ -36,7 +36,7 @@ impl Format {
         }
     }
 
-    /// What HTTP calls it.
+    /// The content type of the format in HTTP.
     pub const fn content_type(self) -> &'static str {
         match self {
             Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
@@ -84,7 +84,7 @@ pub struct Family {
     /// Without `_total` and `_info`.
     pub name: &'static str,
     pub kind: Kind,
-    /// Ends the name; empty for a number of things.
+    /// The unit that ends the name; empty for a number of things.
     pub unit: &'static str,
     pub scale: Scale,
     pub of: Of,

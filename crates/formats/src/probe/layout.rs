@@ -133,7 +133,7 @@ pub struct Trimmed {
     pub live: AtomicI64,
     /// Bytes resident that belong to no file: the heap, stacks, and the program's own mappings.
     pub anonymous: AtomicU64,
-    /// The same afterwards.
+    /// The first, second and fourth of these figures, after the allocator was asked.
     pub rss_after: AtomicU64,
     pub lazy_after: AtomicU64,
     pub anonymous_after: AtomicU64,

@@ -90,7 +90,7 @@ pub fn run(options: &Diff) -> Result<ExitCode> {
 }
 
 /// Reads a file, or the one in a folder.
-pub fn read(path: &Path) -> Result<Results> {
+fn read(path: &Path) -> Result<Results> {
     let names = [RESULTS_FILE, COMPARISON_FILE];
     let file = if path.is_dir() {
         names

@@ -1,7 +1,7 @@
 //! The commands, each a module with its options. This one assembles the command line and its help.
 //!
-//! A command may use another: `bench` compares two results as [`diff`] does, [`tune`] begins with
-//! what [`diagnose`] finds, and [`report`] reads what [`baseline`] wrote.
+//! A command may use another: [`tune`] begins with what [`diagnose`] finds, and [`report`] reads
+//! what [`baseline`] wrote.
 
 mod allocators;
 mod baseline;

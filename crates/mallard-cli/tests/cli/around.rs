@@ -1,5 +1,6 @@
 //! What stands around the runs: commands of the user, exports, completions and manual pages.
 
+use crate::place::typed;
 use crate::place::*;
 
 #[test]
@@ -175,16 +176,7 @@ fn exports_go_to_files_and_to_standard_output() {
         place.text("x.csv")
     );
 
-    let words = [
-        "compare",
-        "--export-csv",
-        "-",
-        "--export-json",
-        "-",
-        "--",
-        "touch",
-        "ran",
-    ];
+    let words = typed("compare --export-csv - --export-json - -- touch ran");
     place.mallard(&words).assert().code(USAGE);
     let words = ["compare", "--export-csv", "no/where", "--", "touch", "ran"];
     let stderr = place.mallard(&words).exits(FAILED).1;

@@ -1,5 +1,6 @@
 //! Baselines: saved figures, and checks that fail only where something became worse.
 
+use crate::place::typed;
 use std::fs;
 use std::io::Read as _;
 use std::process::{Command, Stdio};
@@ -315,13 +316,7 @@ fn two_builds_are_compared_in_one_sitting() {
     );
     let (code, stdout, stderr) = ab("./after", "./before");
     assert_eq!(code, Some(SUCCESS), "{stdout}{stderr}");
-    let words = [
-        "ab",
-        "--variant",
-        "a=mallard",
-        "--variant",
-        "b=mallard:narenas:1",
-    ];
+    let words = typed("ab --variant a=mallard --variant b=mallard:narenas:1");
     let words = [&words[..], &["--fail-if", "rss_peak>+50%", "--", "true"]].concat();
     let (code, stdout, stderr) = run(&place, &words);
     assert_eq!(code, Some(SUCCESS), "{stdout}{stderr}");

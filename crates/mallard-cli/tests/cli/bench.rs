@@ -1,5 +1,6 @@
 //! `mallard bench` with little work: what it measures, prints and writes.
 
+use crate::place::typed;
 use crate::place::*;
 
 const SMALL: [&str; 8] = [
@@ -220,18 +221,7 @@ fn an_interrupt_writes_the_results_so_far() {
     let place = Place::new();
     let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("mallard"));
     // The first row is short and the second is not.
-    command.args([
-        "bench",
-        "pairs",
-        "batch",
-        "-t",
-        "1",
-        "-a",
-        "glibc",
-        "-r",
-        "1",
-        "--no-warm",
-    ]);
+    command.args(typed("bench pairs batch -t 1 -a glibc -r 1 --no-warm"));
     command.args(["--count", "pairs=10", "--count", "batch=400M"]);
     command
         .current_dir(place.path())
@@ -261,68 +251,6 @@ fn an_interrupt_writes_the_results_so_far() {
             .join("mallard-results/latest/report.html")
             .exists()
     );
-}
-
-#[test]
-fn a_result_is_repeated_with_its_settings_and_its_allocators() {
-    let place = Place::new();
-    let first = [
-        "bench",
-        "pairs",
-        "-t",
-        "1",
-        "--count",
-        "300",
-        "-r",
-        "2",
-        "-a",
-        "glibc,mallard",
-        "-o",
-        "one",
-    ];
-    place.mallard(&first).assert().code(SUCCESS);
-    let words = ["bench", "--from", "one", "--aa"];
-    let stderr = place.mallard(&words).exits(SUCCESS).1;
-    assert!(
-        stderr.contains("again: mallard bench pairs -t 1 --count 300"),
-        "{stderr}"
-    );
-    assert!(
-        stderr.contains("next: mallard diff one mallard-results/latest"),
-        "{stderr}"
-    );
-    let read = |file: &str| mallard_report::read_json(&mut place.text(file).as_bytes()).unwrap();
-    let (one, other) = (
-        read("one/results.json"),
-        read("mallard-results/latest/results.json"),
-    );
-    // The command is the first one's, so the second result can be repeated too.
-    assert_eq!(one.command, other.command);
-    assert_eq!(
-        one.experiments[0].parameters,
-        other.experiments[0].parameters
-    );
-    let names = |r: &mallard_report::model::Results| {
-        let cells = r.experiments[0].rows[0].cells.iter();
-        cells
-            .map(|cell| (cell.allocator.clone(), cell.runs.len()))
-            .collect::<Vec<_>>()
-    };
-    assert_eq!(names(&one), names(&other));
-
-    for (words, part) in [
-        (
-            &["bench", "--from", "one", "-r", "3"][..],
-            "cannot be used with",
-        ),
-        (&["bench", "--from", "missing"], "missing"),
-    ] {
-        let (code, _, stderr) = outcome(&mut place.mallard(words));
-        assert!(
-            matches!(code, Some(1 | 2)) && stderr.contains(part),
-            "{stderr}"
-        );
-    }
 }
 
 #[test]

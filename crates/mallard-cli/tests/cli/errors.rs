@@ -20,20 +20,6 @@ fn says(text: &str, parts: &[&str]) {
 }
 
 #[test]
-fn an_unknown_experiment_is_answered_with_the_nearest() {
-    let place = Place::new();
-    let known = "pairs, batch, arenas, tune, map";
-    says(
-        &refusal(&place, &["bench", "arena"], 2),
-        &["`arena`", "did you mean `arenas`?", known],
-    );
-    says(
-        &refusal(&place, &["bench", "-e", "pairs,mop"], 2),
-        &["did you mean `map`?"],
-    );
-}
-
-#[test]
 fn an_unknown_allocator_is_answered_with_the_nearest() {
     let place = Place::new();
     let expected = ["`jemaloc`", "did you mean `jemalloc`?", "glibc, mallard"];
@@ -83,36 +69,6 @@ fn a_missing_or_unusable_program_has_the_shell_s_exit_code() {
         );
         says(&refusal(&place, &[command, "--", "/"], 126), &["folder"]);
     }
-}
-
-#[test]
-fn a_program_that_ignores_preloading_is_rejected() {
-    let place = Place::new();
-    let fixed = place.compile("fixed", "int main(void) { return 0; }", &["-static"]);
-    for command in ["compare", "run"] {
-        let text = refusal(&place, &[command, "--", fixed.to_str().unwrap()], 126);
-        says(&text, &["statically linked"]);
-    }
-
-    let raised = place.compile("raised", "int main(void) { return 0; }", &[]);
-    let mut rights = std::fs::metadata(&raised).unwrap().permissions();
-    std::os::unix::fs::PermissionsExt::set_mode(&mut rights, 0o4755);
-    std::fs::set_permissions(&raised, rights).unwrap();
-    says(
-        &refusal(&place, &["compare", "--", "./raised"], 126),
-        &["setuid"],
-    );
-
-    // The header of a 32-bit program is enough to recognise it.
-    let mut head = std::fs::read(&fixed).unwrap();
-    head[4] = 1;
-    let small = place.path().join("small");
-    std::fs::write(&small, head).unwrap();
-    std::fs::set_permissions(&small, std::fs::metadata(&fixed).unwrap().permissions()).unwrap();
-    says(
-        &refusal(&place, &["compare", "--", "./small"], 126),
-        &["32-bit"],
-    );
 }
 
 #[test]

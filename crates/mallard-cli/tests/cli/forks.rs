@@ -1,11 +1,11 @@
 //! `mallard replay --process all`: recorded forks replay as forks, and each process does what was
 //! recorded of it.
 
+use crate::place::typed;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use mallard_needs::lacks;
 use serde_json::Value;
 
 use crate::place::*;
@@ -209,40 +209,11 @@ fn a_thread_forks_while_others_allocate() {
 }
 
 #[test]
-fn python_forks() {
-    // Where `python3` is a script that finds one, that has forks of its own.
-    let python = Path::new("/usr/bin/python3");
-    if lacks(&["/usr/bin/python3"]) {
-        return;
-    }
-    let place = Place::new();
-    let script = "import os\n\
-                  kept = [bytes(6000 + i) for i in range(200)]\n\
-                  for child in range(2):\n\
-                  \x20   if os.fork() == 0:\n\
-                  \x20       del kept[child::2]\n\
-                  \x20       more = [bytes(9000 + i) for i in range(100)]\n\
-                  \x20       os._exit(0)\n\
-                  del kept[::3]\n\
-                  for child in range(2): os.wait()\n";
-    // Python's own pools serve small requests, and its large ones are malloc's.
-    let calls = assert_same_again(&place, python, &["-S", "-c", script], BLOCK_BYTES_MIN);
-    assert_eq!(calls, 3);
-}
-
-#[test]
 fn the_lab_replays_a_family_in_one_row_and_tells_its_memory() {
     let place = Place::new();
     record(&place, &program(&place), &["heap"]);
     let mut command = place.mallard(&["replay", "r.mtrace", "-o", "out", "--no-warm", "-r", "1"]);
-    command.args([
-        "-a",
-        "glibc,mallard",
-        "--process",
-        "all",
-        "--speed",
-        "max,4x",
-    ]);
+    command.args(typed("-a glibc,mallard --process all --speed max,4x"));
     let stdout = command.exits(SUCCESS).0;
     let flat = stdout.split_whitespace().collect::<Vec<_>>().join(" ");
     for words in [

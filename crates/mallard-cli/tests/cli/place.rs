@@ -100,6 +100,11 @@ impl Place {
     }
 }
 
+/// The words of a command as it is typed, none of which has a blank.
+pub fn typed(line: &str) -> Vec<&str> {
+    line.split(' ').collect()
+}
+
 /// Runs a command and returns its exit code and both of its streams.
 pub fn outcome(command: &mut Command) -> (Option<i32>, String, String) {
     let output = command.output().unwrap();

@@ -1,5 +1,6 @@
 //! `mallard compare` and `mallard run` on the user's programs.
 
+use crate::place::typed;
 use std::fs;
 
 use crate::place::*;
@@ -17,18 +18,7 @@ fn a_program_is_compared_by_its_costs_and_its_output() {
         .map(|n| format!("{}\n", n * 7919 % 20_011))
         .collect();
     fs::write(place.path().join("numbers"), &lines).unwrap();
-    let words = [
-        "compare",
-        "-a",
-        "glibc,mallard",
-        "-r",
-        "2",
-        "--input",
-        "numbers",
-        "--",
-        "sort",
-        "-n",
-    ];
+    let words = typed("compare -a glibc,mallard -r 2 --input numbers -- sort -n");
     let stdout = place.mallard(&words).exits(SUCCESS).0;
     assert!(
         stdout.contains("sort -n") && stdout.contains("reference"),
@@ -127,16 +117,7 @@ fn a_program_with_its_own_malloc_is_not_measured() {
 #[test]
 fn a_program_that_hangs_is_killed_at_the_limit() {
     let place = Place::new();
-    let words = [
-        "compare",
-        "-a",
-        "glibc",
-        "--timeout",
-        "1",
-        "--",
-        "sleep",
-        "1000",
-    ];
+    let words = typed("compare -a glibc --timeout 1 -- sleep 1000");
     let stdout = place.mallard(&words).exits(FAILED).0;
     assert!(
         stdout.contains("did not finish within the time limit"),
@@ -312,18 +293,7 @@ fn variants_stand_side_by_side_and_what_reads_no_options_is_told() {
     assert!(set("lean") && !set("usual"), "{:?}", results.allocators);
     assert!(stdout.contains("1 run of each cannot tell"), "{stdout}");
 
-    let words = [
-        "compare",
-        "-r",
-        "1",
-        "--no-warm",
-        "-a",
-        "glibc,mallard",
-        "--conf",
-        "narenas:1",
-        "--",
-        "ls",
-    ];
+    let words = typed("compare -r 1 --no-warm -a glibc,mallard --conf narenas:1 -- ls");
     let stdout = place.mallard(&words).exits(SUCCESS).0;
     assert!(stdout.contains("glibc reads no option string"), "{stdout}");
 }

@@ -1,5 +1,6 @@
 //! `mallard record` and `mallard trace`: programs whose calls are known exactly.
 
+use crate::place::typed;
 use std::path::PathBuf;
 
 use mallard_needs::not_installed;
@@ -281,15 +282,7 @@ fn what_cannot_be_recorded_is_refused_with_the_reason() {
 fn a_part_of_a_recording_is_one_and_begins_with_what_lives() {
     let place = Place::new();
     recorded(&place, "fork", &[]);
-    let cut = [
-        "trace",
-        "cut",
-        "r.mtrace",
-        "-o",
-        "part.mtrace",
-        "--process",
-        "2",
-    ];
+    let cut = typed("trace cut r.mtrace -o part.mtrace --process 2");
     let stdout = place.mallard(&cut).exits(SUCCESS).0;
     assert!(stdout.starts_with("part.mtrace: "), "{stdout}");
     let (_, stdout, _) = outcome(&mut place.mallard(&["trace", "info", "--json", "part.mtrace"]));

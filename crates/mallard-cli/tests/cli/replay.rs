@@ -1,5 +1,6 @@
 //! `mallard replay`: what it does is what was recorded.
 
+use crate::place::typed;
 use serde_json::Value;
 
 use crate::place::*;
@@ -26,16 +27,7 @@ fn threads_replay_on_two_allocators_and_tell_their_fidelity() {
     let place = Place::new();
     record(&place, "handoff");
     let program = place.path().join("recorded");
-    let options = [
-        "-a",
-        "glibc,mallard",
-        "--speed",
-        "max,4x",
-        "--pollute",
-        "32k",
-        "--check",
-        "--",
-    ];
+    let options = typed("-a glibc,mallard --speed max,4x --pollute 32k --check --");
     let program = program.to_str().unwrap();
     let (text, results) = replayed(&place, &[&options[..], &[program, "handoff"]].concat());
     for words in [
@@ -180,14 +172,7 @@ fn the_recording_of_a_replay_equals_the_recording() {
     let source = format!("{folder}/replay.c");
     let program = place.path().join("replay");
     let built = std::process::Command::new("cc")
-        .args([
-            "-std=gnu11",
-            "-O2",
-            "-fno-builtin",
-            "-pthread",
-            "-Wall",
-            "-Werror",
-        ])
+        .args(typed("-std=gnu11 -O2 -fno-builtin -pthread -Wall -Werror"))
         .args([&source, "-ldl", "-o"])
         .arg(&program)
         .status()

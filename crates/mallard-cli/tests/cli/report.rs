@@ -1,5 +1,6 @@
 //! `mallard report`: every kind of result is shown again, in every form, and mistakes are named.
 
+use crate::place::typed;
 use std::fs;
 
 use mallard_report::tuning::Tuning;
@@ -19,30 +20,12 @@ fn done(place: &Place, words: &[&str]) -> String {
 /// A folder with a result of compare, of diagnose, of tune and of baseline.
 fn place() -> Place {
     let place = Place::new();
-    let compare = [
-        "compare",
-        "-r",
-        "2",
-        "-w",
-        "0",
-        "--no-warm",
-        "-a",
-        "glibc,mallard",
-    ];
+    let compare = typed("compare -r 2 -w 0 --no-warm -a glibc,mallard");
     done(
         &place,
         &[&compare[..], &["-o", "compared", "--", "true"]].concat(),
     );
-    let diagnosed = [
-        "diagnose",
-        "--quick",
-        "-o",
-        "diagnosed",
-        "--",
-        "sh",
-        "-c",
-        ":",
-    ];
+    let diagnosed = typed("diagnose --quick -o diagnosed -- sh -c :");
     let (code, ..) = run(&place, &diagnosed);
     assert!(
         matches!(code, Some(0 | 3)),

@@ -1,6 +1,7 @@
 //! Services as subjects: every preset is raced for real, and every trouble of a server is named and
 //! leaves no process behind.
 
+use crate::place::typed;
 use std::fs;
 
 use mallard_needs::{lacks, skipped};
@@ -195,17 +196,7 @@ fn left(place: &Place) -> Vec<String> {
 
 /// Compares the service `web.toml` in one run, with more options.
 fn compared(place: &Place, more: &[&str]) -> (Option<i32>, String, String) {
-    let words = [
-        "compare",
-        "--service",
-        "web.toml",
-        "-r",
-        "1",
-        "-w",
-        "0",
-        "-a",
-        "glibc",
-    ];
+    let words = typed("compare --service web.toml -r 1 -w 0 -a glibc");
     outcome(&mut place.mallard(&[&words[..], more].concat()))
 }
 
@@ -343,15 +334,7 @@ fn what_prepares_a_service_runs_once_for_each_run() {
     let place = Place::new();
     let prepare = "prepare = \"echo p >> prepared\"";
     describe(&place, "echo ready; exec sleep 8013.5", prepare);
-    let words = [
-        "baseline",
-        "save",
-        "web",
-        "--service",
-        "web.toml",
-        "--budget",
-        "1ms",
-    ];
+    let words = typed("baseline save web --service web.toml --budget 1ms");
     place.mallard(&words).assert().code(SUCCESS);
     // One block: the subject and the anchor.
     assert_eq!(place.text("prepared"), "p\np\n");

@@ -1,5 +1,6 @@
 //! `mallard bench --suite full` on a few rows: what it runs, writes and rejects.
 
+use crate::place::typed;
 use mallard_report::model::{Kind, Results};
 
 use crate::place::*;
@@ -13,16 +14,7 @@ fn results(place: &Place) -> Results {
 #[cfg_attr(not(feature = "full"), ignore = "`cargo test-all` runs it")]
 fn rows_run_on_every_allocator_and_every_figure_is_reported() {
     let place = Place::new();
-    let words = [
-        "bench",
-        "--suite",
-        "full",
-        "--quick",
-        "-r",
-        "2",
-        "-a",
-        "glibc,mallard",
-    ];
+    let words = typed("bench --suite full --quick -r 2 -a glibc,mallard");
     let rows = ["pairs-4", "map-linked", "start", "latency", "numa"];
     let words = [&words[..], &rows].concat();
     let (stdout, stderr) = place.mallard(&words).exits(SUCCESS);

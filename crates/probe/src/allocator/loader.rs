@@ -100,7 +100,7 @@ impl Iterator for Objects {
 }
 
 impl Object {
-    /// Its file; empty for the program itself.
+    /// The path of the object; empty for the program itself.
     pub fn name(&self) -> &CStr {
         if self.name.is_null() {
             return c"";

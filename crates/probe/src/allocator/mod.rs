@@ -68,7 +68,7 @@ pub enum Operators {
     Allocator = 1,
     /// The C++ runtime, on top of malloc.
     Runtime = 2,
-    /// Another object, which has its own idea of them.
+    /// Another object, with its own definitions of the functions.
     Other = 3,
 }
 
@@ -88,7 +88,7 @@ fn look_up(function: Function) -> usize {
         if known != 0 {
             return known;
         }
-        // It may have been loaded since.
+        // The object may have been loaded since.
         if let Some((_, address)) = loader::first(loader::after_us(), NAMES[function as usize]) {
             ADDRESSES[function as usize].store(address, Ordering::Relaxed);
             return address;

@@ -34,7 +34,7 @@ extern "C" fn plain(size: usize) -> Pointer {
     }
 }
 
-/// The same for an operator with an alignment.
+/// Calls the allocator for an operator with an alignment.
 extern "C" fn aligned(size: usize, align: usize) -> Pointer {
     match allocator::operators() {
         Operators::Allocator => begun(State::Aligned, size, align, || {

@@ -42,7 +42,7 @@ pub struct Recorder {
     thread: &'static Thread,
 }
 
-/// Begins such a call. None if it is another one.
+/// Begins a call of this kind; `None` if the call is of another kind.
 #[inline(always)]
 pub fn enter(thread: &'static Thread) -> Option<Recorder> {
     // A thread with a chunk has joined. In a forked child the segment is not ready: the chunk is

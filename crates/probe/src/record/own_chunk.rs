@@ -79,7 +79,7 @@ fn ended(thread: &Thread) -> bool {
     ended
 }
 
-/// Forgets what a chunk holds, and begins it again.
+/// Drops the contents of a chunk, and begins it again.
 fn drop_chunk(thread: &Thread, index: u32) {
     let written = CHUNK_RECORDS - SPARE_RECORDS;
     pool().dropped.fetch_add(written as u64, Ordering::Relaxed);

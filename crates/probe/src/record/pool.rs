@@ -22,7 +22,7 @@ pub const SPARE_RECORDS: usize = 4;
 /// How long a thread waits before it checks whether the lab is still there.
 const CHECK_INTERVAL_NS: i64 = 100_000_000;
 
-/// This process's pool. Call it only while the process records.
+/// The pool of the process, which must be recording.
 #[inline(always)]
 pub fn pool() -> &'static Pool {
     // SAFETY: set before the mode, and mapped as long as this process records.

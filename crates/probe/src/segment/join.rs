@@ -86,7 +86,7 @@ fn take_slot() -> Option<*const Slot> {
     }
 }
 
-/// The key, made by the first thread that needs it.
+/// The key of the thread-specific data, which the first thread that needs it makes.
 fn key() -> u32 {
     let known = KEY.load(Ordering::Acquire);
     if known != NO_KEY {

@@ -27,7 +27,7 @@ static TIMER_HZ: AtomicU32 = AtomicU32::new(0);
 /// The segment's file, to reserve more of it.
 static FILE: file::Path = file::Path::new();
 
-/// The segment. Call it only in a process that has one.
+/// The segment of the process, which must have one.
 #[inline(always)]
 pub fn header() -> &'static Header {
     // SAFETY: `MAPPED` is set before the state says that the segment is ready, and stays mapped.

@@ -61,12 +61,7 @@ impl Browser {
         let temporary = profile.path().join("tmp");
         std::fs::create_dir(&temporary).expect("a folder for the browser's temporary files");
         let mut process = Command::new(program)
-            .args([
-                "--headless=new",
-                "--no-sandbox",
-                "--disable-gpu",
-                "--disable-dev-shm-usage",
-            ])
+            .args("--headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage".split(' '))
             .args([
                 "--no-first-run",
                 "--hide-scrollbars",

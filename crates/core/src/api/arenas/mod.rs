@@ -224,7 +224,7 @@ pub fn retain_grow_limit(arena: u32) -> Result<usize, i32> {
     one(arena).map(|a| a.growth_limit().min(size_within(usize::MAX)))
 }
 
-/// The largest size of a class that is at most this.
+/// The largest size of a class that is at most `bytes`.
 fn size_within(bytes: usize) -> usize {
     let class = Class::of(bytes.min(MAX));
     if class.size() > bytes.min(MAX) {

@@ -523,7 +523,7 @@ fn alloc_on_boundary(size: usize, align: usize, wanted: usize) -> *mut u8 {
         if block.is_multiple_of(align) {
             return spend_if_on(block, wanted);
         }
-        // This cannot fail: it was just popped.
+        // There is room: the block was just popped.
         stack.push(block);
     }
     match current::cache().and_then(|cache| cache.take_aligned(class, align, wanted)) {

@@ -143,7 +143,7 @@ pub(super) fn free_sampled(at: usize) {
     };
     prof::unsampled(at);
     drop(inside);
-    // It goes where it would have gone without a sample.
+    // The block goes where it would have gone without a sample.
     dealloc_non_null(at);
 }
 

@@ -378,7 +378,7 @@ fn apply_to_arenas(o: &Options) {
 #[inline(always)]
 fn apply_to_threads(o: &Options, without_caches: bool) {
     use conf::BackgroundThread;
-    cache::configure(cache::Settings {
+    cache::configure(cache::CacheDefaults {
         max_size: o.tcache_max,
         is_enabled: o.tcache,
         may_hold: !without_caches,

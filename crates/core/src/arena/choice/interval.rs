@@ -6,7 +6,7 @@
 //! batch.
 
 use crate::sys::atomic::{AtomicU64, Ordering};
-use crate::sys::pending::{self, Work};
+use crate::sys::pending::{self, PendingWork};
 
 /// Bytes between reports; 0 for none.
 static EVERY: AtomicU64 = AtomicU64::new(0);
@@ -32,13 +32,13 @@ pub fn count(bytes: usize) {
 fn add(bytes: u64, every: u64) {
     let before = HANDED_OUT.fetch_add(bytes, Ordering::Relaxed);
     if before / every != before.wrapping_add(bytes) / every {
-        pending::add(Work::Report);
+        pending::add(PendingWork::Report);
     }
 }
 
 /// Returns true to one caller when a report is due: that caller must make it.
 pub fn claim() -> bool {
-    pending::claim(Work::Report)
+    pending::claim(PendingWork::Report)
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use crate::heap::{self, PAGE_HEAPS, PageHeap};
 use crate::space::segment::PageRecord;
 use crate::space::{Segment, fallback};
 use crate::sys::atomic::{AtomicPtr, AtomicUsize, Ordering};
-use crate::sys::flag::Wait;
+use crate::sys::flag::Blocking;
 use crate::sys::page::{LINE, PAGE};
 
 /// A page heap without an arena, because there was no memory for that.
@@ -118,7 +118,7 @@ impl Arena {
         self.heap().totals().used
     }
 
-    /// The same, and pages with usable addresses.
+    /// Pages of its page heap that hold slabs and blocks, and pages with usable addresses.
     #[cfg(test)]
     pub fn held(&self) -> (usize, usize) {
         let totals = self.heap().totals();
@@ -168,7 +168,7 @@ impl Arena {
     #[inline(never)]
     pub fn reset(&self) {
         debug_assert!(self.is_manual());
-        let _in_hand = self.in_hand.raise(Wait::Yes);
+        let _in_hand = self.in_hand.raise(Blocking::Yes);
         for class in Class::cachable() {
             if let Some(bin) = self.bin(class) {
                 bin.0.lock_seldom().forget(class);

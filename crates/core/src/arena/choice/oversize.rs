@@ -21,7 +21,7 @@ use crate::sys::published::Published;
 
 /// The least size that is oversize.
 static OVERSIZE_FROM_BYTES: AtomicUsize = AtomicUsize::new(usize::MAX);
-/// Whether freed memory goes back at once.
+/// Whether the memory of freed oversize blocks goes back at once.
 static AT_ONCE: AtomicBool = AtomicBool::new(false);
 /// The arena, once it was made.
 static ARENA: Published<Arena> = Published::none();

@@ -10,7 +10,7 @@ use crate::arena::{Arena, Drain};
 use crate::heap;
 use crate::heap::hooks::ExtentHooks;
 use crate::sys::atomic::{AtomicU8, AtomicU64, Ordering, settle};
-use crate::sys::flag::Wait;
+use crate::sys::flag::Blocking;
 use core::ffi::CStr;
 use core::fmt::Write;
 
@@ -138,7 +138,7 @@ impl Arena {
         self.heap().decay_times()
     }
 
-    /// Sets one decay time or both.
+    /// Sets the decay time of dirty pages, of muzzy ones, or both.
     pub fn set_decay(&self, dirty_ms: Option<i64>, muzzy_ms: Option<i64>) {
         self.heap().set_decay_of(dirty_ms, muzzy_ms);
     }
@@ -152,7 +152,7 @@ impl Arena {
     /// there was any.
     pub fn purge(&self) -> bool {
         {
-            let _in_hand = self.is_manual().then(|| self.in_hand.raise(Wait::Yes));
+            let _in_hand = self.is_manual().then(|| self.in_hand.raise(Blocking::Yes));
             self.drain_transfer_caches(Drain::All);
             self.drain_spares(Drain::All);
         }

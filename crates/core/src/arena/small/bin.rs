@@ -42,10 +42,10 @@ pub struct BinCounts {
     pub fills: u64,
     pub flushes: u64,
     pub slabs: u32,
-    /// Those with free and used regions.
+    /// Slabs with free and used regions.
     pub part_used: u32,
     pub slabs_ever: u64,
-    /// How often regions were taken from a slab with used ones.
+    /// How often regions were taken from a slab with used regions.
     pub reused: u64,
 }
 

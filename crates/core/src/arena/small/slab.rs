@@ -40,7 +40,7 @@ pub struct Slab {
     quiet: Cell<u8>,
     /// Whether its pages were bare when it was made ([`crate::heap::Run::bare`]).
     bare: bool,
-    /// Whether they were zero.
+    /// Whether its pages were zero when it was made.
     fresh: bool,
     arena: u16,
     free: Cell<u16>,
@@ -55,11 +55,11 @@ pub struct Slab {
 // A free at random touches one line of small slabs, two of others.
 const _: () = assert!(size_of::<Slab>() + 16 <= 64);
 
-/// What happens to the record of a block that is sampled ([`Slab::watch`]).
+/// What the page map says of a block in a slab ([`Slab::watch`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Watch {
-    Begin,
-    End,
+pub enum Mark {
+    Sampled,
+    Ordinary,
 }
 
 /// A pointer that cannot be freed. The code that finds it holds a lock: the process is ended after
@@ -73,7 +73,7 @@ pub enum Misuse {
 }
 
 impl Misuse {
-    /// Ends the process.
+    /// Ends the process with a line about the misuse.
     #[cold]
     pub fn die(self) -> ! {
         match self {
@@ -304,7 +304,7 @@ impl Slab {
     /// where sampled blocks begin is filed under no class, so that frees of its blocks take the
     /// slow path. For the holder of the block; one thread at a time.
     #[inline(never)]
-    pub fn watch(p: usize, watch: Watch) {
+    pub fn watch(p: usize, mark: Mark) {
         let Some(segment) = Segment::find(p) else {
             return;
         };
@@ -313,9 +313,9 @@ impl Slab {
             PageRecord::Watched { slab, sampled } => (slab, Some(sampled)),
             _ => return,
         };
-        let after = match watch {
-            Watch::Begin => Some(Beginning::with(before, p % PAGE)),
-            Watch::End => before.and_then(Beginning::less),
+        let after = match mark {
+            Mark::Sampled => Some(Beginning::with(before, p % PAGE)),
+            Mark::Ordinary => before.and_then(Beginning::less),
         };
         let (class, record) = match after {
             Some(sampled) => (Class::NONE, PageRecord::Watched { slab, sampled }),
@@ -368,7 +368,7 @@ impl Slab {
         self.level.get()
     }
 
-    /// Sets the list that it is in.
+    /// Sets the list of its bin that the slab is in.
     pub fn set_level(&self, level: u8) {
         self.level.set(level);
         self.max_free.set(if level == NO_LEVEL {

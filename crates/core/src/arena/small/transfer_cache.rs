@@ -15,7 +15,7 @@ use core::ptr::NonNull;
 
 /// The most bytes of blocks in a transfer cache of a slab class.
 const SLAB_BYTES: usize = 256 * 1024;
-/// The same for a larger class.
+/// The most bytes of blocks in a transfer cache of a larger class.
 const RUN_BYTES: usize = 2 * 1024 * 1024;
 /// The most bytes of blocks above [`MEDIUM_MAX`] in all transfer caches of a small heap.
 const LONG_BYTES: usize = 512 * 1024;
@@ -131,7 +131,7 @@ impl TransferCache {
         unsafe { core::slice::from_raw_parts(self.blocks, self.len as usize) }
     }
 
-    /// Bytes of its array.
+    /// Bytes of the array of blocks.
     pub fn array_size(&self) -> usize {
         if self.cap == 0 {
             0
@@ -156,7 +156,7 @@ impl TransferCache {
         }
     }
 
-    /// Whether it holds blocks that another thread put here.
+    /// Whether the transfer cache holds blocks that another thread put there.
     pub fn has_others(&self) -> bool {
         self.len > 0 && self.putter != tls::thread()
     }
@@ -288,7 +288,7 @@ impl TransferCache {
         n
     }
 
-    /// Forgets all blocks, which are being discarded.
+    /// Drops all blocks, which are being discarded.
     pub fn forget(&mut self, class: Class) {
         count_runs(class, 0, self.len as usize);
         self.len = 0;
@@ -401,7 +401,7 @@ mod tests {
         let much = 2 * crate::arena::NEW_PAGES_PER_CHECK;
         arena.grew(much);
         assert_eq!(stored(), 2, "they have just come");
-        // One of them is used, and comes back.
+        // One of the blocks is used, and comes back.
         let mut one = [0];
         assert_eq!(arena.fill(class, &mut one), 1);
         arena.flush(class, &mut one);

@@ -65,7 +65,7 @@ fn a_thread_gets_back_what_was_its_own_and_any_where_that_is_used_up() {
     assert_eq!(take_own(&mut b, 8), mine[..8]);
     let more = take_own(&mut b, 1);
     assert!(theirs[..2].contains(&more[0]), "before memory grows");
-    // As far as is known it is this thread's now.
+    // As far as the bin knows, the block is this thread's now.
     give(&mut b, &more);
     give(&mut b, &mine[..1]);
     assert_eq!(take_own(&mut b, 3), {
@@ -103,7 +103,7 @@ fn what_a_thread_stored_for_itself_stays_out_of_anothers_hands_unless_that_asks_
     assert_eq!(b.transfer.len(), 8);
     assert_eq!(b.take(class(), 4, &mut got), 4);
     assert!(got.iter().all(|p| theirs[..8].contains(p)));
-    // It gets back the blocks that it put there.
+    // The thread gets back the blocks that it put there.
     let n = b.transfer.len();
     assert_eq!(b.put(class(), Traffic::Passing, &got), 4);
     assert_eq!(b.take_own(class(), &mut got), 4);

@@ -31,7 +31,7 @@ static EVENTS: [Event; CALLBACKS_MAX] = [const {
 /// Number of used places.
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether there is any callback.
+/// Whether a callback is registered.
 pub fn are_any() -> bool {
     TAKEN.load(Ordering::Relaxed) > 0
 }
@@ -56,14 +56,31 @@ pub fn add(callback: Callback, every: u64, of_frees: bool) -> bool {
     true
 }
 
+/// Which of a thread's two sums of bytes rose.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Flow {
+    Freed,
+    Allocated,
+}
+
+impl Flow {
+    /// The sum that rose.
+    pub fn of(self, allocated: u64, freed: u64) -> u64 {
+        match self {
+            Flow::Allocated => allocated,
+            Flow::Freed => freed,
+        }
+    }
+}
+
 /// Calls the callbacks that are due: the thread's sum of allocated, or else freed, bytes has risen
 /// from `before`. The caller holds no lock.
 #[cold]
 #[inline(never)]
-pub(super) fn passed(is_alloc: bool, before: u64, allocated: u64, freed: u64) {
+pub(super) fn passed(flow: Flow, before: u64, allocated: u64, freed: u64) {
     // Hide the length from the compiler, which would otherwise unroll the loop.
     for event in core::hint::black_box(&EVENTS[..]) {
-        event.pass(is_alloc, before, allocated, freed);
+        event.pass(flow, before, allocated, freed);
     }
 }
 
@@ -75,18 +92,18 @@ impl Event {
     }
 
     #[inline(always)]
-    fn pass(&self, is_alloc: bool, before: u64, allocated: u64, freed: u64) {
+    fn pass(&self, flow: Flow, before: u64, allocated: u64, freed: u64) {
         let callback = self.callback.load(Ordering::Acquire);
-        if callback == 0 || !is_alloc && !self.of_frees.load(Ordering::Relaxed) {
+        if callback == 0 || flow == Flow::Freed && !self.of_frees.load(Ordering::Relaxed) {
             return;
         }
-        let after = if is_alloc { allocated } else { freed };
+        let after = flow.of(allocated, freed);
         let every = self.every.load(Ordering::Relaxed);
         if before / every != after / every {
             // SAFETY: `add` took it from a function of this type.
             let callback = unsafe { core::mem::transmute::<usize, Callback>(callback) };
             // SAFETY: the program vouches for its function.
-            unsafe { callback(is_alloc, allocated, freed) };
+            unsafe { callback(flow == Flow::Allocated, allocated, freed) };
         }
     }
 }

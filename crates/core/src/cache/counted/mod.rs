@@ -20,6 +20,7 @@ use crate::sys::atomic::Ordering;
 use crate::sys::tls;
 use core::cell::Cell;
 use core::ptr::NonNull;
+use events::Flow;
 
 /// The byte counts of a thread.
 #[derive(Clone)]
@@ -32,7 +33,7 @@ pub struct Counts {
     base: Cell<i64>,
     /// Bytes of frees and of allocations that are yet to be reported to the program's callbacks
     /// ([`events`]), because one of them was running.
-    untold: [Cell<u64>; 2],
+    unreported: [Cell<u64>; 2],
     /// Whether a callback is running.
     in_event: Cell<bool>,
 }
@@ -41,7 +42,9 @@ impl Counts {
     pub(super) fn clear(&self) {
         self.allocated.set(0);
         self.freed.set(0);
-        self.untold.iter().for_each(|untold| untold.set(0));
+        self.unreported
+            .iter()
+            .for_each(|unreported| unreported.set(0));
         self.peak.set(0);
         self.base.set(0);
     }
@@ -79,7 +82,7 @@ impl Counts {
             self.peak.set(self.ahead());
         }
         if events::are_any() {
-            self.tell(true, bytes);
+            self.tell(Flow::Allocated, bytes);
         }
     }
 
@@ -89,7 +92,7 @@ impl Counts {
         let freed = self.freed.get().wrapping_add(bytes as u64);
         self.freed.set(freed);
         if events::are_any() {
-            self.tell(false, bytes);
+            self.tell(Flow::Freed, bytes);
         }
     }
 
@@ -97,17 +100,17 @@ impl Counts {
     /// next bytes.
     #[cold]
     #[inline(never)]
-    fn tell(&self, is_alloc: bool, bytes: usize) {
-        let untold = &self.untold[is_alloc as usize];
-        untold.set(untold.get().wrapping_add(bytes as u64));
+    fn tell(&self, flow: Flow, bytes: usize) {
+        let unreported = &self.unreported[flow as usize];
+        unreported.set(unreported.get().wrapping_add(bytes as u64));
         if self.in_event.get() {
             return;
         }
         let (allocated, freed) = (self.allocated.get(), self.freed.get());
-        let after = if is_alloc { allocated } else { freed };
-        let before = after.wrapping_sub(untold.replace(0));
+        let after = flow.of(allocated, freed);
+        let before = after.wrapping_sub(unreported.replace(0));
         self.in_event.set(true);
-        events::passed(is_alloc, before, allocated, freed);
+        events::passed(flow, before, allocated, freed);
         self.in_event.set(false);
     }
 }

@@ -14,7 +14,7 @@ use crate::sys::tls;
 static ON_SECOND: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 /// The thread that made the first call.
 static FIRST_THREAD: AtomicUsize = AtomicUsize::new(0);
-/// Whether another one has called since.
+/// Whether another thread has called since.
 static COMPANY: Company = Company::new();
 
 /// Notes that the calling thread made the first call. `on_second` is called when the process gets a

@@ -48,7 +48,7 @@ pub(super) struct Forking {
     /// Later forks have larger numbers.
     pub number: AtomicUsize,
     pub found: AtomicU8,
-    /// Whether it took the locks that it could get.
+    /// Whether the fork took the locks that it could get.
     pub took_locks: AtomicBool,
     /// How often the thread itself is inside without a mark.
     pub crowd: AtomicU32,

@@ -257,7 +257,7 @@ impl Stack {
         self.number_of(self.empty.get())
     }
 
-    /// Whether it has memory for blocks.
+    /// Whether the stack has an array for blocks.
     pub fn has_array(&self) -> bool {
         self.base() != 0
     }

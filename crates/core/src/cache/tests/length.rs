@@ -54,12 +54,12 @@ fn a_stack_is_as_long_as_its_use_needs() {
             blocks.drain(..).for_each(|p| give(cache, class, p));
             assert!(room() <= 2 * short.max(long), "{class:?}");
             cache.close(class);
-            // Not much more than its waves, and than a stack soon has.
+            // The stack is not much longer than its waves.
             let soon = foreign_blocks(class);
             waves(cache, class, soon);
             assert!(room() <= 4 * soon, "{class:?}");
             cache.close(class);
-            // As long as its waves, up to the limit.
+            // The stack gets as long as its waves, up to the limit.
             waves(cache, class, longest);
             assert!(room() >= longest / 2 && room() <= longest, "{class:?}");
             cache.close(class);
@@ -196,7 +196,7 @@ fn a_stack_that_runs_full_without_end_is_short_until_it_is_emptied() {
             max = max.max(room());
         }
         assert!(max <= 127, "{max} blocks");
-        // It grows again where that helps.
+        // The stack grows again where that helps.
         for _ in 0..10 {
             waves(cache, class, 2000);
         }

@@ -7,7 +7,7 @@ fn a_class_above_the_limit_is_not_kept() {
     crate::testing::own_process!();
     let _alone = alone();
     in_a_thread(|cache| {
-        configure(settings(1000));
+        configure(defaults(1000));
         cache.set_out(cache.arena());
         let (kept, not) = (Class::of(896), Class::of(1000));
         for class in [kept, not] {
@@ -16,7 +16,7 @@ fn a_class_above_the_limit_is_not_kept() {
         }
         assert!(cache.len(kept) > 0);
         assert_eq!(cache.stack(not).capacity(), 0);
-        configure(settings(CACHED_MAX));
+        configure(defaults(CACHED_MAX));
     });
 }
 
@@ -41,15 +41,15 @@ fn a_cache_that_is_switched_off_or_bounded_holds_nothing_beyond() {
             give(cache, class, block);
             assert_eq!(cache.len(class) > 0, kept, "{size} bytes");
         }
-        configure(Settings {
+        configure(CacheDefaults {
             may_hold: false,
-            ..settings(CACHED_MAX)
+            ..defaults(CACHED_MAX)
         });
         cache.enable(true);
         assert!(cache.is_enabled(), "as was asked");
         let block = take(cache, class);
         give(cache, class, block);
         assert_eq!(cache.len(class), 0, "the options forbid it");
-        configure(settings(CACHED_MAX));
+        configure(defaults(CACHED_MAX));
     });
 }

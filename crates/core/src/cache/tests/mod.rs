@@ -19,8 +19,8 @@ mod length;
 mod limits;
 
 /// Caches that are enabled and hold blocks of up to this many bytes.
-fn settings(max_size: usize) -> Settings {
-    Settings {
+fn defaults(max_size: usize) -> CacheDefaults {
+    CacheDefaults {
         max_size,
         is_enabled: true,
         may_hold: true,
@@ -31,7 +31,7 @@ fn settings(max_size: usize) -> Settings {
 fn in_a_thread(body: impl FnOnce(&'static ThreadCache) + Send) {
     static READY: Once = Once::new();
     READY.call_once(|| assert!(life::initialise(|| ())));
-    configure(settings(CACHED_MAX));
+    configure(defaults(CACHED_MAX));
     thread::scope(|s| {
         let thread = s.spawn(|| body(life::current_or_new().expect("there is memory")));
         if let Err(panic) = thread.join() {

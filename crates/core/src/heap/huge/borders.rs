@@ -153,7 +153,7 @@ pub(in crate::heap) fn set_committed(range: ChunkRange, committed: bool) {
     let before = range.borders();
     for i in 0..range.len {
         range.at(i).committed.set(committed);
-        // In both cases there is no memory behind it.
+        // The chunk has no memory in either case.
         range.at(i).shift.set(0);
     }
     mappings::count(before, range.borders());

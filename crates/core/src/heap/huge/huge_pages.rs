@@ -38,7 +38,7 @@ pub const SIZE: usize = CHUNK;
 pub enum Policy {
     /// Small pages for small processes, huge ones for growing heaps.
     Auto = 0,
-    /// As the system decides.
+    /// The system decides.
     Default = 1,
     Always = 2,
     Never = 3,

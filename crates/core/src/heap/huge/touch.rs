@@ -1,9 +1,10 @@
 //! Whether programs write to their long runs.
 //!
-//! Worth (2026-11-29): 4,096 blocks of up to 2 MiB of which one word is written, 1,545 → 142 MiB.
-//! No program of the suite has such blocks: the test `returned` has (`untouched`, 535 → 93 MiB with
-//! 512 blocks). Measure with a [`Touch::is_in_vain`] that is always false; remove it when that test
-//! passes so.
+//! Worth (2026-11-29): 512 blocks of up to 2 MiB of which one word is written, that come and go
+//! for longer than the decay time, 611 → 71 MiB. Where such blocks stay or are replaced at once,
+//! nothing (512 buffers of 1 MiB with a page in use: 508 and 509 MiB). No program of the suite
+//! has such blocks: the test `returned` has (`untouched`). Measure with a [`Touch::is_in_vain`]
+//! that is always false; remove it when that test passes so.
 //!
 //! A huge page is resident as a whole as soon as one word of it is written. If a program asks for
 //! long blocks and writes to a small part of each, many times what it uses becomes resident. Memory

@@ -169,7 +169,7 @@ impl Decay {
             idle || self.time_ms == 0 || pages > 2 * WORTH_PAGES
         };
         if !is_worth_it {
-            // They must not count as new next time.
+            // The pages must not count as new next time.
             self.settle(unused);
             return None;
         }
@@ -211,7 +211,7 @@ impl Decay {
             end.div_ceil(EPOCHS as Ticks)
         };
         if unused > self.settled {
-            // They enter the backlog when the epoch is over.
+            // The new pages enter the backlog when the epoch is over.
             return Some(at(1));
         }
         let stay = self.limit().min(unused);

@@ -4,7 +4,7 @@
 //! batch of pages under way goes with it (`victims`).
 
 use crate::heap::PageHeap;
-use crate::sys::flag::{Raised, Wait};
+use crate::sys::flag::{Blocking, Raised};
 use crate::sys::lock::Guard;
 
 /// The right to return memory of a page heap, until it is dropped.
@@ -17,11 +17,11 @@ pub(in crate::heap) enum Hold<'a> {
 impl PageHeap {
     /// Takes the right to return memory. With `wait`, waits for the lock or the flag, unless the
     /// thread is inside a hook itself.
-    pub(in crate::heap) fn hold(&self, wait: Wait) -> Option<Hold<'_>> {
+    pub(in crate::heap) fn hold(&self, wait: Blocking) -> Option<Hold<'_>> {
         if !self.hooked.is_on() {
             let guard = match wait {
-                Wait::Yes => Some(self.purging.lock()),
-                Wait::No => self.purging.try_lock(),
+                Blocking::Yes => Some(self.purging.lock()),
+                Blocking::No => self.purging.try_lock(),
             };
             // Hooks may have been set meanwhile.
             if !self.hooked.is_on() {

@@ -16,7 +16,7 @@ use crate::heap::purge::watch::{Alarm, BELL, Plan};
 use crate::heap::{Backing, PageHeap, Purged, RETAIN, State};
 use crate::space::chunk::CHUNK_PAGES;
 use crate::sys::atomic::Ordering;
-use crate::sys::flag::Wait;
+use crate::sys::flag::Blocking;
 use crate::sys::page::PAGE;
 use crate::sys::{mappings, time};
 
@@ -95,9 +95,9 @@ impl PageHeap {
         // freeing would outrun the cap. Not with hooks: a thread that resets an arena frees pages
         // while it holds the flag.
         let wait = if self.hooked.is_on() {
-            Wait::No
+            Blocking::No
         } else {
-            Wait::Yes
+            Blocking::Yes
         };
         let Some(mut hold) = self.hold(wait) else {
             return;
@@ -123,7 +123,7 @@ impl PageHeap {
     /// Makes a round, unless another thread returns memory, which does this thread's part too.
     #[inline(never)]
     fn purge_unless_busy(&self, goal: Goal, step: Step, spare: Spare) {
-        if let Some(mut hold) = self.hold(Wait::No) {
+        if let Some(mut hold) = self.hold(Blocking::No) {
             self.purge_round(&mut hold, goal, step, spare);
         }
     }
@@ -168,7 +168,7 @@ impl PageHeap {
     /// Returns all free memory now, including the few free pages of nearly full chunks; the result
     /// is whether there was any.
     pub fn purge_all(&self) -> bool {
-        self.hold(Wait::Yes)
+        self.hold(Blocking::Yes)
             .is_some_and(|mut hold| self.purge_held(&mut hold))
     }
 
@@ -192,7 +192,7 @@ impl PageHeap {
             usize::MAX => Spare::NONE,
             _ => Spare::NEARLY_FULL,
         };
-        if let Some(mut hold) = self.hold(Wait::Yes) {
+        if let Some(mut hold) = self.hold(Blocking::Yes) {
             for step in [Step::DirtyToClean, Step::MuzzyToClean] {
                 self.purge_round(&mut hold, Goal::guess(now, 0, allowed), step, spare);
             }
@@ -446,7 +446,7 @@ mod tests {
         assert!(core::ptr::eq(chunk, chunk_of(second)));
         heap.free(first, PART_PAGES);
         let before = heap.totals().dirty_purged.pages;
-        let mut hold = heap.hold(Wait::Yes).expect("no hooks");
+        let mut hold = heap.hold(Blocking::Yes).expect("no hooks");
         heap.purge_round(
             &mut hold,
             Goal::down_to(0),
@@ -471,7 +471,7 @@ mod tests {
             return heap.free(freed, 2 * CHUNK_PAGES);
         };
         let purge = |limit, spare| {
-            let mut hold = heap.hold(Wait::Yes).expect("no hooks");
+            let mut hold = heap.hold(Blocking::Yes).expect("no hooks");
             heap.purge_round(&mut hold, Goal::down_to(limit), Step::DirtyToClean, spare);
         };
         heap.free(freed, 2 * CHUNK_PAGES);
@@ -521,7 +521,7 @@ mod tests {
         });
         let runs = [(); 2].map(|()| heap.alloc(64, PAGE).expect("there is memory").addr);
         heap.free(runs[0], 64);
-        let mut hold = heap.hold(Wait::Yes).expect("no hooks");
+        let mut hold = heap.hold(Blocking::Yes).expect("no hooks");
         let batch = heap.batches.of(&mut hold);
         let take = |limit, batch: &mut Batch| {
             let (goal, step) = (Goal::down_to(limit), Step::DirtyToClean);

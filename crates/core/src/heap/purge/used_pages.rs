@@ -9,7 +9,7 @@ use crate::heap::PageHeap;
 use crate::heap::huge::huge_pages;
 use crate::heap::purge::advice::{self, Range};
 use crate::space::chunk::Chunk;
-use crate::sys::flag::Wait;
+use crate::sys::flag::Blocking;
 use crate::sys::mem::{self, Discard};
 
 impl PageHeap {
@@ -26,8 +26,8 @@ impl PageHeap {
 
     /// Returns the memory behind used pages of a chunk, at most [`mem::RANGES_MAX`] ranges,
     /// which must not be touched meanwhile. Returns whether the system took any. With
-    /// [`Wait::No`], does nothing while another thread returns memory.
-    pub fn take_behind(&self, chunk: &'static Chunk, ranges: &[Range], wait: Wait) -> bool {
+    /// [`Blocking::No`], does nothing while another thread returns memory.
+    pub fn take_behind(&self, chunk: &'static Chunk, ranges: &[Range], wait: Blocking) -> bool {
         let Some(_hold) = self.hold(wait) else {
             return false;
         };

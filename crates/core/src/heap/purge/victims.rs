@@ -12,7 +12,6 @@ use crate::heap::State;
 use crate::heap::huge::huge_pages;
 use crate::heap::purge::advice::Range;
 use crate::heap::purge::hold::Hold;
-use crate::heap::runs::begun::Begun;
 use crate::space::Segment;
 use crate::space::chunk::{CHUNK_PAGES, Chunk};
 use crate::sys::bits::{BitRun, Bits512};
@@ -124,7 +123,7 @@ pub(in crate::heap) struct Batch {
     pub guessed: u64,
     /// Whether hooks provided the pages: all of them or none.
     pub hooked: bool,
-    /// Chunks whose huge pages break by this.
+    /// Chunks whose huge pages the batch breaks.
     pub broken: [Option<&'static Chunk>; BATCH_RANGES],
     /// Chunks to choose ranges from.
     picked: [Option<&'static Chunk>; BATCH_RANGES],
@@ -240,7 +239,7 @@ impl State {
         let rest = spare.rest && step == Step::DirtyToClean;
         if rest {
             // A thread that began a chunk has touched it by now, if it ever will.
-            self.file_begun(Begun::All);
+            self.file_all_begun();
         }
         let is_enough = |batch: &Batch| batch.is_full() || batch.pages >= excess && !rest;
         for segment in Segment::all().rev().chain(self.pool.hooked()) {
@@ -334,7 +333,7 @@ impl State {
 
     /// Chooses free pages of a chunk, `kind` of which are of the kind that is purged.
     fn choose_run(&mut self, chunk: &'static Chunk, run: BitRun, kind: usize, batch: &mut Batch) {
-        // Pages that went back before are not taken again by this.
+        // Pages that went back before do not count as taken again.
         let gone = chunk.gone.take();
         self.take(chunk, run.start, run.len);
         chunk.gone.set(gone);

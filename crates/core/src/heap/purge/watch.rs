@@ -36,7 +36,7 @@ impl Cap {
 /// Pages used and dirty together may exceed the most that were ever in use by one part in this
 /// many.
 const CEILING_SHARE: usize = 8;
-/// They may exceed it by this many pages in any case.
+/// The pages may exceed the peak by this many in any case.
 const CEILING_PAGES_MIN: usize = 1024;
 
 pub struct Watch {

@@ -70,10 +70,15 @@ impl State {
         }
     }
 
+    /// Files all chunks that are kept for a thread.
+    pub fn file_all_begun(&mut self) {
+        self.file_begun(Begun::All);
+    }
+
     /// Files chunks kept for this thread, or kept for others long enough, or all of them.
     #[cold]
     #[inline(never)]
-    pub fn file_begun(&mut self, which: Begun) {
+    fn file_begun(&mut self, which: Begun) {
         self.begun.count(tls::thread());
         while let Some(chunk) = self.begun.take(which) {
             self.filler.file(chunk);
@@ -90,7 +95,7 @@ impl State {
             if run.is_some() || self.begun.is_empty() {
                 return run;
             }
-            self.file_begun(Begun::All);
+            self.file_all_begun();
         }
     }
 

@@ -38,7 +38,7 @@ struct Entry {
 /// Which of the kept chunks are meant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Begun {
-    /// Those that are available to all threads.
+    /// The chunks that are available to all threads.
     Due,
     All,
 }

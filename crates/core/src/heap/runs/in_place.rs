@@ -18,7 +18,7 @@ use crate::sys::page::PAGE;
 /// How far a run may extend to stay in place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reach {
-    /// As far as there is room.
+    /// The block may grow as far as there is room.
     Any,
     /// Not into a chunk without memory, if the run is less than a chunk and fits elsewhere into
     /// memory that the heap has.

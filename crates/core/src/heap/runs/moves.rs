@@ -30,7 +30,7 @@ use crate::heap::huge::huge_pages::{self, Outlook};
 use crate::heap::{Backing, PageHeap, Run, State};
 use crate::space::Segment;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
-use crate::sys::flag::Wait;
+use crate::sys::flag::Blocking;
 use crate::sys::mappings;
 use crate::sys::mem::{self, Moved};
 use crate::sys::page::PAGE;
@@ -175,7 +175,7 @@ impl PageHeap {
         if self.apart || self.has_hooks() || mappings::room_for_few() < 2 {
             return;
         }
-        let Some(_hold) = self.hold(Wait::No) else {
+        let Some(_hold) = self.hold(Blocking::No) else {
             return;
         };
         let plan = self.state.lock_seldom().plan_moves(new, pages, wanted);

@@ -22,7 +22,7 @@ pub const HEAPS_MAX: usize = 8192;
 /// The page heap that every process has.
 pub static FIRST_HEAP: PageHeap = PageHeap::new(HeapId(0));
 
-/// The others, in the order of their numbers.
+/// The other page heaps, in the order of their numbers.
 static OTHERS: [Published<PageHeap>; HEAPS_MAX - 1] = [const { Published::none() }; HEAPS_MAX - 1];
 /// The number of other page heaps.
 static COUNT: Count = Count::none();

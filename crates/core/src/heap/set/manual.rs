@@ -10,7 +10,7 @@ use crate::heap::{Backing, PageHeap, Purged, State};
 use crate::space::Segment;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES};
 use crate::sys::bits::Bits512;
-use crate::sys::flag::Wait;
+use crate::sys::flag::Blocking;
 use crate::sys::page::PAGE;
 
 impl PageHeap {
@@ -50,7 +50,7 @@ impl PageHeap {
     /// returns how many bytes to advance by. Of a standalone block it gets the first page alone.
     pub fn each_page(&self, f: &mut dyn FnMut(&'static Segment, usize) -> usize) {
         // The list of what hooks provided must not change.
-        let _hold = self.hooked.is_on().then(|| self.hold(Wait::Yes));
+        let _hold = self.hooked.is_on().then(|| self.hold(Blocking::Yes));
         let hooked = self.state.lock_seldom().pool.hooked();
         for segment in Segment::all().chain(hooked) {
             // A block that reaches into the next chunk is skipped there.
@@ -74,7 +74,7 @@ impl PageHeap {
     /// Returns all memory and decommits the addresses. The caller must ensure that no page is in
     /// use.
     pub fn give_all_up(&self) {
-        if let Some(mut hold) = self.hold(Wait::Yes) {
+        if let Some(mut hold) = self.hold(Blocking::Yes) {
             self.state.lock_seldom().find_lost();
             self.purge_held(&mut hold);
             self.destroy_hooked();

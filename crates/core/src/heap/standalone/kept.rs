@@ -17,7 +17,7 @@ const LEFT_PART: usize = 4;
 
 pub struct Kept {
     mappings: [Option<Mapping>; KEPT_MAX],
-    /// Their pages.
+    /// Pages of the kept mappings.
     pages: usize,
     /// Whether freed memory was asked for again soon.
     is_learned: bool,

@@ -36,9 +36,9 @@ pub(in crate::heap) const CHUNKS_MIN: usize = BYTES_MIN / CHUNK;
 
 /// The standalone blocks of a page heap.
 pub(in crate::heap) struct Standalone {
-    /// Pages of their mappings.
+    /// Pages of the blocks' mappings.
     pub pages: usize,
-    /// For a heap that serves a single arena, the list of them.
+    /// The list of standalone blocks, in a heap that serves a single arena.
     first: Option<&'static Segment>,
     /// Mappings of freed blocks.
     pub kept: Kept,

@@ -3,7 +3,6 @@
 
 use super::set::heaps;
 use super::*;
-use crate::heap::runs::begun::Begun;
 use crate::space::chunk::CHUNK;
 use crate::sys::mem;
 use crate::testing::alone;
@@ -424,7 +423,7 @@ fn what_is_freed_decays_at_once_in_time_or_never_as_was_set() {
     PAGE_HEAPS.purge_all();
     // Otherwise a chunk that another test's thread began could become available in between, and
     // provide the second run.
-    FIRST_HEAP.state.lock().file_begun(Begun::All);
+    FIRST_HEAP.state.lock().file_all_begun();
     let free_some = || {
         let run = FIRST_HEAP.alloc(100, PAGE).unwrap();
         write(run.addr, 100, 1);

@@ -70,7 +70,7 @@ impl Drop for Tables {
     }
 }
 
-/// Wraps what is put into it.
+/// A sink that wraps its input in the gzip format without compressing it.
 pub struct Gzip<'a> {
     out: &'a mut dyn Sink,
     tables: Tables,
@@ -92,7 +92,7 @@ impl<'a> Gzip<'a> {
         })
     }
 
-    /// Ends the stream.
+    /// Writes the last block, the checksum and the length.
     pub fn finish(self) {
         // An empty last block.
         self.out.put(&[1, 0, 0, 0xff, 0xff]);
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn the_checksum_does_not_depend_on_the_pieces() {
         let text: Vec<u8> = (0..200_u32).map(|n| (n * n) as u8).collect();
-        // As Python's zlib.crc32 has it.
+        // The expected checksum comes from Python's zlib.crc32.
         let whole = end_of(&[&text]);
         assert_eq!(whole[..4], 0x29fc_86a2_u32.to_le_bytes());
         for cut in 0..text.len() {

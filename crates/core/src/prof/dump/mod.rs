@@ -55,7 +55,7 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 static NEXT_OF: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 /// Whether profiles have what was allocated since the beginning.
 static ACCUM: AtomicBool = AtomicBool::new(false);
-/// Whether profiles are pprof's.
+/// Whether profiles are written in the format of pprof.
 static PPROF: AtomicBool = AtomicBool::new(false);
 /// Whether names of files have the number of the process namespace.
 static PID_NAMESPACE: AtomicBool = AtomicBool::new(false);
@@ -65,7 +65,7 @@ static PID_NAMESPACE: AtomicBool = AtomicBool::new(false);
 pub enum Reason {
     /// As many bytes were allocated as the option says.
     Interval,
-    /// The program asked for it.
+    /// The program asked for the profile.
     Manual,
     /// Memory reached a new maximum.
     Growth,
@@ -79,7 +79,7 @@ pub struct Settings {
     pub prefix: &'static [u8],
     /// Whether `heap_v2` profiles have what was ever allocated.
     pub accum: bool,
-    /// Whether profiles are pprof's.
+    /// Whether profiles are written in the format of pprof.
     pub pprof: bool,
     /// Whether names of files have the number of the process namespace.
     pub pid_namespace: bool,

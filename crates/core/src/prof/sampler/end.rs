@@ -204,7 +204,7 @@ pub fn put_down(lifted: Lifted, p: usize, size: Option<usize>) {
     if entered {
         probes::alloc(p, new.requested, new.requested_bytes());
         if size.is_none() {
-            // As it was: nothing new is counted.
+            // The sample stays as it was, so no new one is counted.
             return;
         }
         by_class::count(&new, Change::Taken);

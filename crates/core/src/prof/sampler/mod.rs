@@ -131,13 +131,13 @@ pub fn switch_for_tracers() {
     follow(Wish::Tracers);
 }
 
-/// Samples if anybody wants that; without stacks if only tracers do. The wish is asked under the
-/// lock of the places, so that the last one to ask decides.
+/// Switches sampling on if users or tracers want samples, without stacks if only tracers do. The
+/// wish is read under the lock of the stack offsets, so that the last caller decides.
 #[cold]
 #[inline(never)]
 fn follow(wish: Wish) {
     let _inside = inside::enter_or_wait();
-    // Not under the lock: it takes records and reads files.
+    // This runs before the lock is taken, because it takes records and reads files.
     if !matches!(wish, Wish::Users(false)) && !is_on() {
         deferred::on_sampled(end::freed_after_fork);
         describe();
@@ -262,7 +262,7 @@ pub fn totals() -> Totals {
     }
 }
 
-/// Makes the present the peak.
+/// Makes the present bytes in use the peak.
 pub fn reset_peak() {
     let _inside = inside::enter_or_wait();
     sites::table().reset_peak();

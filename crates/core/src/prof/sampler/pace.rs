@@ -41,7 +41,7 @@ pub fn lg_of(countdown: &Countdown) -> u32 {
     (lg_sample() + u32::from(countdown.pace().thinned)).min(63)
 }
 
-/// Whether its samples are thinned out.
+/// Whether the samples of the thread are thinned out.
 #[inline]
 pub fn is_thinned(countdown: &Countdown) -> bool {
     countdown.pace().thinned > 0
@@ -141,7 +141,7 @@ mod tests {
         let left = 600.0 / f64::from(1u32 << fast.thinned);
         assert!((1.2..5.0).contains(&left), "{left}");
         assert_eq!(run(begun, 1e6, 10, 10_000).thinned, DOUBLINGS_MAX);
-        // It slows down, though nothing is sampled meanwhile.
+        // The thread slows down, though nothing is sampled meanwhile.
         assert_eq!(run(fast, 0.01, 20_000, 1000).thinned, 0);
     }
 }

@@ -55,7 +55,7 @@ pub fn more() -> usize {
     MORE.load(Ordering::Relaxed)
 }
 
-/// Forgets both.
+/// Sets the counts of lost samples and of samples without a site of their own to zero.
 pub fn forget_lost() {
     LOST.store(0, Ordering::Relaxed);
     MORE.store(0, Ordering::Relaxed);

@@ -9,7 +9,7 @@ use crate::prof::history;
 use crate::sys::atomic::{AtomicBool, AtomicU32, Ordering};
 use core::ffi::c_char;
 
-/// The number of threads that have one.
+/// How many threads have a number.
 static NUMBERED: AtomicU32 = AtomicU32::new(0);
 
 /// Whether threads have the names that the system has.
@@ -58,7 +58,7 @@ pub fn thread_name() -> history::Name {
     history::name_of(numbers().own)
 }
 
-/// Where it is kept.
+/// The address of the name of the calling thread.
 pub fn thread_name_in_place() -> *const c_char {
     let _inside = inside::enter_or_wait();
     history::name_in_place(numbers().own)

@@ -15,7 +15,7 @@ mod groups;
 use super::gap::{Weight, rounded};
 use super::root::{self, Version, promised};
 use super::sites::{Amount, Site};
-use crate::arena::{self, Watch};
+use crate::arena::{self, Mark};
 use crate::space::meta;
 use crate::sys::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use crate::sys::lock::{Guard, Mutex, RawLock};
@@ -54,7 +54,7 @@ promised!(Sample as records::Sample:
     site, weight, requested, usable, slab, regions, tid, born_ns, thread, arena, resets);
 
 impl Sample {
-    /// What it stands for.
+    /// The blocks and bytes that the sample stands for.
     pub fn amount(&self) -> Amount {
         Amount::of(self.weight, self.usable)
     }
@@ -195,7 +195,7 @@ pub fn enter(at: usize, sample: Sample) -> bool {
         entry.next.set(bucket.replace(Some(entry)));
     }
     if sample.slab != 0 {
-        arena::watch(at, Watch::Begin);
+        arena::watch(at, Mark::Sampled);
     }
     samples.count += 1;
     COUNT.store(samples.count, Ordering::Relaxed);
@@ -213,7 +213,7 @@ pub fn leave(at: usize) -> Option<Sample> {
     entry.version.change(|| entry.at.set(0));
     entry.next.set(samples.spare.replace(entry));
     if sample.slab != 0 {
-        arena::watch(at, Watch::End);
+        arena::watch(at, Mark::Ordinary);
     }
     samples.count -= 1;
     COUNT.store(samples.count, Ordering::Relaxed);

@@ -150,7 +150,7 @@ mod tests {
         let mut memory = Memory::unknown();
         assert_eq!(memory.word(at), Some(7));
         assert_eq!(memory.word(at + 1), None);
-        // Both ends of what is known, and what is next to it.
+        // Addresses at both ends of the known memory, and next to them.
         let (first, end) = (memory.first, memory.end());
         assert!(first <= at && at < end && end - first == PAGE);
         assert!(memory.word(end - 8).is_some());

@@ -47,6 +47,16 @@ impl Entered {
     };
 }
 
+/// What the program counter of the first frame points to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FirstPc {
+    /// An instruction that has not run.
+    #[cfg(test)]
+    Instruction,
+    /// The instruction behind a call.
+    Return,
+}
+
 /// A walk under way.
 pub struct Walker<'a> {
     registers: Registers,
@@ -58,7 +68,7 @@ pub struct Walker<'a> {
     /// What a chain of frame pointers or a search leads to, of which this walk knows pages.
     strayed: Memory,
     entered: Entered,
-    /// The one before: callers often lead back to it.
+    /// The module entered before the last one, because callers often lead back to it.
     before: Entered,
     cache: Option<&'a RuleCache>,
     modules: &'a Modules,
@@ -68,14 +78,14 @@ impl<'a> Walker<'a> {
     #[inline(always)]
     pub fn new(
         registers: Registers,
-        is_exact: bool,
+        begins: FirstPc,
         cache: Option<&'a RuleCache>,
         modules: &'a Modules,
         stack: Memory,
     ) -> Walker<'a> {
         Walker {
             registers,
-            is_exact,
+            is_exact: begins != FirstPc::Return,
             signals: 0,
             stack,
             strayed: Memory::unknown(),

@@ -5,7 +5,7 @@ use super::frames::{Frames, Walk};
 use super::memory::Memory;
 use super::modules::Modules;
 use super::registers::Registers;
-use super::step::Walker;
+use super::step::{FirstPc, Walker};
 use crate::sys::published::Published;
 
 /// The process's cache and modules.
@@ -37,7 +37,7 @@ pub fn modules() -> &'static Modules {
 pub fn capture(registers: &Registers, out: &mut [usize], pages: &mut [usize; 2]) -> Walk {
     let cache = UNWINDER.cache.get();
     let stack = Memory::known(*pages, registers.sp);
-    let mut walker = Walker::new(*registers, false, cache, &UNWINDER.modules, stack);
+    let mut walker = Walker::new(*registers, FirstPc::Return, cache, &UNWINDER.modules, stack);
     let walk = run(&mut walker, out);
     *pages = walker.stack.pages();
     walk
@@ -61,7 +61,13 @@ pub fn walk_by(
     cache: Option<&RuleCache>,
     modules: &Modules,
 ) -> Walk {
-    let mut walker = Walker::new(registers, true, cache, modules, Memory::unknown());
+    let mut walker = Walker::new(
+        registers,
+        FirstPc::Instruction,
+        cache,
+        modules,
+        Memory::unknown(),
+    );
     let mut walk = run(&mut walker, out);
     if skips_first {
         out.copy_within(1.., 0);

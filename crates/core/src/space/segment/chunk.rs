@@ -59,7 +59,7 @@ pub struct Chunk {
     pub begins: Cell<bool>,
     /// The purge round in which the hooks refused to take it back.
     pub asked: Cell<u32>,
-    /// Whether it was given back, or a hook is working on it.
+    /// Whether the chunk was given back, or a hook is working on it.
     pub away: Cell<bool>,
     pub next: Cell<Option<&'static Chunk>>,
     pub prev: Cell<Option<&'static Chunk>>,

@@ -116,7 +116,7 @@ fn reserved(size: usize, least: usize) -> Option<(usize, usize, usize)> {
 }
 
 impl Segment {
-    /// The first address of its maps.
+    /// The first address of the segment's maps.
     pub(super) fn begin(&self) -> usize {
         let tables = self.tables.load(Ordering::Relaxed);
         tables - Layout::with(self.max_chunks(), mem::os_page()).tables

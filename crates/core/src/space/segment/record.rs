@@ -9,7 +9,7 @@ pub enum PageRecord {
     None,
     /// Part of the slab whose record is at this address.
     Slab(usize),
-    /// The same, in a page where sampled blocks begin.
+    /// Part of a slab, in a page where sampled blocks begin.
     Watched { slab: usize, sampled: Beginning },
     /// The first page of a large block of `pages` pages, which is accounted to `arena` and begins
     /// `line` cache lines into the page.
@@ -24,9 +24,9 @@ pub enum PageRecord {
 
 /// Records lie at multiples of more than this: the lowest bits of a word tell the kinds apart.
 const WATCHED: u64 = 2;
-/// Above the bits of addresses.
+/// Lies above the bits of addresses.
 const BEGINNING_SHIFT: u32 = 48;
-/// Blocks begin at multiples of this.
+/// Blocks begin at multiples of this many bytes.
 const WORD: usize = 8;
 /// Above the bits that the page count of any address space needs.
 const SAMPLED_SHIFT: u32 = 55;
@@ -35,9 +35,9 @@ const LINE_SHIFT: u32 = 56;
 /// The sampled blocks that begin in a page of a slab.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Beginning {
-    /// One, this many bytes into the page.
+    /// A single block, which begins this many bytes into the page.
     At(usize),
-    /// This number, somewhere.
+    /// This number of blocks, which begin anywhere in the page.
     Count(usize),
 }
 

@@ -10,7 +10,7 @@
 
 use crate::sys::atomic::{AtomicU8, AtomicU64, Ordering};
 
-/// Sets both words of each page.
+/// Sets the class and the record of each page.
 #[inline(always)]
 pub(super) fn describe(classes: &[AtomicU8], records: &[AtomicU64], place: u8, record: u64) {
     classes

@@ -122,7 +122,7 @@ impl State {
         }
     }
 
-    /// The same in memory of this process alone.
+    /// Makes the page in memory of this process alone.
     fn make_in_memory(&mut self) -> Option<&'static StatsPage> {
         let page = meta::take_apart(size_of::<StatsPage>())?.cast::<StatsPage>();
         // SAFETY: a record of zeros that is never freed; the page consists of atomics.
@@ -176,7 +176,7 @@ pub fn after_fork() {
     if let Some(mut state) = STATE.try_lock()
         && let Some(shared) = state.shared.take()
     {
-        // Not the parent's page for as long as there is no other.
+        // Until the child makes a page, the root must not lead to its parent's.
         prof::forget_page();
         shared.leave();
     }

@@ -73,7 +73,7 @@ pub fn borders() -> usize {
     ALL.borders()
 }
 
-/// Whether any borders are in the memory of blocks.
+/// Whether there is a border in the memory of blocks.
 pub fn are_any() -> bool {
     ALL.borders.load(Ordering::Relaxed) > 0
 }

@@ -239,9 +239,9 @@ pub fn discard_lazily(at: usize, len: usize) -> bool {
 /// When the system takes memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Discard {
-    /// At once, as [`discard`].
+    /// At once, as [`discard`] says.
     Now,
-    /// When it needs some, as [`discard_lazily`].
+    /// When the system needs memory, as [`discard_lazily`] says.
     Lazily,
 }
 

@@ -11,7 +11,7 @@ pub const CLIENTS: usize = 4;
 /// All open sockets: the number, plus 1, and the file's number.
 static OPEN: [(AtomicU32, AtomicU64); SOCKETS_MAX] =
     [const { (AtomicU32::new(0), AtomicU64::new(0)) }; SOCKETS_MAX];
-/// Whether there has been one.
+/// Whether a socket was ever open.
 static ARE_ANY: AtomicBool = AtomicBool::new(false);
 
 /// Registers an open socket at a place.

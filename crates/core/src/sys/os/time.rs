@@ -9,7 +9,7 @@ pub fn now_ms() -> u64 {
     now_coarse_ns() / 1_000_000
 }
 
-/// The same in nanoseconds.
+/// Nanoseconds since some fixed moment, as of the kernel's last tick, up to 10 ms ago.
 pub fn now_coarse_ns() -> u64 {
     now_by(libc::CLOCK_MONOTONIC_COARSE)
 }

@@ -61,7 +61,7 @@ pub fn depth() -> usize {
     arch::thread_word!("mallard_thread_slot" + 8)
 }
 
-/// Sets that.
+/// Sets how often the calling thread is inside without a cache to mark.
 #[inline]
 pub fn set_depth(value: usize) {
     arch::set_thread_word!("mallard_thread_slot" + 8, value);

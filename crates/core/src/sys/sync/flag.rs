@@ -25,7 +25,7 @@ pub struct Raised<'a>(&'a AtomicUsize);
 
 /// Whether to wait for another thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Wait {
+pub enum Blocking {
     Yes,
     No,
 }
@@ -35,13 +35,13 @@ impl Flag {
         Flag(AtomicUsize::new(0))
     }
 
-    /// Returns `None` inside a hook. [`Wait::No`] also returns `None` while another thread holds
-    /// the flag.
-    pub fn raise(&self, wait: Wait) -> Option<Raised<'_>> {
+    /// Returns `None` inside a hook. [`Blocking::No`] also returns `None` while another thread
+    /// holds the flag.
+    pub fn raise(&self, wait: Blocking) -> Option<Raised<'_>> {
         if is_inside() {
             return None;
         }
-        if wait == Wait::Yes {
+        if wait == Blocking::Yes {
             rank::expect(Rank::Purging);
         }
         let raised = || {
@@ -50,7 +50,7 @@ impl Flag {
                 .is_ok()
         };
         while !raised() {
-            if wait == Wait::No {
+            if wait == Blocking::No {
                 return None;
             }
             time::give_way();
@@ -90,7 +90,7 @@ mod tests {
         if child == 0 {
             let lock = Mutex::named(rank, ());
             let _held = lock.lock();
-            drop(Flag::new().raise(Wait::Yes));
+            drop(Flag::new().raise(Blocking::Yes));
             std::process::exit(0);
         }
         let mut status = 0;

@@ -160,7 +160,7 @@ impl Crowd {
         self.0.fetch_sub(1, Ordering::Release);
     }
 
-    /// Whether any thread is inside.
+    /// Whether a thread is inside.
     #[cfg(test)]
     pub fn is_any(&self) -> bool {
         self.count() != 0

@@ -14,15 +14,15 @@
 use crate::sys::atomic::{AtomicU8, AtomicU64, Ordering, const_unless_loom, fence};
 use crate::sys::time::give_way;
 
-/// There is none.
+/// There is no helper.
 const NONE: u8 = 0;
-/// There is none yet, but one should be made.
+/// There is no helper yet, but one should be made.
 const WANTED: u8 = 1;
-/// A thread is making it.
+/// A thread is making the helper.
 const MAKING: u8 = 2;
-/// It exists.
+/// The helper exists.
 const THERE: u8 = 3;
-/// It has to stop, and a thread waits until it has.
+/// The helper has to stop, and a thread waits until it has ended.
 const LEAVING: u8 = 4;
 
 pub struct Helper {
@@ -46,18 +46,18 @@ impl Helper {
         self.state.load(Ordering::Relaxed)
     }
 
-    /// Whether there is none, and none is wanted.
+    /// Whether there is no helper, and none is wanted.
     pub fn is_none(&self) -> bool {
         self.state() == NONE
     }
 
-    /// Whether one should be made.
+    /// Whether a helper should be made.
     #[inline]
     pub fn is_wanted(&self) -> bool {
         self.state() == WANTED
     }
 
-    /// Whether it exists and no thread stops it.
+    /// Whether the helper exists and no thread stops it.
     pub fn is_there(&self) -> bool {
         self.state() == THERE
     }

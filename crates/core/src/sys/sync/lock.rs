@@ -143,7 +143,7 @@ impl RawLock {
         let wait = self.meter.begin_wait();
         loop {
             let word = self.word.load(Ordering::Relaxed);
-            // One that slept cannot know whether others do.
+            // A thread that slept cannot know whether other threads sleep.
             let next = if word == FREE { word_of(me) } else { word } | WAITED_FOR;
             let put =
                 (self.word).compare_exchange(word, next, Ordering::Acquire, Ordering::Relaxed);
@@ -255,7 +255,7 @@ impl<T> Mutex<T> {
         Guard { mutex: self }
     }
 
-    /// As [`RawLock::lock_seldom`].
+    /// Takes the lock out of line, as [`RawLock::lock_seldom`] does.
     #[inline]
     pub fn lock_seldom(&self) -> Guard<'_, T> {
         self.raw.lock_seldom();

@@ -8,7 +8,7 @@ use crate::sys::atomic::{AtomicU8, Ordering};
 /// A kind of pending work: a bit.
 #[derive(Clone, Copy)]
 #[repr(u8)]
-pub enum Work {
+pub enum PendingWork {
     /// Makes a report of statistics, as the option `stats_interval` asks for.
     Report = 1,
     /// Publishes the page of statistics for other processes, and does what their requests say.
@@ -22,7 +22,7 @@ pub enum Work {
 static PENDING: AtomicU8 = AtomicU8::new(0);
 
 /// Leaves the work to the next thread that asks for pending work.
-pub fn add(work: Work) {
+pub fn add(work: PendingWork) {
     let bit = work as u8;
     if PENDING.load(Ordering::Relaxed) & bit == 0 {
         PENDING.fetch_or(bit, Ordering::Relaxed);
@@ -36,12 +36,12 @@ pub fn are_any() -> bool {
 }
 
 /// Whether this work is pending.
-pub fn is_pending(work: Work) -> bool {
+pub fn is_pending(work: PendingWork) -> bool {
     PENDING.load(Ordering::Relaxed) & work as u8 != 0
 }
 
 /// Returns true to one caller, which must do the work.
-pub fn claim(work: Work) -> bool {
+pub fn claim(work: PendingWork) -> bool {
     let bit = work as u8;
     is_pending(work) && PENDING.fetch_and(!bit, Ordering::Relaxed) & bit != 0
 }

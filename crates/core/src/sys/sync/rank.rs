@@ -178,7 +178,7 @@ mod check {
         fn check(&self, rank: Rank, least: usize) {
             let later = self.held.load(Ordering::Relaxed) >> least;
             if later != 0 {
-                // Said without the check, which would fail again.
+                // The message is written without the check, which would fail again.
                 self.held.store(0, Ordering::Relaxed);
                 let name = |rank: usize| RANKS[rank].0;
                 let before = least + later.trailing_zeros() as usize;

@@ -17,7 +17,7 @@ pub mod page;
 use super::background_state;
 use crate::arena;
 use crate::sys::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering, settle};
-use crate::sys::pending::{self, Work};
+use crate::sys::pending::{self, PendingWork};
 use crate::sys::published::Published;
 use crate::sys::time;
 use page::StatsPage;
@@ -33,9 +33,9 @@ const OLD_NS: u64 = 1_000_000_000;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
     Never,
-    /// Those worth it, in their own memory.
+    /// Processes of some size and age, in their own memory.
     Auto,
-    /// All, in memory that other processes of the user can open.
+    /// All processes, in memory that other processes of the user can open.
     Always,
 }
 
@@ -65,7 +65,7 @@ pub fn configure(mode: Mode) {
     );
     if mode == Mode::Always {
         IS_SHARED.store(true, Ordering::Relaxed);
-        pending::add(Work::Page);
+        pending::add(PendingWork::Page);
     }
 }
 
@@ -106,7 +106,7 @@ fn check_further() {
         None => is_time() && (is_shared() || is_old()),
     };
     if is_due {
-        pending::add(Work::Page);
+        pending::add(PendingWork::Page);
     }
 }
 
@@ -148,7 +148,7 @@ pub fn put_off() {
     };
     EARLY_LEFT.store(early, Ordering::Relaxed);
     PUBLISHED_BYTES.store(arena::footprint(), Ordering::Relaxed);
-    // One that comes before its time does not move the next one.
+    // A page that is published early does not move the next one.
     if early == EARLY_MAX {
         NEXT_MS.store(now + EVERY_MS, Ordering::Relaxed);
     }
@@ -159,6 +159,6 @@ pub fn after_fork() {
     NEXT_MS.store(0, Ordering::Relaxed);
     if is_shared() {
         set_page(None);
-        pending::add(Work::Page);
+        pending::add(PendingWork::Page);
     }
 }

@@ -1,10 +1,8 @@
-//! `mallard bench`: the basic [`experiments`] on every allocator. [`full`] runs the [`suite`],
-//! and [`repeat`] runs an earlier command again.
+//! `mallard bench`: the basic [`experiments`] on every allocator. [`full`] runs the [`suite`].
 
 pub mod experiments;
 mod full;
 mod options;
-mod repeat;
 pub mod suite;
 
 use std::process::ExitCode;
@@ -34,9 +32,6 @@ const DEFAULT_RUNS: u32 = 5;
 const QUICK_RUNS: u32 = 3;
 
 pub fn run(options: &Options) -> Result<ExitCode> {
-    if let Some(file) = &options.from {
-        return repeat::run(options, file);
-    }
     match asked(options)? {
         Asked::List(Some(Suite::Full), names) => full::list(&names),
         Asked::List(Some(Suite::Basic), names) => list(&names),

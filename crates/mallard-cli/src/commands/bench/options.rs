@@ -1,7 +1,5 @@
 //! The options of `mallard bench`.
 
-use std::path::PathBuf;
-
 use super::experiments::options::Options as Work;
 use crate::options::common::Common;
 
@@ -43,10 +41,6 @@ pub struct Options {
     #[arg(long, value_name = "N", conflicts_with = "runs", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub min_runs: Option<u32>,
 
-    /// Repeat an earlier result: results.json, or the folder with it
-    #[arg(long, value_name = "FILE", conflicts_with_all = FIXED_BY_A_RESULT)]
-    pub from: Option<PathBuf>,
-
     /// Print what would run and about how long, and run nothing
     #[arg(long)]
     pub dry_run: bool,
@@ -57,32 +51,6 @@ pub struct Options {
     #[command(flatten)]
     pub common: Common,
 }
-
-/// What `--from` takes from the result.
-const FIXED_BY_A_RESULT: [&str; 22] = [
-    "rows",
-    "suite",
-    "list",
-    "listed",
-    "runs",
-    "min_runs",
-    "threads",
-    "quick",
-    "count",
-    "size",
-    "sets",
-    "narenas",
-    "decay",
-    "background_thread",
-    "together",
-    "touch",
-    "names",
-    "added",
-    "variants",
-    "cpus",
-    "timeout",
-    "no_warm",
-];
 
 /// The sets of rows that `bench` can run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -99,5 +67,4 @@ Examples:
   mallard bench full                                  the full set, in forty minutes
   mallard bench larson redis                          some rows of it
   mallard bench list                                  what can be run
-  mallard bench --from mallard-results/latest         the same race again, to be compared by diff
   mallard bench map --count 1M --add mine=/opt/lib/libmine.so";

@@ -58,13 +58,7 @@ fn a_process_of_a_container_is_seen_as_any_other() {
     }
     let mut command = Command::new(assert_cmd::cargo::cargo_bin("mallard"));
     command
-        .args([
-            "run",
-            "--conf",
-            "export_stats:true,prof:true,lg_prof_sample:14",
-            "--",
-            "unshare",
-        ])
+        .args("run --conf export_stats:true,prof:true,lg_prof_sample:14 -- unshare".split(' '))
         .args(script(CONTAIN));
     let running = Running::start(&mut command);
     let begun = Instant::now();

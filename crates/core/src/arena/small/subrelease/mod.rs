@@ -29,7 +29,7 @@ use crate::heap::{PAGE_HEAPS, advice};
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::space::segment::PageRecord;
 use crate::space::{Segment, meta};
-use crate::sys::flag::Wait;
+use crate::sys::flag::Blocking;
 use crate::sys::lock::{Mutex, RawLock};
 use crate::sys::mem;
 use crate::sys::page::PAGE;
@@ -60,7 +60,7 @@ const _: () = assert!(SLAB_RANGES_MAX <= mem::RANGES_MAX);
 pub enum Next {
     /// Nothing before something changes.
     Nothing,
-    /// Another pass, later.
+    /// Another pass is worth it later.
     Later,
     /// The rest of the current pass.
     Now,
@@ -72,7 +72,7 @@ struct Pass {
     rest: Option<Chunks>,
     /// When the next may begin; `None` before the first call.
     next_ms: Option<u64>,
-    /// Whether it found no slab that may become ripe.
+    /// Whether the pass found no slab that may become ripe.
     is_quiet: bool,
     /// When slabs should not wait, and the chunks that the pass then has yet to scan.
     sparse: Sparse,
@@ -406,14 +406,14 @@ impl Site {
                 return false;
             };
             bin.hide_free(slab, &mut hidden);
-            // Freeing a region resets this.
+            // The number is reset when a region is freed.
             slab.set_quiet(DONE);
             slab
         };
         // An explicit purge waits until other threads have returned memory; regular steps do not.
         let wait = match wish {
-            Wish::All(_) => Wait::Yes,
-            _ => Wait::No,
+            Wish::All(_) => Blocking::Yes,
+            _ => Blocking::No,
         };
         let gave = self.take_behind(slab, &hidden, wait);
         let mut bin = bin.0.lock_seldom();
@@ -437,7 +437,7 @@ impl Site {
     }
 
     /// Gives the memory behind pages with only hidden regions back to the system.
-    fn take_behind(&self, slab: &Slab, hidden: &[u64; WORDS], wait: Wait) -> bool {
+    fn take_behind(&self, slab: &Slab, hidden: &[u64; WORDS], wait: Blocking) -> bool {
         let Some(heap) = PAGE_HEAPS.of(slab.addr()) else {
             return false;
         };

@@ -32,8 +32,8 @@ macro_rules! figures {
 
         #[allow(non_camel_case_types, non_upper_case_globals)]
         fn $read($object: &$of, row: usize) -> u64 {
-            enum Row { $($name,)* }
-            $(const $name: usize = Row::$name as usize;)*
+            enum RowIndex { $($name,)* }
+            $(const $name: usize = RowIndex::$name as usize;)*
             match row {
                 $($name => $value as u64,)*
                 _ => 0,

@@ -29,7 +29,7 @@ use core::ptr::null_mut;
 pub struct HookedMemory {
     /// The table in force; null if memory comes from the reservation.
     table: AtomicPtr<ExtentHooks>,
-    /// Whether there ever was a table.
+    /// Whether the heap ever had a table of hooks.
     ever: AtomicBool,
     /// The one arena that the page heap serves.
     arena: AtomicU32,

@@ -35,6 +35,15 @@ pub struct Image {
     is_probed: bool,
 }
 
+/// What is known of a module before its header is read.
+#[derive(Clone, Copy)]
+pub struct Known {
+    /// Whether it may have been unloaded since it was found.
+    pub is_doubtful: bool,
+    /// Whether its header was read before.
+    pub is_checked: bool,
+}
+
 /// One program header.
 struct Segment {
     kind: u32,
@@ -61,9 +70,12 @@ fn segment(bytes: Bytes<'_>, at: usize) -> Option<Segment> {
 }
 
 impl Image {
-    /// No header was read. If the module may have been unloaded since it was found, `is_doubtful`
-    /// is set. If `is_checked`, its header was read before.
-    pub const fn unread(is_doubtful: bool, is_checked: bool) -> Image {
+    /// No header was read yet.
+    pub const fn unread(known: Known) -> Image {
+        let Known {
+            is_doubtful,
+            is_checked,
+        } = known;
         Image {
             base: 0,
             start: usize::MAX,
@@ -81,7 +93,10 @@ impl Image {
     /// # Safety
     /// If there is a header, it is that of a module that is loaded at this place for good.
     pub unsafe fn at(header: usize) -> Option<Image> {
-        let mut image = Image::unread(false, false);
+        let mut image = Image::unread(Known {
+            is_doubtful: false,
+            is_checked: false,
+        });
         // SAFETY: as the caller says.
         unsafe { image.read(header) }?;
         Some(image)

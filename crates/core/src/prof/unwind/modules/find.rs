@@ -1,6 +1,6 @@
 //! Asks the loader, the kernel or the list for a module.
 
-use super::elf::Image;
+use super::elf::{Image, Known};
 use super::list::ModuleList;
 use crate::prof::unwind::table::Table;
 use crate::sys::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ pub struct Module {
     header: usize,
     /// Where `.eh_frame_hdr` starts; 0 if it has none.
     pub unwind: usize,
-    /// Whether it may have been unloaded since it was found.
+    /// Whether the module may have been unloaded since it was found.
     pub is_doubtful: bool,
     /// Whether its header and tables were found to be where they should.
     pub is_checked: bool,
@@ -51,7 +51,7 @@ impl Module {
         }
     }
 
-    /// Its unwind tables, if they are within it.
+    /// The unwind tables of the module, if they are within it.
     #[cold]
     #[inline(never)]
     pub fn table(&self) -> Option<Table<'static>> {
@@ -63,7 +63,10 @@ impl Module {
             header => header,
         };
         [header, self.start].into_iter().find_map(|header| {
-            let mut image = Image::unread(self.is_doubtful, self.is_checked);
+            let mut image = Image::unread(Known {
+                is_doubtful: self.is_doubtful,
+                is_checked: self.is_checked,
+            });
             // SAFETY: the loader, the kernel or the list has named the module.
             unsafe { image.read(header) }?;
             (image.unwind == self.unwind).then(|| image.table())?

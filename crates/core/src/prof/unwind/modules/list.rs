@@ -10,7 +10,7 @@ use crate::sys::atomic::{AtomicU32, AtomicUsize, Ordering};
 /// The most modules that are listed.
 pub const MODULES_MAX: usize = 1024;
 
-/// One module: all of it is 0 in a list that was never made.
+/// A module of the list. Every field is 0 in a list that was never made.
 struct Entry {
     start: AtomicUsize,
     end: AtomicUsize,
@@ -140,7 +140,7 @@ impl<const N: usize> Drop for Writer<'_, N> {
 
 #[cfg(not(loom))]
 mod maps {
-    use super::super::elf::Image;
+    use super::super::elf::{Image, Known};
     use super::{Listed, ModuleList};
     use crate::sys::proc::{self, Mapping};
 
@@ -174,7 +174,10 @@ mod maps {
     /// The module whose file is mapped from its first byte on, and code of it elsewhere, if it has
     /// unwind tables.
     fn module(first: usize, code: &Mapping<'_>) -> Option<Listed> {
-        let mut image = Image::unread(true, false);
+        let mut image = Image::unread(Known {
+            is_doubtful: true,
+            is_checked: false,
+        });
         // SAFETY: a file of which code is mapped; that this is where a loader would have mapped it
         // is checked below.
         unsafe { image.read(first) }?;

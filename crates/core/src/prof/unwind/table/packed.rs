@@ -122,7 +122,7 @@ impl PackedRules {
         self.part(1)
     }
 
-    /// The same for the base pointer.
+    /// How far below the CFA the base pointer is saved; 0 if it has not changed.
     #[inline(always)]
     pub fn base_below(self) -> usize {
         self.part(2)

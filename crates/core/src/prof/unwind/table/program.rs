@@ -19,7 +19,7 @@ pub enum Where {
     Undefined,
     /// In memory, at this distance from the CFA.
     At(i64),
-    /// The CFA plus this.
+    /// The value is the CFA plus this distance.
     Is(i64),
     In(u8),
     /// In memory at the address that an expression yields, or what it yields itself. The number is

@@ -173,7 +173,7 @@ fn programs_and_expressions_without_end_are_given_up() {
     };
     let max = program::OPERATIONS_MAX as usize;
     assert!(run(NOTHING, max) && !run(NOTHING, max + 1));
-    // Each looks for the end that belongs to it.
+    // Each operation searches for the end that belongs to it.
     assert!(run(REMEMBER, 100) && !run(REMEMBER, 1000));
     // A jump to itself: length, operation, distance.
     let expression = [3, 0x2f, 0xfd, 0xff];

@@ -212,7 +212,7 @@ fn a_process_s_own_cache_and_list_are_used_once_they_are_handed_over() {
     });
     // The first frame of each is at another call.
     assert_eq!(stacks[0][1..], stacks[1][1..]);
-    // This C library is not as old as to need a list, and says so.
+    // This C library is new enough to need no list.
     assert!(!modules().needs_list() && !modules().wants_refresh() && !modules().refresh());
     let old = listed();
     assert!(old.needs_list() && !old.wants_refresh());
