@@ -5,7 +5,7 @@
 #   scripts/setup-tests.sh --check   only list the missing programs; exit 1 if there are any
 #
 # Building and using Mallard needs none of them; `cargo test` skips the tests of missing programs
-# and names them, unless MALLARD_REQUIRE_PROGRAMS=1 demands them (crates/needs). Installed services
+# and names them, unless MALLARD_REQUIRE_PROGRAMS=1 demands them (crates/testing). Installed services
 # stay disabled.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/programs.sh"

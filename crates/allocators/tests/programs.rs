@@ -152,7 +152,7 @@ fn a_program_with_file_capabilities_is_rejected() {
     value[4..8].copy_from_slice(&(1_u32 << 13).to_le_bytes());
     let flags = rustix::fs::XattrFlags::empty();
     if rustix::fs::setxattr(&case.program, c"security.capability", &value, flags).is_err() {
-        return mallard_needs::skipped("this user or this file system cannot set capabilities");
+        return mallard_testing::skipped("this user or this file system cannot set capabilities");
     }
     assert!(refusal(&case.program).contains("capabilities"));
 }

@@ -18,7 +18,7 @@ use std::time::Duration;
 /// Names the test whose process this is.
 const MARK: &str = "MALLARD_UNIT_TEST";
 
-pub(crate) use mallard_needs::{lacks, not_installed, skipped};
+pub(crate) use mallard_testing::{lacks, not_installed, skipped};
 
 /// For the beginning of a test: has the rest of it run in a process of its own, and returns in this
 /// one, with the value that is given. In a property the first case does so for all of them.

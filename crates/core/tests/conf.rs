@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use std::{env, fs};
 
 use mallard_core::conf::{self, Options};
-use mallard_needs::skipped;
+use mallard_testing::skipped;
 
 const CHILD: &str = "child";
 const EARLY_CHILD: &str = "child_before_libc_is_ready";

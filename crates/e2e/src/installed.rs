@@ -1,9 +1,9 @@
 //! Programs that a machine may lack, for tests with a list of trials: one that lacks a program is
 //! ignored, with a line that says so, or fails where programs are required. The other tests use
-//! [`mallard_needs`], which has the rule.
+//! [`mallard_testing`], which has the rule.
 
 use libtest_mimic::{Failed, Trial};
-use mallard_needs::{advice, are_required, missing, skipped_test};
+use mallard_testing::{advice, are_required, missing, skipped_test};
 
 /// A test that needs these programs. Without them it is ignored, or fails if they are required.
 pub fn trial(

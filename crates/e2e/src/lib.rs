@@ -23,7 +23,7 @@
 //! Two variables control them. `MALLARD_LIBRARY=/path/lib.so` tests another library instead of the
 //! one built here. That is how the tests themselves are tested: on another allocator those about
 //! standard behaviour pass, and on a broken one they fail. `MALLARD_REQUIRE_PROGRAMS=1` makes a
-//! missing program a failure rather than a skip ([`mallard_needs`] has the rule).
+//! missing program a failure rather than a skip ([`mallard_testing`] has the rule).
 
 pub mod compiler;
 pub mod folder;

@@ -90,7 +90,7 @@ impl Library {
     /// Like [`Library::is_mallard`]; says that the test is skipped if it is another library.
     pub fn is_mallard_or_skipped(&self) -> bool {
         if !self.is_mallard() {
-            mallard_needs::skipped(
+            mallard_testing::skipped(
                 "about Mallard itself, and MALLARD_LIBRARY names another library",
             );
         }

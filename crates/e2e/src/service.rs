@@ -108,7 +108,7 @@ impl Service {
 
     /// The server and all its running descendants.
     pub fn processes(&self) -> Vec<u32> {
-        mallard_process::family::of(self.process.id())
+        mallard_procfs::family::of(self.process.id())
     }
 
     /// Sends the server a signal.

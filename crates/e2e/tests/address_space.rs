@@ -3,7 +3,7 @@
 
 use mallard_e2e::compiler::Source;
 use mallard_e2e::{Allocator, Library, Sandbox};
-use mallard_needs::{lacks, skipped};
+use mallard_testing::{lacks, skipped};
 use std::path::PathBuf;
 
 fn program() -> PathBuf {

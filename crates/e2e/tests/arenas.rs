@@ -4,7 +4,7 @@
 
 use mallard_e2e::compiler::Source;
 use mallard_e2e::{Allocator, Library, Outcome, Sandbox};
-use mallard_needs::skipped;
+use mallard_testing::skipped;
 
 fn run(library: &'static Library, source: &str, name: &str) -> Outcome {
     let program = Source::new(source)

@@ -3,7 +3,7 @@
 
 use mallard_e2e::compiler::Source;
 use mallard_e2e::{Allocator, Library, Sandbox};
-use mallard_needs::skipped;
+use mallard_testing::skipped;
 
 /// Runs a part of the program with these options on every build.
 fn run(part: &str, options: &str) {
@@ -122,13 +122,13 @@ fn pythons() -> Vec<std::path::PathBuf> {
     found.extend(
         ["python3.12", "python3.13"]
             .into_iter()
-            .filter_map(mallard_needs::find)
+            .filter_map(mallard_testing::find)
             // A version manager also has names of versions that it cannot run.
             .filter(|python| runs(python)),
     );
     if found.is_empty() {
         skipped("no Python here is so new, 3.12, that it warns of forks");
-        found.extend(mallard_needs::find("python3"));
+        found.extend(mallard_testing::find("python3"));
     }
     found
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use mallard_e2e::compiler::Source;
 use mallard_e2e::{Allocator, Library, Outcome, Sandbox};
-use mallard_needs::{lacks, skipped};
+use mallard_testing::{lacks, skipped};
 
 /// Runs the command on each build, and returns what it printed, the same on all.
 fn on_each(arrange: impl Fn(&Sandbox) -> Command) -> String {

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use mallard_e2e::compiler::Source;
 use mallard_e2e::{Allocator, Library, Sandbox, repository};
-use mallard_needs::lacks;
+use mallard_testing::lacks;
 use object::elf;
 use object::read::elf::{Dyn, ElfFile64, FileHeader, ProgramHeader, Sym};
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use mallard_e2e::compiler::Source;
 use mallard_e2e::{Allocator, Library, Sandbox};
-use mallard_live::metrics::families;
+use mallard_inspect::metrics::families;
 
 /// The text of the program's metrics, and what it printed before.
 fn figures(options: &str) -> (BTreeMap<String, f64>, String) {

@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use mallard_e2e::compiler::Source;
 use mallard_e2e::{Allocator, Library, Sandbox, Service, scratch};
-use mallard_needs::{lacks, skipped};
-use mallard_process::{Stat, about, family};
+use mallard_procfs::{Stat, about, family};
 use mallard_profile::model::Profile;
-use mallard_profile::names::{self, Options, Outcome};
+use mallard_profile::names::{self, NamingOutcome, Options};
 use mallard_profile::process::live::Process;
 use mallard_profile::process::{Error, Reading, core};
 use mallard_profile::view::View;
 use mallard_profile::view::rows::{By, rows};
+use mallard_testing::{lacks, skipped};
 
 /// A running program, which ends with the test.
 struct Running(Child);
@@ -68,7 +68,7 @@ fn read(running: &Running) -> Reading {
     Process::open(running.0.id()).unwrap().read().unwrap()
 }
 
-fn named(reading: &mut Reading, process: Option<u32>) -> Outcome {
+fn named(reading: &mut Reading, process: Option<u32>) -> NamingOutcome {
     let process = process.map(|pid| PathBuf::from(format!("/proc/{pid}")));
     let options = Options {
         root: process.as_ref().map(|process| process.join("root")),

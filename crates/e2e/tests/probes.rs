@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use mallard_e2e::compiler::Source;
 use mallard_e2e::{Allocator, Library, Sandbox};
-use mallard_needs::lacks;
+use mallard_testing::lacks;
 
 /// Breakpoints at both probes, which print the arguments.
 const SCRIPT: &str = r#"

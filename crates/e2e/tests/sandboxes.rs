@@ -5,7 +5,7 @@ use std::process::Command;
 
 use mallard_e2e::compiler::Source;
 use mallard_e2e::{Allocator, Library, Sandbox};
-use mallard_needs::skipped;
+use mallard_testing::skipped;
 
 /// When the program enters its sandbox, and on how many nodes its threads run.
 const ALL: [(&str, &str); 6] = [

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use mallard_e2e::compiler::Source;
 use mallard_e2e::{Allocator, Library, Sandbox};
-use mallard_needs::lacks;
 use mallard_profile::model::{Label, LabelValue, Profile};
+use mallard_testing::lacks;
 
 /// The longest that anything here takes on a slow machine.
 const STEP_TIMEOUT: Duration = Duration::from_secs(60);

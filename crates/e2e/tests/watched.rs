@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 
 use mallard_e2e::compiler::Source;
 use mallard_e2e::{Allocator, Library, Sandbox, scratch};
-use mallard_live::Error;
-use mallard_live::core_file;
-use mallard_live::image::Images;
-use mallard_live::memory::core;
-use mallard_live::request::{Consent, Request};
-use mallard_live::scan::Scanner;
-use mallard_live::snapshot::Snapshot;
-use mallard_live::source::Reader;
-use mallard_needs::{lacks, skipped};
+use mallard_inspect::Error;
+use mallard_inspect::core_file;
+use mallard_inspect::image::Images;
+use mallard_inspect::memory::core;
+use mallard_inspect::request::{Consent, Request};
+use mallard_inspect::scan::Scanner;
+use mallard_inspect::snapshot::Snapshot;
+use mallard_inspect::source::Reader;
+use mallard_testing::{lacks, skipped};
 
 /// What the program holds in blocks of 64 KiB.
 const HELD_BYTES: u64 = 32 << 20;
@@ -80,7 +80,7 @@ fn child_of(line: &str) -> u32 {
     number.parse().expect("a number")
 }
 
-fn open(pid: u32) -> mallard_live::Result<Reader> {
+fn open(pid: u32) -> mallard_inspect::Result<Reader> {
     Reader::open(pid, &mut Images::default())
 }
 

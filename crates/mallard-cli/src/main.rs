@@ -14,8 +14,8 @@
 //! - [`terminal`] is for output, progress and exit codes.
 //!
 //! A module uses only modules below it, so no two use each other, directly or over others.
-//! `mallard_measure` runs and measures a process, `mallard_allocators` finds and builds allocators,
-//! and `mallard_report` shows the results.
+//! `mallard_runner` runs and measures a process, `mallard_allocators` finds and builds allocators,
+//! `mallard_judge` judges the figures, and `mallard_report` shows them.
 
 mod allocators;
 mod commands;

@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use mallard_allocators::program::{self, Program};
 use mallard_allocators::{Allocator, environment, probe};
-use mallard_measure::{Cpus, End, Launcher, Measurement, Purpose, Spec, Stop, memory};
+use mallard_judge::figures::{RunFigures, figure};
 use mallard_report::model::{Failure, Metric, Run};
+use mallard_runner::{Cpus, End, Launcher, Measurement, Purpose, Spec, Stop, memory};
 use mallard_service::Service;
 use mallard_service::metrics::SEARCHED_BYTES_MAX;
 
@@ -21,15 +22,6 @@ use crate::recording::replay::Replay;
 use crate::service::Subject as Options;
 use crate::service::work::{self, Work};
 use crate::terminal::exit::usage;
-
-/// The figures of one run, by the names of [`Subject::metrics`].
-pub type Figures = Vec<(String, f64)>;
-
-/// A figure of a run.
-pub fn figure(figures: &Figures, name: &str) -> Option<f64> {
-    let found = figures.iter().find(|(known, _)| known == name);
-    found.map(|(_, figure)| *figure)
-}
 
 /// The figures of every run of a program, with their units.
 const OF_PROGRAM: [(&str, &str); 4] = [
@@ -264,7 +256,7 @@ impl<'a> Subject<'a> {
     }
 
     /// One run; none if a stop ended it.
-    pub fn once(&mut self, spec: &Spec) -> Option<Result<Figures, Failure>> {
+    pub fn once(&mut self, spec: &Spec) -> Option<Result<RunFigures, Failure>> {
         if self.stop.requested() {
             return None;
         }
@@ -287,9 +279,7 @@ impl<'a> Subject<'a> {
                 measured(self.launcher, spec).and_then(|run| of_recording(replay, &run))
             }
         };
-        if self.stop.requested() || matches!(&ran, Err(failure) if failure.reason == STOPPED) {
-            // Ctrl-C also reaches the launcher, possibly before it reaches the lab.
-            self.stop.request();
+        if self.stop.requested() {
             return None;
         }
         if let Ok(figures) = &ran {
@@ -302,9 +292,6 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// The reason of a failure that is none.
-const STOPPED: &str = "stopped";
-
 fn failure(reason: String) -> Failure {
     Failure {
         reason,
@@ -313,7 +300,7 @@ fn failure(reason: String) -> Failure {
     }
 }
 
-fn serve(work: &Work, launcher: &Launcher, spec: &Spec) -> Result<Figures, Failure> {
+fn serve(work: &Work, launcher: &Launcher, spec: &Spec) -> Result<RunFigures, Failure> {
     let run = work.once(launcher, spec)?;
     Ok(run.metrics)
 }
@@ -344,11 +331,11 @@ fn ended(measured: &Measurement, limit: Option<Duration>) -> Result<(), Failure>
             let limit = humantime::format_duration(rounded);
             fail(&format!("it did not end within {limit} (--timeout)"))
         }
-        End::Stopped => fail(STOPPED),
+        End::Stopped => fail("it was stopped"),
     }
 }
 
-fn of_recording(replay: &Replay, measured: &Measurement) -> Result<Figures, Failure> {
+fn of_recording(replay: &Replay, measured: &Measurement) -> Result<RunFigures, Failure> {
     let Some([time, cpu, peak]) = replay.figures(measured) else {
         let reason = "the replay did not print its result".to_owned();
         return Err(race::failure(reason, measured));
@@ -371,10 +358,10 @@ pub fn of_program(
     printed: &[mallard_service::Metric],
     measured: &Measurement,
     run: &Run,
-) -> Result<Figures, Failure> {
+) -> Result<RunFigures, Failure> {
     let fail = |reason: &str| Err(race::failure(reason.to_owned(), measured));
     let said = measured.stdout.head(SEARCHED_BYTES_MAX).unwrap_or_default();
-    let mut figures = Figures::new();
+    let mut figures = RunFigures::new();
     for metric in printed {
         match metric.read(&said) {
             Ok(figure) => figures.push((metric.name.clone(), figure)),

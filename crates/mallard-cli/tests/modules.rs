@@ -6,37 +6,32 @@
 //! finds the paths from module to module as the test of the core's layers does, without those in
 //! tests, and looks for a way back.
 
-#[expect(dead_code, reason = "only the core's test asks for layers")]
-#[path = "../../core/tests/layers/paths.rs"]
-mod paths;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use paths::{modules_of, uses};
+use mallard_testing::sources::{modules_of, uses};
 
 /// The crates that are built with std, by their folders.
-const CRATES: [&str; 19] = [
+const CRATES: [&str; 18] = [
     "allocators",
     "book",
     "cargo",
     "e2e",
-    "figures",
     "formats",
     "http",
-    "live",
+    "inspect",
+    "judge",
     "mallard-cli",
-    "measure",
-    "needs",
-    "observe",
     "probe",
-    "process",
+    "procfs",
     "profile",
     "report",
+    "runner",
     "service",
-    "statistics",
+    "testing",
     "trace",
+    "watch",
 ];
 
 /// What each module uses, and a place where it does.

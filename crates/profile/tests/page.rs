@@ -5,18 +5,16 @@
 //! of the pages there.
 
 #[allow(dead_code)]
-#[path = "../../report/tests/common/browser.rs"]
-mod browser;
 mod sample;
 
 use std::path::{Path, PathBuf};
 
-use browser::Browser;
 use mallard_profile::model::Profile;
-use mallard_profile::names::Outcome;
-use mallard_profile::show::{Named, Page, html};
+use mallard_profile::names::NamingOutcome;
+use mallard_profile::show::{Named, ProfilePage, html};
 use mallard_profile::view::View;
 use mallard_profile::view::rows::By;
+use mallard_testing::browser::{self, Browser};
 
 fn page(compared: bool) -> String {
     page_of(&sample::shop(2), compared.then_some(&sample::shop(1)))
@@ -24,12 +22,12 @@ fn page(compared: bool) -> String {
 
 fn page_of(after: &Profile, before: Option<&Profile>) -> String {
     let named = |name, profile| Named { name, profile };
-    html(&Page {
+    html(&ProfilePage {
         subject: named("shop.pb.gz", after),
         before: before.map(|before| named("morning.pb.gz", before)),
         view: View::Live,
         by: By::Function,
-        names: &Outcome::default(),
+        names: &NamingOutcome::default(),
         notes: &[],
         apart: None,
     })

@@ -6,8 +6,8 @@ mod sample;
 use std::fs;
 use std::path::Path;
 
-use mallard_profile::names::{Lack, Outcome, Why};
-use mallard_profile::show::{Layout, Named, Page, json, table};
+use mallard_profile::names::{Lack, NamingOutcome, Why};
+use mallard_profile::show::{Layout, Named, ProfilePage, json, table};
 use mallard_profile::view::View;
 use mallard_profile::view::rows::By;
 
@@ -39,7 +39,7 @@ fn expect(name: &str, shown: &str) {
 /// Shows the profile, compared with an earlier one or not.
 fn shown(view: View, by: By, layout: Option<Layout>, compared: bool) -> String {
     let (before, after) = (sample::shop(1), sample::shop(if compared { 2 } else { 1 }));
-    let names = Outcome {
+    let names = NamingOutcome {
         lacks: vec![Lack {
             module: "libfoo.so".to_owned(),
             why: Why::Replaced,
@@ -47,7 +47,7 @@ fn shown(view: View, by: By, layout: Option<Layout>, compared: bool) -> String {
         }],
     };
     let named = |name, profile| Named { name, profile };
-    let page = Page {
+    let page = ProfilePage {
         subject: named("shop.pb.gz", &after),
         before: compared.then(|| named("morning.pb.gz", &before)),
         view,
@@ -126,7 +126,7 @@ fn a_column_without_any_figure_is_left_out() {
     for sample in &mut profile.samples {
         sample.values[5] = 0;
     }
-    let page = Page {
+    let page = ProfilePage {
         subject: Named {
             name: "shop.pb.gz",
             profile: &profile,
@@ -134,7 +134,7 @@ fn a_column_without_any_figure_is_left_out() {
         before: None,
         view: View::Live,
         by: By::Size,
-        names: &Outcome::default(),
+        names: &NamingOutcome::default(),
         notes: &[],
         apart: None,
     };

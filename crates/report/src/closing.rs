@@ -3,9 +3,9 @@
 //!
 //! The terminal, the report and exports say the same sentences, so they are made once.
 
-use mallard_statistics::{ALPHA, BLOCKS_MIN, Comparison, Verdict, holm, paired};
+use mallard_judge::statistics::{ALPHA, BLOCKS_MIN, Comparison, Verdict, holm, paired};
 
-use crate::arithmetic::stats::{self, BASELINE, Figures, seconds};
+use crate::arithmetic::stats::{self, BASELINE, CellFigures, seconds};
 use crate::model::{Cell, Experiment, Kind, Results, Row};
 use crate::units;
 
@@ -76,7 +76,7 @@ pub fn closing(row: &Row) -> Option<Closing> {
     let mut cells: Vec<(&Cell, f64)> = row
         .cells
         .iter()
-        .filter_map(|cell| Some((cell, Figures::of(cell)?.seconds.median)))
+        .filter_map(|cell| Some((cell, CellFigures::of(cell)?.seconds.median)))
         .collect();
     cells.sort_by(|a, b| a.1.total_cmp(&b.1));
     let ((leader, _), rivals) = cells.split_first()?;
@@ -159,7 +159,7 @@ pub fn notes(r: &Results) -> Vec<String> {
         notes.extend(together(rows()));
     }
     let cells = rows().flat_map(|(_, row)| &row.cells);
-    let median = cells.filter_map(Figures::of).map(|f| f.wall.median);
+    let median = cells.filter_map(CellFigures::of).map(|f| f.wall.median);
     if median.fold(f64::INFINITY, f64::min) < SHORT_SECONDS {
         notes.push(
             "Some runs took less than 5 ms, which mostly measures how a process starts: give the program more to do."

@@ -7,7 +7,7 @@
 use std::io::{self, Read, Write};
 
 use crate::arithmetic::analysis::{self, Analysed};
-use crate::arithmetic::stats::{self, Figures};
+use crate::arithmetic::stats::{self, CellFigures};
 use crate::arithmetic::suite::{self, Figure};
 use crate::model::{Cell, Exit, Experiment, Failure, Results, Row, SCHEMA};
 use crate::units;
@@ -48,7 +48,7 @@ fn cells(e: &Experiment) -> impl Iterator<Item = (&Row, &Cell)> {
 fn write_pairs(e: &Experiment, csv: &mut csv::Writer<&mut dyn Write>) -> csv::Result<()> {
     csv.write_record(["threads", "allocator", "median_seconds"])?;
     for (row, cell) in cells(e) {
-        if let Some(figures) = Figures::of(cell) {
+        if let Some(figures) = CellFigures::of(cell) {
             csv.write_record([
                 row.threads.to_string(),
                 cell.allocator.clone(),
@@ -268,7 +268,7 @@ pub(crate) fn failure_line(f: &Failure) -> String {
 struct Written<'a> {
     #[serde(flatten)]
     results: &'a Results,
-    analysis: Vec<analysis::Line<'a>>,
+    analysis: Vec<analysis::AllocatorAnalysis<'a>>,
 }
 
 /// Writes everything as JSON, in the structure of [`crate::model`], with each ratio to glibc and

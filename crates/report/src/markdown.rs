@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use mallard_statistics::Comparison;
+use mallard_judge::statistics::Comparison;
 
 use crate::arithmetic::metrics;
 use crate::arithmetic::stats::{self, BASELINE, Output, Standing};
@@ -166,7 +166,7 @@ fn figures(s: &Standing) -> [String; 6] {
     let f = &s.figures;
     [
         best(units::seconds(f.seconds.median), s.fastest),
-        units::plus_minus(f.seconds.relative()),
+        units::deviation(f.seconds.relative()),
         ratio(s.time_to_glibc),
         interval.unwrap_or_default(),
         best(units::bytes(f.rss.median), s.smallest),

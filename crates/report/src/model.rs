@@ -4,6 +4,7 @@
 //! has every run and not only the median, so that readers can judge the spread. The JSON file has
 //! exactly this structure.
 
+pub use mallard_judge::figures::Metric;
 use serde::{Deserialize, Serialize};
 
 /// The version of the structure. A reader of version N reads all versions up to N.
@@ -139,16 +140,6 @@ impl Row {
             cells,
         }
     }
-}
-
-/// A figure of a service.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Metric {
-    /// `qps`, `p99`, `rss_end`.
-    pub name: String,
-    /// `/s`, `ms`, `s`, `bytes`, or any other text behind the number.
-    pub unit: String,
-    pub higher_is_better: bool,
 }
 
 /// The description of a suite's row for readers.

@@ -58,7 +58,7 @@ fn pairs_has_exactly_the_three_published_columns() {
         .iter()
         .find(|c| c.allocator == "glibc")
         .unwrap();
-    let median = stats::Figures::of(glibc)
+    let median = stats::CellFigures::of(glibc)
         .unwrap()
         .seconds
         .median

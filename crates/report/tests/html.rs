@@ -3,14 +3,12 @@
 //! Changes in appearance need a human eye: with `MALLARD_PICTURES=folder` the tests save the pages
 //! there as PNG for both themes and several widths, and as PDF for printing.
 
-#[path = "common/browser.rs"]
-mod browser;
 mod common;
 
 use std::path::{Path, PathBuf};
 
-use browser::Browser;
 use mallard_report::model::Results;
+use mallard_testing::browser::{self, Browser};
 
 fn page(folder: &Path, results: &Results) -> PathBuf {
     let path = folder.join("report.html");

@@ -3,8 +3,6 @@
 //!
 //! With `MALLARD_PICTURES=folder` the test saves pictures for a human eye.
 
-#[path = "common/browser.rs"]
-mod browser;
 mod common;
 
 use mallard_report::diagnosis::{
@@ -13,6 +11,7 @@ use mallard_report::diagnosis::{
 use mallard_report::history::{self, History, Save, Series};
 use mallard_report::model::Metric;
 use mallard_report::tuning::{self, Point, Tuning};
+use mallard_testing::browser;
 
 fn diagnosed() -> Diagnosis {
     let moment = |i: u32| Moment {

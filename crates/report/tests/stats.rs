@@ -3,10 +3,9 @@
 mod common;
 
 use common::{cell, empty, failed};
+use mallard_judge::statistics::Spread;
 use mallard_report::model::*;
-use mallard_report::stats::{
-    self, Output, Spread, behind, geometric_mean, median, ranking, standings,
-};
+use mallard_report::stats::{self, Output, behind, geometric_mean, ranking, standings};
 use mallard_report::units;
 use proptest::prelude::*;
 
@@ -19,30 +18,6 @@ fn near(a: f64, b: f64) -> bool {
 }
 
 proptest! {
-    #[test]
-    fn half_of_the_values_lie_on_each_side_of_the_median(values in figures()) {
-        let m = median(&values).unwrap();
-        let below = values.iter().filter(|v| **v < m).count();
-        let above = values.iter().filter(|v| **v > m).count();
-        prop_assert!(below <= values.len() / 2 && above <= values.len() / 2);
-    }
-
-    #[test]
-    fn the_median_does_not_depend_on_the_order(mut values in figures()) {
-        let before = median(&values);
-        values.reverse();
-        prop_assert_eq!(before, median(&values));
-    }
-
-    #[test]
-    fn every_run_lies_within_the_spread(values in figures()) {
-        let s = Spread::of(values.iter().copied()).unwrap();
-        for v in &values {
-            prop_assert!((v - s.median).abs() <= s.deviation() * (1.0 + 1e-12));
-        }
-        prop_assert!(values.contains(&s.min) && values.contains(&s.max));
-    }
-
     #[test]
     fn the_geometric_mean_of_the_inverses_is_the_inverse(values in figures()) {
         let mean = geometric_mean(values.iter().copied()).unwrap();
@@ -96,23 +71,11 @@ fn session(names: &[&str], rows: Vec<Row>) -> Results {
 }
 
 #[test]
-fn the_median_of_an_even_number_is_the_middle_of_two() {
-    assert_eq!(median(&[4.0, 1.0, 3.0, 2.0]), Some(2.5));
-    assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
-    assert_eq!(median(&[]), None);
-    assert_eq!(
-        median(&[f64::NAN, 1.0]),
-        Some(1.0),
-        "what is no number is no figure"
-    );
-}
-
-#[test]
 fn a_failed_cell_has_no_figure_even_after_good_runs() {
     let mut c = cell("mallard", 1.0, 1 << 20);
-    assert!(stats::Figures::of(&c).is_some());
+    assert!(stats::CellFigures::of(&c).is_some());
     c.failure = failed("mallard", "killed", Exit::Signal(11), &[]).failure;
-    assert!(stats::Figures::of(&c).is_none());
+    assert!(stats::CellFigures::of(&c).is_none());
 }
 
 #[test]
@@ -280,7 +243,7 @@ fn figures_look_as_a_person_would_write_them() {
         ["0", "0.0412", "1.00", "10.0", "12.3", "1000", "1840"]
     );
     assert_eq!(
-        [0.0, 0.004, 0.03, 1.5].map(units::plus_minus),
+        [0.0, 0.004, 0.03, 1.5].map(units::deviation),
         ["±0%", "±<1%", "±3%", "±150%"]
     );
     assert_eq!(
@@ -288,7 +251,7 @@ fn figures_look_as_a_person_would_write_them() {
         ["512 B", "4 KiB", "3.1 MiB", "1.86 GiB"]
     );
     assert_eq!(
-        [0.0, 999.0, 1000.0, 1234567.0].map(units::count),
+        [0.0, 999.0, 1000.0, 1234567.0].map(units::grouped),
         ["0", "999", "1,000", "1,234,567"]
     );
     assert_eq!(

@@ -6,11 +6,11 @@ use std::os::unix::fs::FileExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use mallard_process::{family, is_alive};
+use mallard_procfs::{family, is_alive};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::words::{Place, Words};
+use crate::words::{Placeholders, Words};
 
 /// How often a command is asked whether it has ended: often at first, because most are short.
 const FIRST_LOOK_INTERVAL: Duration = Duration::from_millis(1);
@@ -32,7 +32,7 @@ pub struct Ended {
 /// It cannot be started.
 pub fn run(
     words: &Words,
-    place: &Place,
+    place: &Placeholders,
     variables: &[(String, String)],
     limit: Duration,
 ) -> io::Result<Ended> {
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     fn shell(script: &str, limit: Duration) -> Ended {
-        let place = Place {
+        let place = Placeholders {
             folder: "/".into(),
             base: "/".into(),
             port: 7,

@@ -3,8 +3,8 @@
 //!
 //! [`Service`] is the description, read from a TOML file ([`mod@file`]) or made by the caller, and
 //! [`presets`] has files for common servers. [`words`] fills the placeholders of commands with the
-//! [`Place`] of a run. [`run`] is one run, beside the process that
-//! [`mallard_measure::Launcher`] started: it waits until the server is ready ([`readiness`]), runs
+//! [`Placeholders`] of a run. [`run`] is one run, beside the process that
+//! [`mallard_runner::Launcher`] started: it waits until the server is ready ([`readiness`]), runs
 //! the load, watches the memory of the server's processes ([`memory`]), reads the figures
 //! ([`metrics`]) and stops the server. A failure is a [`Trouble`]: a sentence, and the last lines
 //! of whatever failed.
@@ -26,4 +26,4 @@ pub use file::{Loop, Service, Stop};
 pub use metrics::{Better, Metric, Source};
 pub use readiness::Ready;
 pub use run::{Driven, Trouble};
-pub use words::{Place, Words};
+pub use words::{Placeholders, Words};

@@ -1,7 +1,7 @@
 //! The memory and the use of a server's processes.
 
-use mallard_process::memory::{Rollup, resident};
-use mallard_process::{Stat, family, stat};
+use mallard_procfs::memory::{Rollup, resident};
+use mallard_procfs::{Stat, family, stat};
 use std::time::{Duration, Instant};
 
 /// What processes have used of the machine so far, together.
@@ -181,7 +181,7 @@ mod tests {
         let own = std::process::id();
         let lazy = memory(own).lazy_free;
         if lazy < BLOCK_BYTES as u64 / 2 {
-            return mallard_needs::skipped("the kernel took the pages at once");
+            return mallard_testing::skipped("the kernel took the pages at once");
         }
         let mut curve = Curve::default();
         curve.look(own, Duration::ZERO);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use regex_lite::Regex;
 
 use crate::command;
-use crate::words::{Place, Words};
+use crate::words::{Placeholders, Words};
 
 /// The sign of a server that is ready.
 #[derive(Debug, Clone)]
@@ -30,7 +30,7 @@ impl Ready {
     /// reads what the server has written so far.
     pub fn is_there(
         &self,
-        place: &Place,
+        place: &Placeholders,
         variables: &[(String, String)],
         left: Duration,
         log: impl Fn() -> String,
@@ -49,7 +49,7 @@ impl Ready {
     }
 
     /// What is waited for, for messages.
-    pub fn shown(&self, place: &Place) -> String {
+    pub fn shown(&self, place: &Placeholders) -> String {
         match self {
             Ready::Tcp(address) => {
                 format!("it does not accept connections at {}", place.fill(address))

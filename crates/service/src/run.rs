@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use mallard_measure::{End, Error, FAILURE_LINES, Launcher, Measurement, Purpose, Spec};
-use mallard_process::{Stat, is_alive};
+use mallard_procfs::{Stat, is_alive};
+use mallard_runner::{End, Error, FAILURE_LINES, Launcher, Measurement, Purpose, Spec};
 use rustix::process::Signal;
 
 use crate::command;
@@ -14,7 +14,7 @@ use crate::file::{Service, signal_name};
 use crate::memory::{self, Curve};
 use crate::metrics::SEARCHED_BYTES_MAX;
 use crate::port::free_port;
-use crate::words::{Place, Words};
+use crate::words::{Placeholders, Words};
 
 /// A failure of the server or of its load.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -81,7 +81,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub struct Stage<'a> {
     pub service: &'a Service,
-    pub place: Place,
+    pub place: Placeholders,
     launcher: &'a Launcher,
     path: String,
 }
@@ -110,7 +110,7 @@ impl<'a> Stage<'a> {
         let port = free_port().map_err(Trouble::of_server)?;
         let stage = Stage {
             service,
-            place: Place {
+            place: Placeholders {
                 folder,
                 base,
                 port,

@@ -14,7 +14,7 @@ pub enum Words {
 
 /// Where a run takes place: what the placeholders stand for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct Placeholders {
     /// `{folder}`: emptied before each run.
     pub folder: PathBuf,
     /// `{base}`: what `setup` made once for all runs.
@@ -29,7 +29,7 @@ pub struct Place {
 
 impl Words {
     /// The words with the placeholders filled; the first is the program.
-    pub fn filled(&self, place: &Place) -> Vec<String> {
+    pub fn filled(&self, place: &Placeholders) -> Vec<String> {
         match self {
             Words::List(words) => words.iter().map(|word| place.fill(word)).collect(),
             Words::Shell(script) => ["sh", "-c", &place.fill(script)]
@@ -62,7 +62,7 @@ impl Words {
     }
 }
 
-impl Place {
+impl Placeholders {
     pub fn fill(&self, text: &str) -> String {
         let path = |path: &Path| path.to_string_lossy().into_owned();
         text.replace("{folder}", &path(&self.folder))
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn placeholders_are_filled_and_other_braces_stay() {
-        let place = Place {
+        let place = Placeholders {
             folder: "/f".into(),
             base: "/b".into(),
             port: 7,

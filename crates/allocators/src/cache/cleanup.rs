@@ -73,9 +73,9 @@ fn is_ours(name: &str) -> bool {
 /// read it.
 fn running() -> Vec<u8> {
     let mut all = Vec::new();
-    for pid in mallard_process::all() {
+    for pid in mallard_procfs::all() {
         for file in ["maps", "environ"] {
-            all.extend(fs::read(mallard_process::path(pid, file)).unwrap_or_default());
+            all.extend(fs::read(mallard_procfs::path(pid, file)).unwrap_or_default());
         }
     }
     all

@@ -424,7 +424,7 @@ fn version(allocator: &Allocator, served: Served) -> String {
 /// Checks that `file` is a library that can serve `malloc`.
 fn check_library(file: &Path) -> Result<Elf, String> {
     files::preloadable(file)?;
-    let elf = Elf::read(file)?;
+    let elf = Elf::read(file).map_err(|problem| problem.to_string())?;
     if !elf.library {
         return Err("is not a shared library".to_owned());
     }

@@ -12,11 +12,29 @@ use crate::{Allocator, Kind};
 /// How the lines of an allocator that complains about its options begin.
 const COMPLAINTS: [&str; 2] = ["mallard: ", "<jemalloc>: "];
 
-/// Checks an option string with the allocator that is to read it. The error is a sentence, with
-/// the nearest valid key where the allocator names one.
-pub fn check(allocator: &Allocator, conf: &str, cache: Option<&Path>) -> Result<(), String> {
+/// Why an allocator refuses an option string.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub struct Refused {
+    /// What the allocator says, or why it cannot be asked.
+    reason: String,
+    /// The valid key that the allocator names in it as the nearest.
+    pub nearest: Option<String>,
+}
+
+impl From<String> for Refused {
+    fn from(reason: String) -> Refused {
+        Refused {
+            nearest: nearest(&reason).map(str::to_owned),
+            reason,
+        }
+    }
+}
+
+/// Checks an option string with the allocator that is to read it.
+pub fn check(allocator: &Allocator, conf: &str, cache: Option<&Path>) -> Result<(), Refused> {
     if !allocator.reads_conf() {
-        return Err(no_reader(allocator));
+        return Err(no_reader(allocator).into());
     }
     let Run {
         ended_well,
@@ -24,15 +42,13 @@ pub fn check(allocator: &Allocator, conf: &str, cache: Option<&Path>) -> Result<
     } = probe::run_with(allocator, conf, cache)?;
     let said: Vec<String> = complaints.lines().filter_map(complaint).collect();
     if !said.is_empty() {
-        return Err(said.join("; "));
+        return Err(said.join("; ").into());
     }
     if ended_well {
         Ok(())
     } else {
-        Err(format!(
-            "a probe program failed under it: {}",
-            complaints.trim()
-        ))
+        let reason = format!("a probe program failed under it: {}", complaints.trim());
+        Err(reason.into())
     }
 }
 
@@ -60,9 +76,23 @@ fn complaint(line: &str) -> Option<String> {
     Some(rest.trim().to_owned())
 }
 
+/// The key that Mallard proposes in a complaint.
+fn nearest(complaint: &str) -> Option<&str> {
+    let (_, key) = complaint.split_once("did you mean \"")?;
+    Some(key.split_once('"')?.0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_complaint_names_the_nearest_key() {
+        let refused = |said: &str| Refused::from(said.to_owned()).nearest;
+        let said = r#"unknown option "narenass"; did you mean "narenas"?"#;
+        assert_eq!(refused(said).as_deref(), Some("narenas"));
+        assert_eq!(refused("Invalid conf pair: narenass:2"), None);
+    }
 
     #[test]
     fn a_complaint_is_the_part_that_a_reader_needs() {

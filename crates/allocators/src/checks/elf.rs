@@ -19,43 +19,45 @@ pub(crate) struct Elf {
     defined: Vec<String>,
 }
 
+/// Why a file is not an ELF file for this machine, in a few words.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotElf {
+    #[error("cannot be read: {0}")]
+    Unreadable(#[from] std::io::Error),
+    #[error("is not an ELF file")]
+    OtherFormat,
+    #[error("is a 32-bit file; only 64-bit files are supported")]
+    Narrow,
+    #[error("is a damaged ELF file: {0}")]
+    Damaged(#[from] object::Error),
+    #[error("is built for {0:?}, this machine is {arch}", arch = std::env::consts::ARCH)]
+    OtherMachine(Architecture),
+}
+
 impl Elf {
-    /// Reads `file`. The error says in a few words why it is not an ELF file for this machine.
-    pub(crate) fn read(file: &Path) -> Result<Elf, String> {
-        let data = std::fs::read(file).map_err(|error| format!("cannot be read: {error}"))?;
-        Elf::parse(&data)
+    pub(crate) fn read(file: &Path) -> Result<Elf, NotElf> {
+        Elf::parse(&std::fs::read(file)?)
     }
 
-    fn parse(data: &[u8]) -> Result<Elf, String> {
+    fn parse(data: &[u8]) -> Result<Elf, NotElf> {
         match FileKind::parse(data) {
             Ok(FileKind::Elf64) => {}
-            Ok(FileKind::Elf32) => {
-                return Err("is a 32-bit file; only 64-bit files are supported".into());
-            }
-            _ => return Err("is not an ELF file".into()),
+            Ok(FileKind::Elf32) => return Err(NotElf::Narrow),
+            _ => return Err(NotElf::OtherFormat),
         }
-        let broken = |error: object::Error| format!("is a damaged ELF file: {error}");
-        let file = object::File::parse(data).map_err(broken)?;
+        let file = object::File::parse(data)?;
         if file.architecture() != native_architecture() {
-            let theirs = file.architecture();
-            return Err(format!(
-                "is built for {theirs:?}, this machine is {}",
-                std::env::consts::ARCH
-            ));
+            return Err(NotElf::OtherMachine(file.architecture()));
         }
-        let header = elf::FileHeader64::<Endianness>::parse(data).map_err(broken)?;
-        let endian = header.endian().map_err(broken)?;
+        let header = elf::FileHeader64::<Endianness>::parse(data)?;
+        let endian = header.endian()?;
         let mut interpreter = None;
         let mut marked_as_program = false;
-        for segment in header.program_headers(endian, data).map_err(broken)? {
-            if let Some(path) = segment.interpreter(endian, data).map_err(broken)? {
+        for segment in header.program_headers(endian, data)? {
+            if let Some(path) = segment.interpreter(endian, data)? {
                 interpreter = Some(String::from_utf8_lossy(path).into_owned());
             }
-            for entry in segment
-                .dynamic(endian, data)
-                .map_err(broken)?
-                .unwrap_or_default()
-            {
+            for entry in segment.dynamic(endian, data)?.unwrap_or_default() {
                 marked_as_program |= entry.tag(endian) == elf::DT_FLAGS_1
                     && entry.val(endian) & elf::DF_1_PIE.0 != 0;
             }
@@ -119,7 +121,7 @@ mod tests {
     fn a_32_bit_file_is_named_as_such() {
         let mut data = own();
         data[4] = 1;
-        assert!(Elf::parse(&data).unwrap_err().contains("32-bit"));
+        assert!(matches!(Elf::parse(&data), Err(NotElf::Narrow)));
     }
 
     #[test]
@@ -131,16 +133,13 @@ mod tests {
             elf::EM_X86_64
         };
         data[18..20].copy_from_slice(&other.0.to_le_bytes());
-        assert!(Elf::parse(&data).unwrap_err().contains("this machine is"));
+        assert!(matches!(Elf::parse(&data), Err(NotElf::OtherMachine(_))));
     }
 
     #[test]
     fn text_and_truncated_files_are_rejected() {
-        assert!(
-            Elf::parse(b"#!/bin/sh\n")
-                .unwrap_err()
-                .contains("not an ELF file")
-        );
+        let script = Elf::parse(b"#!/bin/sh\n");
+        assert!(matches!(script, Err(NotElf::OtherFormat)));
         assert!(Elf::parse(b"").is_err());
         assert!(Elf::parse(&own()[..40]).is_err());
     }

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use mallard_process::start;
+use mallard_procfs::start;
 
 use super::elf::Elf;
 use super::program::Program;
@@ -234,7 +234,7 @@ pub fn verify_in_target(program: &Program, allocator: &Allocator) -> Result<Path
         let how = described(status, &last_lines(&record));
         return Err(format!("the loader cannot load it: {how}").into());
     }
-    let own = Elf::read(&program.executable)?;
+    let own = Elf::read(&program.executable).map_err(|problem| problem.to_string())?;
     let brings_its_own = |function: &str| own.defines(function);
     let mut serves = None;
     for binding in record.lines().filter_map(Binding::read) {

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
 
-use super::elf::Elf;
+use super::elf::{Elf, NotElf};
 use crate::Error;
 
 /// A program that can take a preloaded library.
@@ -178,9 +178,9 @@ fn check_rights(path: &Path, found: &fs::Metadata) -> Result<(), String> {
 
 /// Rejects files that no loader, or a loader other than glibc's, would load.
 fn check_loader(path: &Path) -> Result<(), String> {
-    let elf = Elf::read(path).map_err(|problem| match problem.as_str() {
-        "is not an ELF file" => "it is neither an ELF program nor a script with #!".to_owned(),
-        problem if problem.contains("32-bit") => {
+    let elf = Elf::read(path).map_err(|problem| match problem {
+        NotElf::OtherFormat => "it is neither an ELF program nor a script with #!".to_owned(),
+        NotElf::Narrow => {
             "it is a 32-bit program; the allocators here are 64-bit libraries".to_owned()
         }
         problem => format!("it {problem}"),

@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use proc_macro2::{TokenStream, TokenTree};
-
-use crate::paths::{after_colons, inside, is_mark, is_word};
 use crate::sources;
+use mallard_testing::sources::proc_macro2::{TokenStream, TokenTree};
+use mallard_testing::sources::{after_colons, inside, is_mark, is_word};
 
 /// The crates that are loaded into programs.
 const CRATES: &[&str] = &["core", "formats", "http", "mallard", "mallard-c", "probe"];

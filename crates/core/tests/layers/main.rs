@@ -14,15 +14,14 @@
 
 mod arch;
 mod order;
-mod paths;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use mallard_testing::sources::{Import, Use, imports, modules_of, uses};
 use order::*;
-use paths::{Import, Use, imports, modules_of, uses};
 
 #[derive(Debug, PartialEq)]
 struct Breach {

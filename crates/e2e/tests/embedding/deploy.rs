@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use mallard_e2e::{Allocator, Library, Sandbox};
-use mallard_needs::{lacks, skipped};
+use mallard_testing::{lacks, skipped};
 
 use crate::{can_build, example, installation, output, sandbox};
 
@@ -93,7 +93,7 @@ fn the_image_copies_what_the_installation_has() {
 /// The deployment as Kubernetes' own reader gives it back.
 #[test]
 fn the_deployment_is_one_that_kubectl_reads() {
-    if mallard_needs::find("kubectl").is_none() {
+    if mallard_testing::find("kubectl").is_none() {
         return skipped("there is no kubectl");
     }
     let sandbox = sandbox();

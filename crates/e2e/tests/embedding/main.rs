@@ -14,7 +14,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use mallard_e2e::{Allocator, Library, Sandbox, folder, repository};
-use mallard_needs::lacks;
+use mallard_testing::lacks;
 
 /// Whether the programs are installed and the library is Mallard's own; says so if not.
 fn can_build(needs: &[&str]) -> bool {

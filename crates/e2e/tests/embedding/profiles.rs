@@ -7,7 +7,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use mallard_e2e::Sandbox;
-use mallard_process::Stat;
+use mallard_procfs::Stat;
 use mallard_profile::model::Profile;
 use mallard_profile::names;
 use mallard_profile::process::live::Process;

@@ -15,7 +15,7 @@ use std::sync::{Mutex, OnceLock};
 
 use callgrind::Count;
 use mallard_e2e::Library;
-use mallard_needs::lacks;
+use mallard_testing::lacks;
 use record::Record;
 
 /// Set to 1, it records the current counts.

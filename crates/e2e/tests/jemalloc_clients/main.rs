@@ -111,7 +111,7 @@ fn check_served(case: &Case, sandbox: &Sandbox, library: &Library) -> Result<(),
 
 /// A command for the program on the sandbox's allocator, wherever it is installed.
 fn client(sandbox: &Sandbox, program: &str) -> Command {
-    sandbox.command(mallard_needs::find(program).unwrap_or_else(|| program.into()))
+    sandbox.command(mallard_testing::find(program).unwrap_or_else(|| program.into()))
 }
 
 /// Checks that all processes of the server map the library, and none maps jemalloc.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use mallard_needs::skipped;
+use mallard_testing::skipped;
 
 use super::common::run_optioned;
 use super::{on_each, run_advised};

@@ -6,7 +6,7 @@ use super::common::run_optioned;
 use super::{on_each, said_one_line};
 use mallard_e2e::compiler::Source;
 use mallard_e2e::{Allocator, Library, Outcome, Sandbox};
-use mallard_needs::skipped;
+use mallard_testing::skipped;
 
 #[test]
 fn nothing_is_printed_unasked() {

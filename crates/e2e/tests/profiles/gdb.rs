@@ -6,8 +6,8 @@ use std::fs;
 use libtest_mimic::Trial;
 use mallard_e2e::compiler::Source;
 use mallard_e2e::{Allocator, Library, Sandbox, installed};
-use mallard_needs::skipped_test;
 use mallard_profile::read;
+use mallard_testing::skipped_test;
 
 pub fn trials() -> Vec<Trial> {
     vec![

@@ -153,7 +153,7 @@ fn apache(sandbox: &Sandbox) -> Result<Transcript, String> {
     open_to_all(sandbox)?;
     let [port] = free_ports()?;
     let modules = Path::new("/usr/lib/apache2/modules");
-    let module = mallard_needs::find("/usr/lib/apache2/modules/libphp*.so").ok_or("no module")?;
+    let module = mallard_testing::find("/usr/lib/apache2/modules/libphp*.so").ok_or("no module")?;
     let mut configuration = format!(
         "ServerRoot {0}\nPidFile {0}/apache.pid\nServerName 127.0.0.1\nListen 127.0.0.1:{port}\nErrorLog /dev/stderr\n\
          DefaultRuntimeDir {0}\nDocumentRoot {0}\nStartServers 3\nMaxConnectionsPerChild 3\n",
@@ -220,7 +220,7 @@ fn check(transcript: &Transcript, log: &str) -> Result<(), String> {
 }
 
 fn found(sandbox: &Sandbox, program: &str) -> Result<Command, String> {
-    let file = mallard_needs::find(program).ok_or_else(|| format!("no {program}"))?;
+    let file = mallard_testing::find(program).ok_or_else(|| format!("no {program}"))?;
     Ok(sandbox.command(file))
 }
 

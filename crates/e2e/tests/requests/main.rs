@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use cases::{Part, every_case, granted_cases};
 use mallard_e2e::compiler::Source;
 use mallard_e2e::{Allocator, Library, Sandbox, number_from_env};
-use mallard_needs::skipped;
+use mallard_testing::skipped;
 use sweep::{Link, Programs, sweep};
 
 /// What `cargo test` runs.

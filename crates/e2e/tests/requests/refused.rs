@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use mallard_e2e::compiler::Source;
 use mallard_e2e::{Allocator, Library, Sandbox};
-use mallard_needs::{lacks, not_installed};
+use mallard_testing::{lacks, not_installed};
 
 /// What the system refuses in any mode of overcommitment but 1, and what exceeds all addresses.
 fn sizes() -> Vec<u64> {

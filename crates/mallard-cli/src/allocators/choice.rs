@@ -6,7 +6,8 @@
 //! that was not requested would take minutes.
 
 use anyhow::{Context, Result, anyhow};
-use mallard_allocators::{Allocator, Catalog, Kind, Settings, Standing, conf};
+use mallard_allocators::conf::{self, Refused};
+use mallard_allocators::{Allocator, Catalog, Kind, Settings, Standing};
 use mallard_report::stats;
 use serde::{Deserialize, Serialize};
 
@@ -275,24 +276,24 @@ pub fn check_sets(allocators: &[Allocator], sets: &[String]) -> Result<()> {
 }
 
 /// The error for an option string. jemalloc names no nearest key, but Mallard knows jemalloc's.
-fn refused(flag: &str, options: &str, allocator: &Allocator, reason: String) -> anyhow::Error {
-    let hint = if reason.contains("did you mean") || allocator.catalog_name() == "mallard" {
-        String::new()
+fn refused(flag: &str, options: &str, allocator: &Allocator, refused: Refused) -> anyhow::Error {
+    let hint = if refused.nearest.is_some() || allocator.catalog_name() == "mallard" {
+        None
     } else {
-        hint(options).map_or(String::new(), |hint| format!(" ({hint})"))
+        mallard_s_nearest(options)
     };
+    let hint = hint.map_or(String::new(), |key| format!(" (did you mean \"{key}\"?)"));
     usage(format!(
-        "{flag}{options}: {} refuses it: {reason}{hint}",
+        "{flag}{options}: {} refuses it: {refused}{hint}",
         allocator.name
     ))
 }
 
-fn hint(options: &str) -> Option<String> {
+/// The key that Mallard proposes for one that it does not know either.
+fn mallard_s_nearest(options: &str) -> Option<String> {
     let catalog = Catalog::new(Settings::default());
     let mallard = catalog.prepare("mallard", &mut |_| {}).ok()?.ok()?;
-    let said = conf::check(&mallard, options, None).err()?;
-    let start = said.find("did you mean")?;
-    Some(said[start..].split(';').next()?.to_owned())
+    conf::check(&mallard, options, None).err()?.nearest
 }
 
 /// The allocator for one name or variant, ready to use; an error names what is missing, or the

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use mallard_allocators::program;
 use mallard_allocators::{Allocator, Kind, probe};
-use mallard_process::mapping;
+use mallard_procfs::mapping;
 
 /// The allocator in the form that must be preloaded into `programs`, after the loader has confirmed
 /// the binding. An error is a sentence for the row's cell.

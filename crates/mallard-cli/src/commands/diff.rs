@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
+use mallard_judge::statistics::{Comparison, Verdict, compare};
 use mallard_report::model::{Cell, Results, Row};
-use mallard_report::stats::{BASELINE, Figures};
+use mallard_report::stats::{BASELINE, CellFigures};
 use mallard_report::units;
-use mallard_statistics::{Comparison, Verdict, compare};
 
 use crate::session::folder::{COMPARISON_FILE, RESULTS_FILE};
 use crate::terminal::exit::{CANNOT_TELL, usage};
@@ -134,8 +134,8 @@ fn of_row(place: &str, before: &Row, after: &Row) -> Vec<Line> {
     let line = |one: &Cell| {
         let other = cell(after, &one.allocator)?;
         let seconds = [
-            Figures::of(one)?.seconds.median,
-            Figures::of(other)?.seconds.median,
+            CellFigures::of(one)?.seconds.median,
+            CellFigures::of(other)?.seconds.median,
         ];
         let anchor = glibc.filter(|_| one.allocator != BASELINE);
         Some(Line {
@@ -150,7 +150,7 @@ fn of_row(place: &str, before: &Row, after: &Row) -> Vec<Line> {
 
 fn cell<'a>(row: &'a Row, allocator: &str) -> Option<&'a Cell> {
     let mut cells = row.cells.iter();
-    cells.find(|cell| cell.allocator == allocator && Figures::of(cell).is_some())
+    cells.find(|cell| cell.allocator == allocator && CellFigures::of(cell).is_some())
 }
 
 /// The later and the earlier figure of each round, as multiples of the anchor's in the same round.

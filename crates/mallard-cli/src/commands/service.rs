@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use mallard_measure::Launcher;
 use mallard_report::metrics;
+use mallard_runner::Launcher;
 use mallard_service::{Service, presets};
 
 use crate::allocators::choice::{self, Choice};

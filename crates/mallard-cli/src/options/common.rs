@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use mallard_measure::Cpus;
+use mallard_runner::Cpus;
 
 use crate::allocators::choice::Choice;
 use crate::options::exports::Exports;

@@ -1,7 +1,6 @@
 //! Options that several commands have, and how their values are read.
 //!
-//! [`common`] has those of a race, [`exports`] the files for results, and [`limit`] the option
-//! `--within`. [`search`] has those for the names in heap profiles. [`amount`] and [`values`] read
+//! [`common`] has those of a race, and [`exports`] the files for results. [`search`] has those for the names in heap profiles. [`amount`] and [`values`] read
 //! counts, sizes and times. [`command_line`] keeps the words that were given, for results and
 //! messages.
 
@@ -9,6 +8,5 @@ pub mod amount;
 pub mod command_line;
 pub mod common;
 pub mod exports;
-pub mod limit;
 pub mod search;
 pub mod values;

@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
-use mallard_live::image::Images;
-use mallard_live::request::{Consent, Request};
-use mallard_live::source::Reader;
+use mallard_inspect::image::Images;
+use mallard_inspect::request::{Consent, Request};
+use mallard_inspect::source::Reader;
 
 use crate::terminal::output::say;
 

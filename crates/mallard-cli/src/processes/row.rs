@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use mallard_live::process::{self, About, Identity};
-use mallard_live::scan::{Found, Scanner};
-use mallard_live::snapshot::Snapshot;
-use mallard_live::{Error, Result};
-use mallard_process::memory::resident;
+use mallard_inspect::process::{self, About, Identity};
+use mallard_inspect::scan::{Found, Scanner};
+use mallard_inspect::snapshot::Snapshot;
+use mallard_inspect::{Error, Result};
+use mallard_procfs::memory::resident;
 
 /// Amounts a second.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -162,7 +162,7 @@ pub fn fits(text: &str, name: &str, command: &str) -> bool {
 }
 
 fn open(pid: u32) -> Result<()> {
-    mallard_live::source::Reader::open(pid, &mut Default::default())?
+    mallard_inspect::source::Reader::open(pid, &mut Default::default())?
         .read()
         .map(drop)
 }

@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow};
 use mallard_allocators::{environment_of_user, program};
 use mallard_formats::profile::FINAL_PPROF_SUFFIX;
-use mallard_observe::clock::cpu_time;
 use mallard_profile::process::Reading;
 use mallard_profile::process::live::Process;
 use mallard_profile::read;
 use mallard_report::stats::SUBJECT;
+use mallard_watch::clock::cpu_time;
 
 use super::source::{Loaded, find_names};
 use crate::allocators::choice::{self, Choice};

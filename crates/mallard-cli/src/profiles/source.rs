@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use mallard_profile::model::{Frame, Location, Mapping, MappingIndex, Profile, Text};
-use mallard_profile::names::{self, Outcome};
+use mallard_profile::names::{self, NamingOutcome};
 use mallard_profile::process::live::{self, Process};
 use mallard_profile::process::{self, Reading, core};
 use mallard_profile::read;
@@ -22,7 +22,7 @@ use crate::terminal::progress::Spinner;
 pub struct Loaded {
     pub name: String,
     pub profile: Profile,
-    pub outcome: Outcome,
+    pub outcome: NamingOutcome,
     /// Notes on the profile.
     pub notes: Vec<String>,
 }
@@ -204,7 +204,7 @@ pub fn functions(
         ..Profile::default()
     };
     profile.mappings = mappings;
-    let inside = mallard_process::about::number_inside(pid);
+    let inside = mallard_procfs::about::number_inside(pid);
     names::name(&mut profile, &options_for(pid, inside, search));
     // The last one is the function whose code it is; others were inlined into it.
     let function = |location: &Location| location.frames.last().map(|frame| frame.function.clone());
@@ -250,7 +250,7 @@ pub fn find_names(
     pid: Option<u32>,
     process: Option<u32>,
     search: &SearchOptions,
-) -> Outcome {
+) -> NamingOutcome {
     let spinner = Spinner::new();
     spinner.show(format!("finding names for {name}"));
     let proc = process.map(|pid| PathBuf::from(format!("/proc/{pid}")));

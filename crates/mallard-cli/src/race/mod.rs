@@ -11,11 +11,12 @@ pub mod settings;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use mallard_measure::{
-    End, FAILURE_LINES, Launcher, Measurement, Purpose, Spec, Stop, memory, reporting, schedule,
-};
+use mallard_judge::schedule;
 use mallard_report::model::{Cell, Exit, Failure, Run};
 use mallard_report::stats::SUBJECT;
+use mallard_runner::{
+    End, FAILURE_LINES, Launcher, Measurement, Purpose, Spec, Stop, memory, reporting,
+};
 
 use crate::terminal::progress::Progress;
 use runs::Runs;
@@ -342,15 +343,12 @@ impl Race<'_> {
             None => Ok(()),
         };
         match self.launcher.run_beside(spec, purpose, drive) {
-            Ok((measured, driven)) if measured.end == End::Stopped && driven.is_ok() => {
-                // Ctrl-C also reaches the launcher, possibly before it reaches the lab.
-                self.stop.request();
-                None
+            Ok((measured, driven)) => {
+                // A stop makes the driver of a server fail too.
+                let was_cut = measured.end == End::Stopped || driven.is_err();
+                (!(was_cut && self.stop.requested())).then_some(Ok(measured))
             }
-            // A stop makes the driver of a server fail too.
-            Ok((_, Err(Failed))) if self.stop.requested() => None,
-            Ok((measured, _)) => Some(Ok(measured)),
-            Err(mallard_measure::Error::Stopped) => None,
+            Err(mallard_runner::Error::Stopped) => None,
             Err(error) => failure(error.to_string()),
         }
     }
@@ -428,7 +426,7 @@ pub const NOT_IN_TIME: &str = "it did not finish within the time limit";
 /// A failure with the last lines of the program's output.
 pub fn failure(reason: String, measured: &Measurement) -> Failure {
     let said =
-        |output: &mallard_measure::Output| output.last_lines(FAILURE_LINES).unwrap_or_default();
+        |output: &mallard_runner::Output| output.last_lines(FAILURE_LINES).unwrap_or_default();
     let mut last_lines = said(&measured.stderr);
     if last_lines.is_empty() {
         last_lines = said(&measured.stdout);

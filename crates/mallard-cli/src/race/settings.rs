@@ -1,6 +1,6 @@
 //! The settings of a race, as its results show them.
 
-use mallard_measure::Cpus;
+use mallard_runner::Cpus;
 
 use super::runs::Runs;
 use crate::options::common::Common;

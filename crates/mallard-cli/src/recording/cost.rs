@@ -1,9 +1,10 @@
 //! What a replay itself costs: measured without an allocator, and subtracted from every run.
 
 use anyhow::{Result, bail};
-use mallard_measure::{End, Launcher, Spec, Stop};
+use mallard_judge::statistics::median;
+use mallard_runner::{End, Launcher, Spec, Stop};
 
-use crate::workloads::{ANSWER_BYTES_MAX, Answer};
+use crate::workloads::{ANSWER_BYTES_MAX, WorkloadReport};
 
 /// Runs without an allocator, of which the middle one counts.
 const COST_RUNS: usize = 3;
@@ -27,15 +28,14 @@ impl Cost {
         let mut all = Vec::new();
         for _ in 0..COST_RUNS {
             let measured = match launcher.run(&spec()) {
-                Err(mallard_measure::Error::Stopped) => break,
+                Err(mallard_runner::Error::Stopped) => break,
                 measured => measured?,
             };
-            if measured.end == End::Stopped {
-                stop.request();
+            if stop.requested() {
                 break;
             }
             let text = measured.stdout.head(ANSWER_BYTES_MAX)?;
-            let answer = Answer::read(&text).filter(|_| measured.end == End::Code(0));
+            let answer = WorkloadReport::read(&text).filter(|_| measured.end == End::Code(0));
             let Some(answer) = answer else {
                 let said = measured.stderr.last_lines(1)?.pop().unwrap_or_default();
                 bail!("the replay without an allocator failed: {said}");
@@ -52,9 +52,8 @@ impl Cost {
             });
         }
         let middle = |of: fn(&Cost) -> f64| {
-            let mut values: Vec<f64> = all.iter().map(of).collect();
-            values.sort_by(f64::total_cmp);
-            values.get(values.len() / 2).copied().unwrap_or(0.0)
+            let values: Vec<f64> = all.iter().map(of).collect();
+            median(&values).unwrap_or(0.0)
         };
         Ok(Cost {
             seconds: middle(|cost| cost.seconds),

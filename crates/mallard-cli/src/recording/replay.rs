@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use mallard_measure::{Launcher, Measurement, Spec, Stop};
+use mallard_runner::{Launcher, Measurement, Spec, Stop};
 
 use super::arguments::{Speed, Touch, arguments};
 use super::cost::{self, Cost};
@@ -14,7 +14,7 @@ use super::plan::compile;
 use super::processes::{self, Wanted};
 use super::{open, warn_of_state};
 use crate::terminal::exit::Interrupted;
-use crate::workloads::{ANSWER_BYTES_MAX, Answer, Workloads};
+use crate::workloads::{ANSWER_BYTES_MAX, WorkloadReport, Workloads};
 
 /// A recording that is ready to be replayed.
 #[derive(Debug, Clone)]
@@ -61,7 +61,7 @@ impl Replay {
     /// not print its result.
     pub fn figures(&self, measured: &Measurement) -> Option<[f64; 3]> {
         let text = measured.stdout.head(ANSWER_BYTES_MAX).unwrap_or_default();
-        let answer = Answer::read(&text)?;
+        let answer = WorkloadReport::read(&text)?;
         // A figure is never zero, so that ratios exist.
         let rest = |figure: f64, own: f64| cost::without(figure, own).0;
         let peak = measured.peak_rss_bytes.saturating_sub(self.cost.peak);

@@ -5,9 +5,9 @@ use std::sync::Mutex;
 
 use anyhow::{Result, anyhow};
 use mallard_allocators::{Allocator, environment};
-use mallard_measure::{Cpus, End, Launcher, Measurement, Purpose, Spec};
-use mallard_process::{about, family, mapping, memory};
+use mallard_procfs::{about, family, mapping, memory};
 use mallard_report::model::{Failure, Latency, Metric, Run};
+use mallard_runner::{Cpus, End, Launcher, Measurement, Purpose, Spec};
 use mallard_service::run::Stage;
 use mallard_service::{Better, Driven, Service, Trouble};
 

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use mallard_measure::{Cpus, memory};
 use mallard_report::model::Machine;
+use mallard_runner::{Cpus, memory};
 
 /// Describes this machine. The measured processes may use `cpus`.
 pub fn describe(cpus: &Cpus) -> Machine {

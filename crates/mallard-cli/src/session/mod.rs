@@ -14,9 +14,9 @@ use std::time::{Instant, SystemTime};
 use anyhow::{Context, Result, bail};
 use console::style;
 use mallard_allocators::{Allocator, Kind as AllocatorKind, Unavailable};
-use mallard_measure::{Cpus, Launcher, Stop};
 use mallard_report::model::{AllocatorInfo, Experiment, Kind, Results, SCHEMA};
 use mallard_report::{TerminalOptions, terminal, units};
+use mallard_runner::{Cpus, Launcher, Stop};
 use sha2::{Digest, Sha256};
 
 use crate::allocators::choice::{self, Chosen, Variant};

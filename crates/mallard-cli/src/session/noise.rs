@@ -5,8 +5,8 @@
 //! tables leave the twin out.
 
 use mallard_allocators::Allocator;
+use mallard_judge::statistics::{Verdict, compare};
 use mallard_report::model::{Cell, Experiment};
-use mallard_statistics::{Verdict, compare};
 
 /// How a twin is called.
 pub const SUFFIX: &str = "-again";
@@ -112,7 +112,7 @@ fn shown_by(spread: f64, blocks: usize) -> f64 {
 
 fn runs_for(spread: f64, difference: f64) -> usize {
     let runs = (QUANTILE_SUM * spread / difference).powi(2).ceil() as usize;
-    runs.max(mallard_statistics::FULL_BLOCKS)
+    runs.max(mallard_judge::statistics::FULL_BLOCKS)
 }
 
 #[cfg(test)]

@@ -95,7 +95,7 @@ impl Outlook {
 fn processes_of(count: usize) -> String {
     match count {
         1 => "1 process".to_owned(),
-        _ => format!("{} processes", units::count(count as f64)),
+        _ => format!("{} processes", units::grouped(count as f64)),
     }
 }
 

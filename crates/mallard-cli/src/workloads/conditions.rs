@@ -1,9 +1,9 @@
 //! The conditions of a `bench` session: settings for the report, and the environment of the
 //! workloads.
 
-use mallard_measure::Cpus;
-use mallard_observe::family::is_option_variable;
 use mallard_report::units;
+use mallard_runner::Cpus;
+use mallard_watch::family::is_option_variable;
 
 use super::CXX_VERSION;
 use crate::options::common::Common;

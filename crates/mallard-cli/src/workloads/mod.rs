@@ -13,9 +13,9 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use mallard_allocators::probe::same_file;
 use mallard_allocators::{Allocator, Kind};
-use mallard_measure::{End, Measurement};
 use mallard_report::model::{Failure, Latency, Run};
 use mallard_report::suite::REMOTE_METRIC;
+use mallard_runner::{End, Measurement};
 use object::Endianness;
 use object::elf::{DT_SONAME, FileHeader64};
 use object::read::elf::{Dyn, ElfFile, FileHeader};
@@ -135,7 +135,7 @@ pub fn is_carried(name: &str) -> bool {
 
 /// A workload's report on its run.
 #[derive(Debug, Default, PartialEq)]
-pub struct Answer {
+pub struct WorkloadReport {
     pub seconds: f64,
     pub operations: f64,
     malloc: PathBuf,
@@ -157,9 +157,9 @@ pub struct Answer {
 /// The name of the sum of a family's RSS.
 pub const RSS_SUM: &str = "rss_sum";
 
-impl Answer {
+impl WorkloadReport {
     /// Reads the lines `name value` that a workload prints; none if one is missing.
-    pub fn read(text: &str) -> Option<Answer> {
+    pub fn read(text: &str) -> Option<WorkloadReport> {
         let field = |name: &str| {
             text.lines()
                 .filter_map(|line| line.split_once(' '))
@@ -180,7 +180,7 @@ impl Answer {
             let (at, bytes) = line.strip_prefix("curve ")?.split_once(' ')?;
             Some((at.parse().ok()?, bytes.trim().parse().ok()?))
         };
-        Some(Answer {
+        Some(WorkloadReport {
             seconds: number("seconds").filter(|seconds| *seconds > 0.0)?,
             operations: number("operations")?,
             malloc: field("malloc")?.into(),
@@ -227,7 +227,7 @@ pub fn judge(allocator: &Allocator, measured: &Measurement) -> Result<Run, Failu
         _ => return fail("the workload failed".to_owned()),
     }
     let text = measured.stdout.head(ANSWER_BYTES_MAX).unwrap_or_default();
-    let Some(answer) = Answer::read(&text) else {
+    let Some(answer) = WorkloadReport::read(&text) else {
         return fail("the workload did not print its result".to_owned());
     };
     if let Err(reason) = answer.check_served_by(allocator) {
@@ -283,23 +283,23 @@ mod tests {
 
     #[test]
     fn a_complete_answer_is_parsed_and_an_incomplete_one_is_rejected() {
-        let answer = Answer::read(TEXT).unwrap();
+        let answer = WorkloadReport::read(TEXT).unwrap();
         assert_eq!((answer.seconds, answer.operations), (0.25, 1000.0));
         for line in TEXT.lines() {
             assert_eq!(
-                Answer::read(&TEXT.replace(line, "")),
+                WorkloadReport::read(&TEXT.replace(line, "")),
                 None,
                 "without {line}"
             );
         }
-        assert_eq!(Answer::read(&TEXT.replace("0.25", "nan")), None);
+        assert_eq!(WorkloadReport::read(&TEXT.replace("0.25", "nan")), None);
     }
 
     #[test]
     fn optional_results_are_parsed_if_they_are_complete() {
         let reported = "p50_ns 20\np99_ns 90.5\np999_ns 400\nmax_ns 9000\nslow_calls 3\n\
                     end_rss_bytes 4096\nhuge_bytes 0\ncurve 0.0 800\ncurve 0.5 400\n";
-        let answer = Answer::read(&format!("{reported}{TEXT}")).unwrap();
+        let answer = WorkloadReport::read(&format!("{reported}{TEXT}")).unwrap();
         let latency = answer.latency.unwrap();
         assert_eq!((latency.p99_ns, latency.slow_calls), (90.5, Some(3)));
         assert_eq!(
@@ -309,14 +309,16 @@ mod tests {
         assert_eq!(answer.curve, [(0.0, 800), (0.5, 400)]);
         let half = reported.replace("max_ns 9000\n", "");
         assert_eq!(
-            Answer::read(&format!("{half}{TEXT}")).unwrap().latency,
+            WorkloadReport::read(&format!("{half}{TEXT}"))
+                .unwrap()
+                .latency,
             None
         );
     }
 
     #[test]
     fn a_process_served_by_another_allocator_does_not_count() {
-        let answer = Answer::read(TEXT).unwrap();
+        let answer = WorkloadReport::read(TEXT).unwrap();
         assert_eq!(
             answer.check_served_by(&allocator(Some("/lib/my lib.so"))),
             Ok(())
@@ -328,7 +330,8 @@ mod tests {
         assert!(answer.check_served_by(&allocator(None)).is_err());
 
         let mixed =
-            Answer::read(&TEXT.replace("free /lib/my lib.so", "free /lib/libc.so.6")).unwrap();
+            WorkloadReport::read(&TEXT.replace("free /lib/my lib.so", "free /lib/libc.so.6"))
+                .unwrap();
         let error = mixed
             .check_served_by(&allocator(Some("/lib/my lib.so")))
             .unwrap_err();

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use crate::place::*;
 use crate::running::Running;
-use mallard_needs::{lacks, skipped};
 use mallard_report::diagnosis::{Answer, Diagnosis};
+use mallard_testing::{lacks, skipped};
 
 pub fn troubles(place: &Place) -> PathBuf {
     let source = include_str!("../troubles/troubles.c");

@@ -1,6 +1,6 @@
 //! `mallard leak` and `mallard profile -- PROGRAM` on small programs.
 
-use mallard_needs::lacks;
+use mallard_testing::lacks;
 
 use crate::place::*;
 

@@ -1,8 +1,8 @@
 //! Real programs in `mallard bench --suite full`: rows run, report their figures, and name the
 //! package of a missing program.
 
-use mallard_needs::lacks;
 use mallard_report::model::Row;
+use mallard_testing::lacks;
 
 use crate::place::*;
 

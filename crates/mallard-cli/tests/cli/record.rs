@@ -3,7 +3,7 @@
 use crate::place::typed;
 use std::path::PathBuf;
 
-use mallard_needs::not_installed;
+use mallard_testing::not_installed;
 use serde_json::Value;
 
 use crate::place::*;

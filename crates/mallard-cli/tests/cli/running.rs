@@ -4,8 +4,8 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use mallard_needs::skipped;
 use mallard_report::diagnosis::{Answer, Diagnosis, TroubleKey};
+use mallard_testing::skipped;
 
 use crate::place::*;
 
@@ -179,7 +179,7 @@ fn threads_that_are_stopped_for_a_moment_tell_where_they_compute_and_go_on() {
     let pid = process.0.id();
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     assert!(status.contains("TracerPid:\t0"), "{status}");
-    let used = || mallard_process::Stat::of(pid).unwrap().cpu_ticks();
+    let used = || mallard_procfs::Stat::of(pid).unwrap().cpu_ticks();
     let before = used();
     while used() <= before {
         std::thread::yield_now();

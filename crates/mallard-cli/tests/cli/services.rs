@@ -4,8 +4,8 @@
 use crate::place::typed;
 use std::fs;
 
-use mallard_needs::{lacks, skipped};
 use mallard_report::model::Row;
+use mallard_testing::{lacks, skipped};
 
 use crate::place::*;
 

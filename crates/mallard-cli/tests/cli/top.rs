@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use mallard_needs::{lacks, skipped};
+use mallard_testing::{lacks, skipped};
 use serde_json::Value;
 
 use crate::place::*;

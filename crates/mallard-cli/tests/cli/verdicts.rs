@@ -4,8 +4,8 @@
 use std::fmt::Write as _;
 use std::fs;
 
-use mallard_needs::not_installed;
 use mallard_report::diagnosis::{Answer, Diagnosis};
+use mallard_testing::not_installed;
 
 use crate::place::*;
 

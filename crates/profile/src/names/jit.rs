@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use mallard_process::mapping::hexadecimal;
+use mallard_procfs::mapping::hexadecimal;
 
 use super::search::under;
 use super::{Address, Names, Options};

@@ -10,7 +10,8 @@
 //! 3. [`dwarf`] looks them up in the order of addresses, [`symbols`] has the rest.
 //!
 //! Memory without a file may be code of a JIT compiler ([`jit`]), `[vdso]` is the kernel's
-//! ([`vdso`]). [`demangling`] makes names readable. What lacked names, and why, is in [`Outcome`].
+//! ([`vdso`]). [`demangling`] makes names readable. What lacked names, and why, is in
+//! [`NamingOutcome`].
 
 mod demangling;
 mod dwarf;
@@ -55,7 +56,7 @@ pub struct Options {
 
 /// How well the modules of a profile have got names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct NamingOutcome {
     /// Modules with less than lines and inlined functions, those with most addresses first.
     pub lacks: Vec<Lack>,
 }
@@ -130,7 +131,7 @@ impl fmt::Display for Lack {
 }
 
 /// Gives names to the locations that have none.
-pub fn name(profile: &mut Profile, options: &Options) -> Outcome {
+pub fn name(profile: &mut Profile, options: &Options) -> NamingOutcome {
     let search = Search::new(options);
     let mut texts = Texts::default();
     let mut lacks = Vec::new();
@@ -168,7 +169,7 @@ pub fn name(profile: &mut Profile, options: &Options) -> Outcome {
     name_more(profile);
     lacks.sort_by(|a, b| b.addresses.cmp(&a.addresses).then(a.module.cmp(&b.module)));
     lacks.extend(without_unwind_tables(profile));
-    Outcome { lacks }
+    NamingOutcome { lacks }
 }
 
 /// Names the frame that Mallard gives to the stacks that it counts together, for want of room

@@ -4,7 +4,7 @@
 //! Segments are mapped by whole pages. Files are linked for pages of up to 64 KiB; the smallest
 //! size is what every mapping is aligned to.
 
-use mallard_live::memory::PAGE_BYTES;
+use mallard_inspect::memory::PAGE_BYTES;
 use object::elf::PF_X;
 use object::{Object, ObjectSegment, SegmentFlags};
 

@@ -4,7 +4,7 @@
 use std::fs;
 use std::io::{Read, Seek, SeekFrom};
 
-use mallard_process::mapping;
+use mallard_procfs::mapping;
 
 use super::file::{Arena, File};
 use crate::model::Mapping;

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use mallard_live::memory::{Fault, Memory, Piece};
+use mallard_inspect::memory::{Fault, Memory, Piece};
 
 /// A record whose owner counts its changes in a word of 32 bits, which is odd during a change.
 #[derive(Debug, Clone, Copy)]
@@ -110,7 +110,7 @@ fn copy(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mallard_live::memory::Fields;
+    use mallard_inspect::memory::Fields;
     use std::cell::Cell;
 
     /// A record of a version and a number that is twice the version. Its writer has a version for

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use mallard_live::memory::core::{self, Core};
+use mallard_inspect::memory::core::{self, Core};
 
 use super::records::Thread;
 use super::{Error, Reading, assembly, notes, root_of, since_1970, survey};

@@ -7,10 +7,10 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::time::{Duration, SystemTime};
 
-use mallard_live::memory::Mapped;
-use mallard_live::memory::process::ProcessMemory;
-use mallard_live::process::now_ns;
-use mallard_process::{Stat, about, mapping, stat};
+use mallard_inspect::memory::Mapped;
+use mallard_inspect::memory::process::ProcessMemory;
+use mallard_inspect::process::now_ns;
+use mallard_procfs::{Stat, about, mapping, stat};
 
 use super::records::{Root, Thread};
 use super::{Error, Reading, assembly, notes, root_of, since_1970, survey};

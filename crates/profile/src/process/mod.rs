@@ -1,7 +1,7 @@
 //! Heap profiles read out of a process's memory, without help from the process: it may be running,
 //! stopped, hung, or dead with a core file left.
 //!
-//! - `mallard_live::memory` is what is read, by address, from a process ([`live`]) or a core file
+//! - `mallard_inspect::memory` is what is read, by address, from a process ([`live`]) or a core file
 //!   ([`core`]). It also finds the build ids of programs and libraries, and the note that leads to
 //!   Mallard's root block.
 //! - [`records`] follows the lists that begin there, by [`copies`]; [`assembly`] makes a profile of
@@ -19,8 +19,8 @@ mod records;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use mallard_live::memory::image::{self, Image};
-use mallard_live::memory::{Fault, Mapped, Memory};
+use mallard_inspect::memory::image::{self, Image};
+use mallard_inspect::memory::{Fault, Mapped, Memory};
 
 use crate::model::{Mapping, Profile};
 use records::{LAYOUT, Records, Root};
@@ -65,9 +65,9 @@ pub enum Error {
     Io(#[from] std::io::Error),
 }
 
-impl From<mallard_live::memory::core::Error> for Error {
-    fn from(error: mallard_live::memory::core::Error) -> Error {
-        use mallard_live::memory::core::Error as Core;
+impl From<mallard_inspect::memory::core::Error> for Error {
+    fn from(error: mallard_inspect::memory::core::Error) -> Error {
+        use mallard_inspect::memory::core::Error as Core;
         match error {
             Core::NoCore(why) => Error::NoCore(why),
             Core::Packed(by) => Error::Packed(by),

@@ -6,8 +6,8 @@ use std::mem::offset_of;
 use mallard_formats::page::{self, About};
 use mallard_formats::records::{self, ALIGN_BYTES, Entry, PlainRoot};
 pub use mallard_formats::records::{FRACTION_BITS, LAYOUT};
-use mallard_live::memory::{Fields, Memory, PAGE_BYTES, Piece};
-use mallard_live::page::Words;
+use mallard_inspect::memory::{Fields, Memory, PAGE_BYTES, Piece};
+use mallard_inspect::page::Words;
 
 use super::Error;
 use super::copies::{Versioned, stable};

@@ -19,7 +19,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use mallard_process::mapping::hexadecimal;
+use mallard_procfs::mapping::hexadecimal;
 
 use super::Error;
 use super::maps::{self, shown};

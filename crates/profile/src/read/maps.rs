@@ -1,6 +1,6 @@
 //! The lines of `/proc/PID/maps`: which file lies where in a process.
 
-use mallard_process::mapping;
+use mallard_procfs::mapping;
 
 use crate::model::{Mapping, Texts};
 

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use mallard_process::mapping::DELETED;
+use mallard_procfs::mapping::DELETED;
 
 use super::Error;
 use super::wire::{Damage, Field, Fields, Value};

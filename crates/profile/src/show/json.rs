@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::Page;
+use super::ProfilePage;
 use crate::model::Profile;
-use crate::view::rows::{Origin, Place, rows};
+use crate::view::rows::{Origin, StackFrame, rows};
 use crate::view::summary::Summary;
 use crate::view::{Absent, View, diff};
 
@@ -15,7 +15,7 @@ const SCHEMA: u32 = 1;
 ///
 /// # Errors
 /// The profile lacks the figures.
-pub fn json(page: &Page<'_>) -> Result<String, Absent> {
+pub fn json(page: &ProfilePage<'_>) -> Result<String, Absent> {
     let profile = page.subject.profile;
     let figures = page.view.figures(profile)?;
     let mut object = Map::new();
@@ -59,7 +59,7 @@ fn summary(profile: &Profile, view: View) -> Result<Value, Absent> {
     }))
 }
 
-fn sites(page: &Page<'_>) -> Result<Value, Absent> {
+fn sites(page: &ProfilePage<'_>) -> Result<Value, Absent> {
     let profile = page.subject.profile;
     let figures = page.view.figures(profile)?;
     let rows = rows(profile, figures, page.by);
@@ -80,7 +80,7 @@ fn sites(page: &Page<'_>) -> Result<Value, Absent> {
     Ok(rows.collect())
 }
 
-fn changes(page: &Page<'_>, before: &Profile) -> Result<Value, Absent> {
+fn changes(page: &ProfilePage<'_>, before: &Profile) -> Result<Value, Absent> {
     let changes = diff::changes(before, page.subject.profile, page.view, page.by)?;
     let changes = changes.into_iter().map(|change| {
         json!({
@@ -97,7 +97,7 @@ fn changes(page: &Page<'_>, before: &Profile) -> Result<Value, Absent> {
     Ok(changes.collect())
 }
 
-fn place(place: &Place) -> Value {
+fn place(place: &StackFrame) -> Value {
     json!({
         "function": &*place.function,
         "file": place.file,

@@ -1,7 +1,7 @@
 //! A profile on the screen, as JSON and as one HTML file.
 //!
-//! A [`Page`] is what all forms share: the profile or a pair of profiles, the question, and what
-//! was found out about names.
+//! A [`ProfilePage`] is what all forms share: the profile or a pair of profiles, the question, and
+//! what was found out about names.
 
 mod html;
 mod json;
@@ -10,7 +10,7 @@ mod table;
 use std::time::Duration;
 
 use crate::model::Profile;
-use crate::names::Outcome;
+use crate::names::NamingOutcome;
 use crate::view::rows::By;
 use crate::view::{Absent, View};
 
@@ -27,20 +27,20 @@ pub struct Named<'a> {
 
 /// What to show.
 #[derive(Debug, Clone, Copy)]
-pub struct Page<'a> {
+pub struct ProfilePage<'a> {
     pub subject: Named<'a>,
     /// The earlier profile, to be compared.
     pub before: Option<Named<'a>>,
     pub view: View,
     pub by: By,
-    pub names: &'a Outcome,
+    pub names: &'a NamingOutcome,
     /// Notes on how the profile came about, one sentence each.
     pub notes: &'a [String],
     /// The time between two profiles of one process.
     pub apart: Option<Duration>,
 }
 
-impl Page<'_> {
+impl ProfilePage<'_> {
     /// Checks that the question can be answered.
     ///
     /// # Errors

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use super::{Named, Page};
+use super::{Named, ProfilePage};
 use crate::model::{Allocated, Profile};
 use crate::view::diff::{self, Change};
-use crate::view::rows::{By, Origin, Place, Row, rows};
+use crate::view::rows::{By, Origin, Row, StackFrame, rows};
 use crate::view::stack::{short, short_path};
 use crate::view::summary::Summary;
-use crate::view::{Absent, Figures, View};
-use mallard_figures::{bytes, count, duration, percent, plus_minus, signed};
+use crate::view::{Absent, SampleTypes, View};
+use mallard_report::units::{bytes, count, duration, percent, plus_minus, signed};
 
 /// How a table fits the screen.
 #[derive(Debug, Clone, Copy)]
@@ -34,7 +34,7 @@ const LACKS_MAX: usize = 4;
 ///
 /// # Errors
 /// The profile lacks the figures.
-pub fn table(page: &Page<'_>, layout: Layout) -> Result<String, Absent> {
+pub fn table(page: &ProfilePage<'_>, layout: Layout) -> Result<String, Absent> {
     let sheet = sheet(page)?;
     let mut text = format!("{}  {}\n", sheet.name, sheet.facts.join("   "));
     text.push_str(&sheet.render(layout));
@@ -59,7 +59,7 @@ pub fn table(page: &Page<'_>, layout: Layout) -> Result<String, Absent> {
 }
 
 /// The answer without a form.
-pub(super) fn sheet(page: &Page<'_>) -> Result<Sheet, Absent> {
+pub(super) fn sheet(page: &ProfilePage<'_>) -> Result<Sheet, Absent> {
     match page.before {
         Some(before) => compared(page, before),
         None => single(page),
@@ -91,7 +91,7 @@ pub(super) enum Tone {
     Shrunk,
 }
 
-fn single(page: &Page<'_>) -> Result<Sheet, Absent> {
+fn single(page: &ProfilePage<'_>) -> Result<Sheet, Absent> {
     let profile = page.subject.profile;
     let figures = page.view.figures(profile)?;
     let summary = Summary::of(profile, page.view, figures);
@@ -120,13 +120,13 @@ fn single(page: &Page<'_>) -> Result<Sheet, Absent> {
 struct Columns<'p> {
     view: View,
     profile: &'p Profile,
-    figures: Figures,
+    figures: SampleTypes,
     /// Other views that stand beside the main one, where the profile has them.
     beside: Vec<View>,
 }
 
 impl<'p> Columns<'p> {
-    fn of(view: View, profile: &'p Profile, figures: Figures, rows: &[Row]) -> Columns<'p> {
+    fn of(view: View, profile: &'p Profile, figures: SampleTypes, rows: &[Row]) -> Columns<'p> {
         let wanted: &[View] = match view {
             View::Live => &[View::Peak, View::Waste],
             View::Peak | View::Allocs | View::Lifetime => &[View::Live],
@@ -251,7 +251,7 @@ fn sampling(profile: &Profile, summary: &Summary) -> Option<String> {
             _ => format!("every one of {blocks} blocks"),
         });
     }
-    let period = mallard_figures::size(profile.period);
+    let period = mallard_report::units::size(profile.period);
     match summary.samples {
         Some(samples) => {
             let samples = count(samples);
@@ -275,7 +275,7 @@ fn named_share(summary: &Summary) -> Option<String> {
     Some(format!("names: {} %", text.trim_end_matches(".0")))
 }
 
-fn compared(page: &Page<'_>, before: Named<'_>) -> Result<Sheet, Absent> {
+fn compared(page: &ProfilePage<'_>, before: Named<'_>) -> Result<Sheet, Absent> {
     let (old, new) = (before.profile, page.subject.profile);
     let (of_old, of_new) = (page.view.figures(old)?, page.view.figures(new)?);
     let shown = |value: f64| match page.view {
@@ -331,9 +331,9 @@ fn compared(page: &Page<'_>, before: Named<'_>) -> Result<Sheet, Absent> {
 
 /// The totals of two profiles, their growth, and how many of the later one's names are known.
 fn growth_facts(
-    page: &Page<'_>,
-    (old, of_old): (&Profile, Figures),
-    (new, of_new): (&Profile, Figures),
+    page: &ProfilePage<'_>,
+    (old, of_old): (&Profile, SampleTypes),
+    (new, of_new): (&Profile, SampleTypes),
     shown: impl Fn(f64) -> String + Copy,
 ) -> Vec<String> {
     let (total_before, total_after) = diff::totals((old, of_old), (new, of_new));
@@ -478,7 +478,7 @@ impl Sheet {
     }
 }
 
-pub(super) fn place_of(place: &Place) -> String {
+pub(super) fn place_of(place: &StackFrame) -> String {
     if place.line == 0 || place.file.is_empty() {
         return String::new();
     }

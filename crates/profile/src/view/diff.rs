@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::rows::{By, Origin, rows};
-use super::{Absent, Figures, View};
+use super::{Absent, SampleTypes, View};
 use crate::model::Profile;
 
 /// What a row was and is.
@@ -79,6 +79,6 @@ pub fn changes(
 }
 
 /// The totals of both.
-pub fn totals(before: (&Profile, Figures), after: (&Profile, Figures)) -> (i128, i128) {
+pub fn totals(before: (&Profile, SampleTypes), after: (&Profile, SampleTypes)) -> (i128, i128) {
     (before.0.total(before.1.main), after.0.total(after.1.main))
 }

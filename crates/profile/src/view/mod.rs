@@ -35,7 +35,7 @@ pub enum View {
 
 /// The sample types that answer a [`View`], by their places in the profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Figures {
+pub struct SampleTypes {
     /// Bytes; for lifetimes the sum of nanoseconds.
     pub main: usize,
     pub blocks: Option<usize>,
@@ -116,7 +116,7 @@ impl View {
     /// # Errors
     /// The profile has none. Cumulative figures that are all 0 beside live blocks were not
     /// recorded; nor was fragmentation where what is in use is known by call stack alone.
-    pub fn figures(self, profile: &Profile) -> Result<Figures, Absent> {
+    pub fn figures(self, profile: &Profile) -> Result<SampleTypes, Absent> {
         let (main, blocks) = self.kinds();
         let place = |kinds: &[&str]| kinds.iter().find_map(|kind| profile.type_of_kind(kind));
         let absent = || Absent {
@@ -125,7 +125,7 @@ impl View {
             has: kinds_of(profile),
             advice: self.advice(profile),
         };
-        let figures = Figures {
+        let figures = SampleTypes {
             main: place(main).ok_or_else(absent)?,
             blocks: place(blocks),
         };
@@ -142,7 +142,7 @@ impl View {
     }
 
     /// The views that the profile can answer.
-    pub fn of(profile: &Profile) -> Vec<(View, Figures)> {
+    pub fn of(profile: &Profile) -> Vec<(View, SampleTypes)> {
         let views = View::ALL.into_iter();
         views
             .filter_map(|view| Some((view, view.figures(profile).ok()?)))

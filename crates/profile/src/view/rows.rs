@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use mallard_formats::profile::THREAD;
 
 use super::stack::{Stacks, Step, Steps};
-use super::{Figures, View};
+use super::{SampleTypes, View};
 use crate::model::{LabelValue, Profile, Sample, Text};
 
 /// What a row of a table is.
@@ -45,13 +45,13 @@ pub struct Row {
 /// A site and its callers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Origin {
-    pub site: Option<Place>,
-    pub callers: Vec<Place>,
+    pub site: Option<StackFrame>,
+    pub callers: Vec<StackFrame>,
 }
 
 /// A function in a stack.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct StackFrame {
     pub function: Text,
     /// Empty if unknown.
     pub file: String,
@@ -63,7 +63,7 @@ pub struct Place {
 }
 
 /// The rows of a profile, those with the largest main figure first.
-pub fn rows(profile: &Profile, figures: Figures, by: By) -> Vec<Row> {
+pub fn rows(profile: &Profile, figures: SampleTypes, by: By) -> Vec<Row> {
     let mut stacks = Stacks::new(profile);
     let views = View::of(profile);
     let mut places: HashMap<String, usize> = HashMap::new();
@@ -111,16 +111,16 @@ pub fn keys(profile: &Profile, by: By) -> Vec<String> {
 }
 
 impl Row {
-    pub fn main(&self, figures: Figures) -> i128 {
+    pub fn main(&self, figures: SampleTypes) -> i128 {
         self.sums[figures.main]
     }
 
-    pub fn blocks(&self, figures: Figures) -> Option<i128> {
+    pub fn blocks(&self, figures: SampleTypes) -> Option<i128> {
         figures.blocks.map(|place| self.sums[place])
     }
 
     /// The main figure of one block.
-    pub fn average(&self, figures: Figures) -> Option<f64> {
+    pub fn average(&self, figures: SampleTypes) -> Option<f64> {
         let blocks = self.blocks(figures).filter(|&blocks| blocks > 0)?;
         Some(self.main(figures) as f64 / blocks as f64)
     }
@@ -132,7 +132,7 @@ impl Row {
     }
 }
 
-fn key(views: &[(View, Figures)], sample: &Sample, steps: &Steps<'_>, by: By) -> String {
+fn key(views: &[(View, SampleTypes)], sample: &Sample, steps: &Steps<'_>, by: By) -> String {
     let key = match by {
         By::Function => steps.site().map(function),
         By::Line => steps.site().map(|site| match site.line {
@@ -163,7 +163,7 @@ fn function(site: &Step<'_>) -> String {
 }
 
 /// The size of a sample's blocks: exact by its label, else the power of two above their mean.
-fn size(views: &[(View, Figures)], sample: &Sample) -> Option<String> {
+fn size(views: &[(View, SampleTypes)], sample: &Sample) -> Option<String> {
     let labels = sample.labels.iter().filter(|label| &*label.key == "bytes");
     let exact = labels
         .map(|label| &label.value)
@@ -172,7 +172,7 @@ fn size(views: &[(View, Figures)], sample: &Sample) -> Option<String> {
             LabelValue::Text(text) => text.parse().ok(),
         });
     if let Some(bytes) = exact {
-        return Some(mallard_figures::size(bytes));
+        return Some(mallard_report::units::size(bytes));
     }
     let mean = views.iter().find_map(|(_, of_view)| {
         let blocks = sample.values[of_view.blocks?];
@@ -180,11 +180,11 @@ fn size(views: &[(View, Figures)], sample: &Sample) -> Option<String> {
         bytes.checked_div(u64::try_from(blocks).ok()?)
     })?;
     let above = mean.max(8).checked_next_power_of_two().unwrap_or(1 << 63);
-    Some(format!("≤ {}", mallard_figures::size(above)))
+    Some(format!("≤ {}", mallard_report::units::size(above)))
 }
 
 fn origin(steps: &Steps<'_>) -> Origin {
-    let place = |step: &Step<'_>| Place {
+    let place = |step: &Step<'_>| StackFrame {
         function: step.name.clone(),
         file: step.file.to_owned(),
         line: step.line,

@@ -1,7 +1,7 @@
 //! The totals of a profile, how far they may be off, and how many frames have names.
 
 use super::stack::Stacks;
-use super::{Figures, View};
+use super::{SampleTypes, View};
 use crate::model::{Profile, Sample};
 
 #[derive(Debug, Clone, PartialEq)]
@@ -18,7 +18,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    pub fn of(profile: &Profile, view: View, figures: Figures) -> Summary {
+    pub fn of(profile: &Profile, view: View, figures: SampleTypes) -> Summary {
         let blocks = figures.blocks.map(|place| profile.total(place));
         let total = profile.total(figures.main);
         let is_exact = profile.period <= 1;
@@ -71,7 +71,7 @@ impl Sampled {
 /// if it is sampled for certain.
 fn error<'a>(
     profile: &Profile,
-    figures: Figures,
+    figures: SampleTypes,
     sampled: impl Iterator<Item = &'a Sampled>,
     total: i128,
 ) -> f64 {
@@ -87,7 +87,7 @@ fn error<'a>(
 }
 
 /// The figure that shows how large the blocks are. Waste and fragmentation belong to live blocks.
-fn size_figure(profile: &Profile, figures: Figures) -> usize {
+fn size_figure(profile: &Profile, figures: SampleTypes) -> usize {
     let live = View::Live.figures(profile);
     match live {
         Ok(live) if live.blocks == figures.blocks => live.main,
@@ -123,7 +123,7 @@ fn sampled_by_size(profile: &Profile, bytes: usize) -> Option<Vec<Sampled>> {
 }
 
 /// The share of frames with names. Those of the allocator are no loss without one.
-fn named(profile: &Profile, figures: Figures) -> Option<f64> {
+fn named(profile: &Profile, figures: SampleTypes) -> Option<f64> {
     let (mut all, mut with_names) = (0, 0);
     let mut stacks = Stacks::new(profile);
     for sample in &profile.samples {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use mallard_process::mapping::DELETED;
+use mallard_procfs::mapping::DELETED;
 
 use crate::model::{
     Frame, LabelValue, Location, Mapping, MappingIndex, Profile, Sample, SampleType, Text,

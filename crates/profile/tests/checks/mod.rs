@@ -1,9 +1,9 @@
 //! What must hold for any bytes that are read as a profile. The fuzzer's target uses it as well.
 
 use mallard_profile::model::Profile;
-use mallard_profile::names::Outcome;
+use mallard_profile::names::NamingOutcome;
 use mallard_profile::process::core;
-use mallard_profile::show::{Layout, Named, Page, html, json, table};
+use mallard_profile::show::{Layout, Named, ProfilePage, html, json, table};
 use mallard_profile::view::View;
 use mallard_profile::view::rows::By;
 use mallard_profile::view::trim::trimmed;
@@ -35,7 +35,7 @@ pub fn profile(bytes: &[u8]) {
 /// Reads the bytes as a core file. Whatever is accepted can be shown in every form.
 #[allow(dead_code, reason = "not every test reads cores")]
 pub fn core(bytes: &[u8]) {
-    if let Err(error) = mallard_live::core_file::read(bytes, None) {
+    if let Err(error) = mallard_inspect::core_file::read(bytes, None) {
         assert!(!error.to_string().contains('\n'), "one line: {error}");
     }
     match core::read(bytes, None) {
@@ -59,7 +59,7 @@ fn without_default(profile: Profile) -> Profile {
 }
 
 fn shown(profile: &Profile) {
-    let names = Outcome::default();
+    let names = NamingOutcome::default();
     let layout = Layout {
         width: Some(80),
         color: true,
@@ -78,7 +78,7 @@ fn shown(profile: &Profile) {
                 name: "profile",
                 profile,
             };
-            let page = Page {
+            let page = ProfilePage {
                 subject: named,
                 before: compared.then_some(named),
                 view,

@@ -7,10 +7,10 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use mallard_needs::{lacks, skipped};
 use mallard_profile::model::{Location, Mapping, MappingIndex, Profile};
 use mallard_profile::names::{self, Options, Why};
 use mallard_profile::{read, write};
+use mallard_testing::{lacks, skipped};
 use proptest::prelude::*;
 use tempfile::TempDir;
 
@@ -209,7 +209,7 @@ fn split_debug_information_is_read_in_parts_and_as_a_package() {
         let mut profile = built.profile();
         expect_whole(&mut profile.clone(), &Options::default());
         // binutils' dwp crashes on parts of DWARF 5, and newer releases of Debian do without it.
-        let has_dwp = mallard_needs::missing(&["dwp"]).is_empty();
+        let has_dwp = mallard_testing::missing(&["dwp"]).is_empty();
         let packer = if flags.contains(&"-gdwarf-4") && has_dwp {
             "dwp"
         } else {

@@ -1,7 +1,7 @@
 //! What the figures say, for programs that read the CSV and the JSON: each ratio to glibc with its
 //! interval and its verdict.
 
-use mallard_statistics::{Comparison, Verdict, holm};
+use mallard_judge::statistics::{Comparison, Verdict, holm};
 use serde::Serialize;
 
 use super::stats::{self, BASELINE};
@@ -56,7 +56,7 @@ pub fn word(verdict: Verdict) -> &'static str {
 
 /// One allocator in one row, compared with glibc.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Line<'a> {
+pub struct AllocatorAnalysis<'a> {
     pub experiment: &'a str,
     pub row: &'a str,
     pub allocator: &'a str,
@@ -68,7 +68,7 @@ pub struct Line<'a> {
 }
 
 /// All comparisons of a session with glibc.
-pub fn lines(r: &Results) -> Vec<Line<'_>> {
+pub fn lines(r: &Results) -> Vec<AllocatorAnalysis<'_>> {
     let mut lines = Vec::new();
     for (e, row) in r
         .experiments
@@ -80,7 +80,7 @@ pub fn lines(r: &Results) -> Vec<Line<'_>> {
             .into_iter()
             .filter(|s| s.allocator != BASELINE)
         {
-            lines.push(Line {
+            lines.push(AllocatorAnalysis {
                 experiment: &e.name,
                 row: &row.label,
                 allocator: s.allocator,
@@ -98,7 +98,10 @@ pub fn lines(r: &Results) -> Vec<Line<'_>> {
 }
 
 /// Judges one figure of a row's lines together.
-fn adjust(lines: &mut [Line<'_>], of: for<'a> fn(&'a mut Line<'_>) -> &'a mut Analysed) {
+fn adjust(
+    lines: &mut [AllocatorAnalysis<'_>],
+    of: for<'a> fn(&'a mut AllocatorAnalysis<'_>) -> &'a mut Analysed,
+) {
     let with_p: Vec<usize> = (0..lines.len())
         .filter(|index| of(&mut lines[*index]).p.is_some())
         .collect();

@@ -1,14 +1,14 @@
 //! The figures of services: each metric of each allocator, and its ratio to glibc's.
 
-use mallard_statistics::Comparison;
+use mallard_judge::statistics::{Comparison, Spread};
 
-use super::stats::{self, Spread};
+use super::stats;
 use crate::model::{Cell, Experiment, Metric, Row};
 use crate::units;
 
 /// One allocator's figures for one metric.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Line {
+pub struct MetricLine {
     pub allocator: String,
     /// None if it failed.
     pub median: Option<f64>,
@@ -19,7 +19,7 @@ pub struct Line {
 }
 
 /// The lines of a metric, one per allocator that took part, in the order of the cells.
-pub fn lines(e: &Experiment, row: &Row, metric: &Metric) -> Vec<Line> {
+pub fn lines(e: &Experiment, row: &Row, metric: &Metric) -> Vec<MetricLine> {
     let base = stats::baseline(e, row);
     let of = |run: &crate::model::Run| run.metric(&metric.name);
     // `is_best` asks for the smallest; of a rate, the smallest inverse is best.
@@ -42,11 +42,11 @@ pub fn lines(e: &Experiment, row: &Row, metric: &Metric) -> Vec<Line> {
         let spread = Spread::of(cell.runs.iter().filter_map(of)).filter(|_| cell.failure.is_none());
         let others = cells.iter().filter(sound).copied();
         let others = others.filter(|other| other.allocator != cell.allocator);
-        Line {
+        MetricLine {
             allocator: cell.allocator.clone(),
             median: spread.map(|spread| spread.median),
             spread: match spread {
-                Some(spread) if cell.runs.len() > 1 => units::plus_minus(spread.relative()),
+                Some(spread) if cell.runs.len() > 1 => units::deviation(spread.relative()),
                 _ => String::new(),
             },
             to_glibc: base.and_then(|base| stats::compare(cell, base, of)),
@@ -63,7 +63,7 @@ pub fn figure(metric: &Metric, value: f64) -> String {
         "ms" => units::seconds(value / 1e3),
         "s" => units::seconds(value),
         "bytes" => units::bytes(value),
-        "" if value >= 1000.0 => units::count(value),
+        "" if value >= 1000.0 => units::grouped(value),
         "" => units::significant(value),
         unit => format!("{} {unit}", units::significant(value)),
     }

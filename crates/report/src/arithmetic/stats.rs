@@ -7,7 +7,7 @@
 //!   run furthest from it, so every run lies within `median ± spread`.
 //! * A cell that failed has no figure, even if it has runs from before the failure.
 //! * Two cells are compared by their rounds: the lab gives every allocator one run in each, so a
-//!   slow minute of the machine counts for both. [`mallard_statistics`] has the estimate, its
+//!   slow minute of the machine counts for both. [`mallard_judge::statistics`] has the estimate, its
 //!   interval, and the rule for saying nothing. A cell is marked as best only if it is below each
 //!   other by more than the noise.
 //! * Ratios compare within one row. If glibc has no figure in a row, because it lacks the
@@ -15,7 +15,7 @@
 //! * The overall ranking counts only the rows that have every available allocator; otherwise an
 //!   allocator with many settings would be judged by rows that others do not have.
 
-use mallard_statistics::{Comparison, Verdict};
+use mallard_judge::statistics::{Comparison, Spread, Verdict};
 
 use crate::model::{Cell, Experiment, Results, Row, Run};
 
@@ -27,56 +27,6 @@ pub const SUBJECT: &str = "mallard";
 
 /// The label of the row in which nothing is tuned.
 pub const DEFAULT_ROW: &str = "default";
-
-/// The median and the ends of a repeated measurement.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Spread {
-    pub median: f64,
-    pub min: f64,
-    pub max: f64,
-}
-
-impl Spread {
-    /// Summarises the finite values; none if there are none.
-    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
-        let mut values: Vec<f64> = values.into_iter().filter(|v| v.is_finite()).collect();
-        values.sort_by(f64::total_cmp);
-        Some(Spread {
-            median: median_of_sorted(&values)?,
-            min: *values.first()?,
-            max: *values.last()?,
-        })
-    }
-
-    /// The distance from the median to the value furthest from it.
-    pub fn deviation(&self) -> f64 {
-        (self.max - self.median).max(self.median - self.min)
-    }
-
-    /// [`Spread::deviation`] as a fraction of the median; zero if the median is zero.
-    pub fn relative(&self) -> f64 {
-        if self.median == 0.0 {
-            0.0
-        } else {
-            self.deviation() / self.median.abs()
-        }
-    }
-}
-
-/// The median of the finite values. For an even number, the mean of the middle two.
-pub fn median(values: &[f64]) -> Option<f64> {
-    Spread::of(values.iter().copied()).map(|s| s.median)
-}
-
-fn median_of_sorted(sorted: &[f64]) -> Option<f64> {
-    let middle = sorted.len() / 2;
-    let upper = *sorted.get(middle)?;
-    if sorted.len() % 2 == 1 {
-        return Some(upper);
-    }
-    let lower = sorted[middle - 1];
-    Some(lower + (upper - lower) / 2.0)
-}
 
 /// The geometric mean of the positive finite values. It suits ratios because exchanging numerator
 /// and denominator inverts it exactly.
@@ -97,7 +47,7 @@ pub fn ratio(value: f64, reference: f64) -> Option<f64> {
 
 /// The summary of a cell's runs.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Figures {
+pub struct CellFigures {
     pub runs: usize,
     /// The compared figure.
     pub seconds: Spread,
@@ -110,14 +60,14 @@ pub struct Figures {
     pub major_faults: Spread,
 }
 
-impl Figures {
+impl CellFigures {
     /// The figures of a cell; none if it failed or was not run.
-    pub fn of(cell: &Cell) -> Option<Figures> {
+    pub fn of(cell: &Cell) -> Option<CellFigures> {
         if cell.failure.is_some() {
             return None;
         }
         let over = |figure: fn(&Run) -> f64| Spread::of(cell.runs.iter().map(figure));
-        Some(Figures {
+        Some(CellFigures {
             runs: cell.runs.len(),
             seconds: over(|r| r.seconds)?,
             ops_per_second: Spread::of(cell.runs.iter().filter_map(|r| r.ops_per_second)),
@@ -147,7 +97,7 @@ pub fn compare(
         return None;
     }
     let rounds = one.runs.iter().zip(&other.runs);
-    mallard_statistics::compare(rounds.filter_map(|(a, b)| Some((figure(a)?, figure(b)?))))
+    mallard_judge::statistics::compare(rounds.filter_map(|(a, b)| Some((figure(a)?, figure(b)?))))
 }
 
 /// Whether the first cell's figure is below the second's by more than the noise.
@@ -185,7 +135,7 @@ fn peak_rss(run: &Run) -> Option<f64> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Standing<'a> {
     pub allocator: &'a str,
-    pub figures: Figures,
+    pub figures: CellFigures,
     pub time_to_glibc: Option<Comparison>,
     pub rss_to_glibc: Option<Comparison>,
     /// Multiples of the row's smallest median.
@@ -200,10 +150,10 @@ pub struct Standing<'a> {
 /// The standings of a row, one per cell with a figure, in the order of the cells.
 pub fn standings<'a>(e: &'a Experiment, row: &'a Row) -> Vec<Standing<'a>> {
     let base = baseline(e, row);
-    let figures: Vec<(&Cell, Figures)> = row
+    let figures: Vec<(&Cell, CellFigures)> = row
         .cells
         .iter()
-        .filter_map(|c| Some((c, Figures::of(c)?)))
+        .filter_map(|c| Some((c, CellFigures::of(c)?)))
         .collect();
     let time = Spread::of(figures.iter().map(|(_, f)| f.seconds.median));
     let rss = Spread::of(figures.iter().map(|(_, f)| f.rss.median));
@@ -242,7 +192,7 @@ pub fn baseline<'a>(e: &'a Experiment, row: &'a Row) -> Option<&'a Cell> {
             .filter(|r| r.label == DEFAULT_ROW && r.threads == row.threads)
             .find_map(of)
     });
-    found.filter(|cell| Figures::of(cell).is_some())
+    found.filter(|cell| CellFigures::of(cell).is_some())
 }
 
 /// One allocator over all rows that count.
@@ -323,9 +273,9 @@ pub fn ranking(r: &Results) -> Ranking {
     }
 }
 
-type Place<'a> = (&'a Experiment, &'a Row);
+type LocatedRow<'a> = (&'a Experiment, &'a Row);
 
-fn overall(name: &str, names: &[&str], rows: &[Place<'_>]) -> Overall {
+fn overall(name: &str, names: &[&str], rows: &[LocatedRow<'_>]) -> Overall {
     let standings: Vec<Vec<Standing>> = rows.iter().map(|(e, row)| standings(e, row)).collect();
     let mine: Vec<&Standing> = standings
         .iter()
@@ -337,7 +287,7 @@ fn overall(name: &str, names: &[&str], rows: &[Place<'_>]) -> Overall {
     let of = |wanted: &str| -> Vec<Option<&Cell>> {
         let cells = rows.iter().map(|(_, row)| {
             let mut cells = row.cells.iter();
-            cells.find(|cell| cell.allocator == wanted && Figures::of(cell).is_some())
+            cells.find(|cell| cell.allocator == wanted && CellFigures::of(cell).is_some())
         });
         cells.collect()
     };
@@ -389,7 +339,7 @@ fn compare_means(
         });
         geometric_mean(ratios.flatten())
     });
-    mallard_statistics::compare(blocks.map(|ratio| (ratio, 1.0)))
+    mallard_judge::statistics::compare(blocks.map(|ratio| (ratio, 1.0)))
 }
 
 /// How a cell's standard output compares with glibc's.
@@ -454,7 +404,7 @@ pub fn behind(r: &Results, allocator: &str) -> (usize, Vec<Behind>) {
     {
         let cell = |name: &str| {
             let mut cells = row.cells.iter();
-            cells.find(|cell| cell.allocator == name && Figures::of(cell).is_some())
+            cells.find(|cell| cell.allocator == name && CellFigures::of(cell).is_some())
         };
         let Some(own) = cell(allocator) else {
             continue;

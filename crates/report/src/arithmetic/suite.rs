@@ -15,9 +15,9 @@
 //!   with a mean below 1 beats, on average, the best of the others in each row.
 //! * A cell that failed is left out: it counts neither for nor against any allocator.
 
-use mallard_statistics::Comparison;
+use mallard_judge::statistics::{Comparison, Spread};
 
-use super::stats::{self, SUBJECT, Spread};
+use super::stats::{self, SUBJECT};
 use crate::model::{Cell, Experiment, Results, Row, Run};
 
 /// Rows above these multiples of the best peer are listed as needing work.
@@ -97,7 +97,7 @@ fn versus(a: &Cell, b: &Cell, figure: Figure) -> Option<f64> {
 
 /// One allocator's figure in a row, relative to the others'.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Place<'a> {
+pub struct RowEntry<'a> {
     pub allocator: &'a str,
     pub spread: Spread,
     pub to_best_peer: Option<f64>,
@@ -108,10 +108,10 @@ pub struct Place<'a> {
 }
 
 /// A figure of all allocators that have it in a row.
-pub fn places<'a>(row: &'a Row, figure: Figure) -> Vec<Place<'a>> {
+pub fn places<'a>(row: &'a Row, figure: Figure) -> Vec<RowEntry<'a>> {
     let best_peer = best_peer_cell(row, figure);
     let place = |cell: &'a Cell| {
-        Some(Place {
+        Some(RowEntry {
             allocator: &cell.allocator,
             spread: spread(cell, figure)?,
             to_best_peer: best_peer.and_then(|best| versus(cell, best, figure)),
@@ -213,7 +213,7 @@ fn mean(allocator: &str, rows: &[&Row]) -> Mean {
         )
     };
     let won = |figure| {
-        let ahead = |place: &Place| place.allocator == allocator && place.best;
+        let ahead = |place: &RowEntry| place.allocator == allocator && place.best;
         rows.iter()
             .filter(|row| places(row, figure).iter().any(ahead))
             .count()
@@ -314,11 +314,11 @@ pub const RATIOS: [Ratios; 3] = [
 /// A table of plain figures, with several lines per row.
 pub struct Plain {
     pub title: &'static str,
-    pub lines: &'static [Line],
+    pub lines: &'static [PlainLine],
 }
 
 /// A line's name, figure and format.
-pub type Line = (&'static str, Figure, fn(f64) -> String);
+pub type PlainLine = (&'static str, Figure, fn(f64) -> String);
 
 /// A line's name in a row. System calls may be counted during less work than is timed.
 pub fn line_name(row: &Row, what: &str) -> String {
@@ -335,7 +335,7 @@ const SYSTEM_CALLS: &str = "system calls";
 pub const EXACT_SYSCALLS_BELOW: u64 = 20_000;
 
 fn system_calls(value: f64) -> String {
-    let count = crate::units::count(value);
+    let count = crate::units::grouped(value);
     if value < EXACT_SYSCALLS_BELOW as f64 {
         count
     } else {
@@ -351,7 +351,7 @@ fn nanoseconds(value: f64) -> String {
 }
 
 fn percent(value: f64) -> String {
-    mallard_figures::percent(value / 100.0)
+    crate::units::percent(value / 100.0)
 }
 
 pub const PLAIN: [Plain; 3] = [
@@ -362,13 +362,13 @@ pub const PLAIN: [Plain; 3] = [
             ("P99", P99, nanoseconds),
             ("P99.9", P999, nanoseconds),
             ("max", MAX, nanoseconds),
-            ("slow calls", SLOW_CALLS, crate::units::count),
+            ("slow calls", SLOW_CALLS, crate::units::grouped),
         ],
     },
     Plain {
         title: "Page faults, huge pages, system calls",
         lines: &[
-            ("page faults", FAULTS, crate::units::count),
+            ("page faults", FAULTS, crate::units::grouped),
             ("huge pages", HUGE, crate::units::bytes),
             (SYSTEM_CALLS, SYSCALLS, system_calls),
         ],

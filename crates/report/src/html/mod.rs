@@ -18,7 +18,7 @@ mod tables;
 
 use std::io::{self, Write};
 
-use mallard_statistics::Comparison;
+use mallard_judge::statistics::Comparison;
 use maud::{Markup, PreEscaped, html};
 
 use crate::arithmetic::stats::{self, Overall, Ranking, SUBJECT};

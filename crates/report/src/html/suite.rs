@@ -1,14 +1,14 @@
 //! The section of the full suite: means, rows that need work, ratios for time and each kind of
 //! memory, latencies, kernel activity, and a plot of memory over time.
 
-use mallard_statistics::Verdict;
+use mallard_judge::statistics::Verdict;
 use maud::{Markup, html};
 
 use super::plot::curves;
 use super::plot::palette::Palette;
 use super::tables;
 use crate::arithmetic::stats::SUBJECT;
-use crate::arithmetic::suite::{self, Place, Plain, Ratios};
+use crate::arithmetic::suite::{self, Plain, Ratios, RowEntry};
 use crate::export::failure_line;
 use crate::model::{Experiment, Results, Row};
 use crate::units;
@@ -110,7 +110,7 @@ fn ratios(e: &Experiment, names: &[&str], table: &Ratios, palette: &Palette) -> 
     }
 }
 
-fn ratio(row: &Row, allocator: &str, place: Option<&Place>, table: &Ratios) -> Markup {
+fn ratio(row: &Row, allocator: &str, place: Option<&RowEntry>, table: &Ratios) -> Markup {
     let Some(place) = place else {
         let cell = row.cells.iter().find(|cell| cell.allocator == allocator);
         return match cell.and_then(|cell| cell.failure.as_ref()) {

@@ -2,7 +2,7 @@
 //!
 //! A table wider than the page scrolls on its own, with its first column always visible.
 
-use mallard_statistics::{Comparison, Verdict};
+use mallard_judge::statistics::{Comparison, Verdict};
 use maud::{Markup, html};
 
 use super::plot::palette::Palette;
@@ -127,7 +127,7 @@ fn figure(row: &Row, allocator: &str, standing: Option<&Standing>, unit: TimeUni
     html! {
         td data-a=(allocator) {
             span class={"main" @if s.fastest { " best" }} { (unit.number(s.figures.seconds.median)) }
-            @if s.figures.runs > 1 { " " small { (units::plus_minus(s.figures.seconds.relative())) } }
+            @if s.figures.runs > 1 { " " small { (units::deviation(s.figures.seconds.relative())) } }
             span class="more" {
                 @if let Some(c) = s.time_to_glibc.filter(|_| allocator != stats::BASELINE) {
                     span class=(doubt(&c)) title={"interval " (units::interval(&c))} { (units::compared(&c)) " " small { (units::interval(&c)) } }
@@ -234,14 +234,14 @@ fn compare_figures(row: &Row, cell: &Cell, standing: Option<&Standing>) -> Marku
     html! {
         td {
             span class={@if s.fastest { "best" }} { (units::seconds(f.seconds.median)) }
-            @if f.runs > 1 { " " small { (units::plus_minus(f.seconds.relative())) } }
+            @if f.runs > 1 { " " small { (units::deviation(f.seconds.relative())) } }
         }
         (to_glibc(s.time_to_glibc))
         td { (units::seconds(f.user.median)) }
         td { (units::seconds(f.system.median)) }
         td { span class={@if s.smallest { "best" }} { (units::bytes(f.rss.median)) } }
         (to_glibc(s.rss_to_glibc))
-        td { (units::count(f.minor_faults.median + f.major_faults.median)) }
+        td { (units::grouped(f.minor_faults.median + f.major_faults.median)) }
         td { @if let Some(run) = cell.runs.last() { (units::exit(run.exit)) } }
         (output(stats::output(row, cell), cell))
     }
@@ -294,7 +294,7 @@ pub fn every_run(e: &Experiment, experiments: usize, palette: &Palette) -> Marku
     html! {
         details {
             @if count <= most { summary { "Every run (" (count) ")" } }
-            @else { summary { "Runs (the first " (each) " of each; the JSON file has all " (units::count(count as f64)) ")" } }
+            @else { summary { "Runs (the first " (each) " of each; the JSON file has all " (units::grouped(count as f64)) ")" } }
             div class="scroll" {
                 table class="runs" {
                     thead {
@@ -317,8 +317,8 @@ pub fn every_run(e: &Experiment, experiments: usize, palette: &Palette) -> Marku
                                     td { (format!("{:.3}", run.user_seconds)) }
                                     td { (format!("{:.3}", run.system_seconds)) }
                                     td { (units::bytes(run.peak_rss_bytes as f64)) }
-                                    td { (units::count(run.minor_faults as f64)) }
-                                    td { (units::count(run.major_faults as f64)) }
+                                    td { (units::grouped(run.minor_faults as f64)) }
+                                    td { (units::grouped(run.major_faults as f64)) }
                                     td { (units::exit(run.exit)) }
                                     @if hashed {
                                         td title=[run.output_hash.as_deref()] {

@@ -65,12 +65,12 @@ pub struct Row {
     #[serde(default)]
     pub blocks: Option<f64>,
     #[serde(default)]
-    pub callers: Vec<Place>,
+    pub callers: Vec<SiteFrame>,
 }
 
 /// A frame of a stack.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-pub struct Place {
+pub struct SiteFrame {
     pub function: String,
     #[serde(default)]
     pub file: Option<String>,

@@ -7,14 +7,14 @@
 use std::fmt::Write as _;
 
 use super::sheet::{Field, Sheet, Tone};
-use super::{ABSENT, Page, clipped, columns, compared, interval, no_figure, time_unit, tone};
-use mallard_statistics::Comparison;
+use super::{ABSENT, Screen, clipped, columns, compared, interval, no_figure, time_unit, tone};
+use mallard_judge::statistics::Comparison;
 
 use crate::arithmetic::stats::{self, SUBJECT, Standing};
 use crate::model::{Experiment, Results, Row};
 use crate::units;
 
-impl Page {
+impl Screen {
     pub(super) fn bench(&self, r: &Results, e: &Experiment) -> String {
         let names = columns(r, e);
         let widest_label = (self.options.width / 3).max(12);
@@ -154,7 +154,7 @@ fn row_lines(
 /// The spread of the time, if there is more than one run.
 fn spread(s: &Standing) -> String {
     if s.figures.runs > 1 {
-        units::plus_minus(s.figures.seconds.relative())
+        units::deviation(s.figures.seconds.relative())
     } else {
         String::new()
     }

@@ -3,13 +3,13 @@
 use std::fmt::Write as _;
 
 use super::sheet::{Field, Sheet, Tone};
-use super::{ABSENT, FAILED, Page, compared, interval, tone};
+use super::{ABSENT, FAILED, Screen, compared, interval, tone};
 use crate::arithmetic::metrics;
 use crate::arithmetic::stats::{self, Output, Standing};
 use crate::model::{Cell, Experiment, Row};
 use crate::units;
 
-impl Page {
+impl Screen {
     pub(super) fn compare(&self, e: &Experiment) -> String {
         let mut text = self.title(e);
         for row in &e.rows {
@@ -126,7 +126,7 @@ fn compare_line(row: &Row, cell: &Cell, standing: Option<&Standing>) -> Vec<Fiel
         Field::figure(units::seconds(f.seconds.median), s.fastest),
         Field::new(
             if f.runs > 1 {
-                units::plus_minus(f.seconds.relative())
+                units::deviation(f.seconds.relative())
             } else {
                 String::new()
             },
@@ -138,7 +138,9 @@ fn compare_line(row: &Row, cell: &Cell, standing: Option<&Standing>) -> Vec<Fiel
         Field::plain(units::seconds(f.system.median)),
         Field::figure(units::bytes(f.rss.median), s.smallest),
         compared(s, s.rss_to_glibc),
-        Field::plain(units::count(f.minor_faults.median + f.major_faults.median)),
+        Field::plain(units::grouped(
+            f.minor_faults.median + f.major_faults.median,
+        )),
         Field::plain(
             cell.runs
                 .last()

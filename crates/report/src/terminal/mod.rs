@@ -9,7 +9,7 @@ mod compare;
 mod sheet;
 mod suite;
 
-use mallard_statistics::{Comparison, Verdict};
+use mallard_judge::statistics::{Comparison, Verdict};
 
 use crate::TerminalOptions;
 use crate::arithmetic::stats::{self, Standing};
@@ -28,7 +28,7 @@ const WIDTH_COLUMNS_MIN: usize = 40;
 
 /// The tables and the summary for the end of a run in a terminal.
 pub fn terminal(r: &Results, options: TerminalOptions) -> String {
-    let page = Page {
+    let page = Screen {
         options: TerminalOptions {
             width: options.width.max(WIDTH_COLUMNS_MIN),
             ..options
@@ -52,11 +52,11 @@ pub fn terminal(r: &Results, options: TerminalOptions) -> String {
     blocks.join("\n")
 }
 
-struct Page {
+struct Screen {
     options: TerminalOptions,
 }
 
-impl Page {
+impl Screen {
     fn head(&self, r: &Results) -> String {
         let mut text = self.strong(&r.title);
         text.push('\n');
@@ -214,7 +214,7 @@ pub(crate) fn time_unit(e: &Experiment) -> TimeUnit {
         .rows
         .iter()
         .flat_map(|row| &row.cells)
-        .filter_map(stats::Figures::of);
+        .filter_map(stats::CellFigures::of);
     TimeUnit::fit(figures.map(|f| f.seconds.median))
 }
 

@@ -2,15 +2,15 @@
 //! means, and the rows that need work.
 
 use super::sheet::{Field, Sheet, Tone};
-use super::{ABSENT, Page, columns, no_figure};
-use mallard_statistics::{Comparison, Verdict};
+use super::{ABSENT, Screen, columns, no_figure};
+use mallard_judge::statistics::{Comparison, Verdict};
 
 use crate::arithmetic::stats::SUBJECT;
-use crate::arithmetic::suite::{self, Mean, Place, Plain, Ratios};
+use crate::arithmetic::suite::{self, Mean, Plain, Ratios, RowEntry};
 use crate::model::{Experiment, Results, Row};
 use crate::units;
 
-pub fn suite(page: &Page, r: &Results) -> String {
+pub fn suite(page: &Screen, r: &Results) -> String {
     let mut text = String::new();
     for e in &r.experiments {
         let names = columns(r, e);
@@ -81,7 +81,7 @@ fn ratio_sheet(e: &Experiment, names: &[&str], ratios: &Ratios) -> Sheet {
 }
 
 /// A ratio to the best peer. In the noise it is faint, with a `~` where there are no colours.
-fn shown_ratio(place: &Place, ratio: f64) -> Field {
+fn shown_ratio(place: &RowEntry, ratio: f64) -> Field {
     let known =
         |c: &Comparison| matches!(c.verdict(), Verdict::Less | Verdict::More | Verdict::Level);
     if place.compared.as_ref().is_none_or(known) {
@@ -164,7 +164,7 @@ fn means_sheet(means: &[Mean]) -> Sheet {
     }
 }
 
-fn lags(page: &Page, r: &Results) -> String {
+fn lags(page: &Screen, r: &Results) -> String {
     let lags = suite::lags(r);
     let limits = format!(
         "above {} in time or {} in peak RSS",

@@ -318,9 +318,9 @@ mod tests {
 
     #[test]
     fn where_pages_stay_for_ever_or_go_at_once_there_is_nothing_to_check() {
-        assert_eq!(checks(&mut Decay::new(-1), 1000, |u, _| u), []);
-        assert_eq!(checks(&mut Decay::new(0), 1000, |u, _| u), []);
-        assert_eq!(checks(&mut Decay::new(1000), 0, |u, _| u), []);
+        assert_eq!(checks(&mut Decay::new(-1), 1000, |u, _| u), [0u64; 0]);
+        assert_eq!(checks(&mut Decay::new(0), 1000, |u, _| u), [0u64; 0]);
+        assert_eq!(checks(&mut Decay::new(1000), 0, |u, _| u), [0u64; 0]);
     }
 
     /// How many of `pages` pages that become unused at once may stay, for each millisecond from

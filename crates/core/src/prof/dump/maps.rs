@@ -78,7 +78,7 @@ fn build_id(base: usize) -> Option<&'static [u8]> {
     let count = (at(header, 56, 2)? as usize).min(SEGMENTS_MAX);
     let table = readable(base.checked_add(segments)?, count * PROGRAM_HEADER_BYTES)?;
     for segment in table.chunks_exact(PROGRAM_HEADER_BYTES) {
-        if at(segment, 0, 4)? != PT_NOTE.into() {
+        if at(segment, 0, 4)? != u64::from(PT_NOTE) {
             continue;
         }
         // Where the file's first segment begins at address 0, as it does but for programs at fixed
@@ -93,7 +93,7 @@ fn build_id(base: usize) -> Option<&'static [u8]> {
         {
             let (name, desc) = (name as usize, desc as usize);
             let from = 12 + name.next_multiple_of(4);
-            if kind == NT_GNU_BUILD_ID.into() && notes.get(12..16) == Some(b"GNU\0") {
+            if kind == u64::from(NT_GNU_BUILD_ID) && notes.get(12..16) == Some(b"GNU\0") {
                 return notes.get(from..from.checked_add(desc)?);
             }
             notes = notes.get(from.checked_add(desc.next_multiple_of(4))?..)?;

@@ -1,11 +1,11 @@
 //! The file of a baseline: what was measured, how, and every block of figures, so that a check can
 //! repeat it. Made for version control: one JSON file per baseline, with the last saves.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use mallard_judge::baseline::blocks::{self, Block};
 use mallard_report::model::{Machine, Metric};
 use serde::{Deserialize, Serialize};
 
@@ -49,59 +49,19 @@ pub struct Save {
     pub blocks: Vec<Block>,
 }
 
-/// The subject and the anchor, run one after the other.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Block {
-    pub subject: BTreeMap<String, f64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub anchor: Option<BTreeMap<String, f64>>,
-}
-
-impl Block {
-    /// The logarithm of a metric's ratio to the anchor, or of the metric itself without an anchor.
-    pub fn log(&self, metric: &str) -> Option<f64> {
-        let of =
-            |figures: &BTreeMap<String, f64>| figures.get(metric).copied().filter(|f| *f > 0.0);
-        let own = of(&self.subject)?;
-        match &self.anchor {
-            Some(anchor) => Some((own / of(anchor)?).ln()),
-            None => Some(own.ln()),
-        }
-    }
-}
-
 impl Save {
     pub fn logs(&self, metric: &str) -> Vec<f64> {
-        self.blocks
-            .iter()
-            .filter_map(|block| block.log(metric))
-            .collect()
+        blocks::logs(&self.blocks, metric)
     }
 
     /// The median of a metric of the subject, or of the anchor.
     pub fn median(&self, metric: &str, anchor: bool) -> Option<f64> {
-        median(&self.blocks, metric, anchor)
+        blocks::median(&self.blocks, metric, anchor)
     }
 
     pub fn day(&self) -> &str {
         self.saved.get(..10).unwrap_or(&self.saved)
     }
-}
-
-pub fn median(blocks: &[Block], metric: &str, anchor: bool) -> Option<f64> {
-    mallard_report::stats::median(&figures(blocks, metric, anchor))
-}
-
-/// The figures of a metric of the subject, or of the anchor.
-pub fn figures(blocks: &[Block], metric: &str, anchor: bool) -> Vec<f64> {
-    let side = |block: &Block| {
-        if anchor {
-            block.anchor.as_ref()?.get(metric).copied()
-        } else {
-            block.subject.get(metric).copied()
-        }
-    };
-    blocks.iter().filter_map(side).collect()
 }
 
 impl Baseline {

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use mallard_allocators::Allocator;
-use mallard_measure::{Cpus, Launcher, Stop};
+use mallard_judge::baseline::blocks::Block;
 use mallard_report::model::{Machine, Metric};
 use mallard_report::stats::SUBJECT;
+use mallard_runner::{Cpus, Launcher, Stop};
 
-use super::blocks::{Pair, Side};
-use super::file::{self, Baseline, Block, Save};
+use super::file::{self, Baseline, Save};
 use super::options::Ab;
+use super::sides::{Pair, Side};
 use crate::allocators::choice::{self, Choice};
 use crate::service::{self, Subject as Options};
 use crate::session;

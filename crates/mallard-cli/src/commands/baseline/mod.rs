@@ -3,42 +3,37 @@
 //! `save` runs the subject beside an *anchor* (the same on another allocator, or another program),
 //! and keeps every block in a [`mod@file`]. `check` runs both again and compares the ratios of
 //! subject to anchor, so that another day or a slower machine cancels. `ab` compares two variants
-//! in one sitting and needs no file. A [`gate`] fails only where the whole interval of the change
-//! is beyond its limit. [`blocks`] runs the subject and the anchor in turns, [`looks`] says when
-//! the blocks are enough, and [`verdicts`] shows the result in every form. `rehearse` uses the
-//! measured blocks again, to say how far checks can be trusted.
+//! in one sitting and needs no file. [`sides`] runs the subject and the anchor in turns,
+//! `mallard_judge::baseline` says when the blocks are enough and what they decide, and [`outcome`]
+//! shows the result in every form. `rehearse` uses the measured blocks again, to say how far checks
+//! can be trusted.
 
-mod blocks;
 mod file;
-mod gate;
-mod looks;
 mod measure;
 pub mod options;
+mod outcome;
 mod rehearse;
 mod show;
-mod verdicts;
-mod zeros;
+mod sides;
 
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use mallard_figures::change;
+use mallard_judge::baseline::blocks::{self, Block, figures};
+use mallard_judge::baseline::gate::{self, Gate};
+use mallard_judge::baseline::looks::{Decision, Looks};
+use mallard_judge::baseline::reference::{against, beside, is_enough, is_narrow};
+use mallard_judge::figures::Metric;
 use mallard_report::history::{Checked, History};
-use mallard_statistics::{ALPHA, Comparison, paired, unpaired};
+use mallard_report::units::change;
 
 use crate::terminal::exit::usage;
 use crate::terminal::output::{self, say};
-use file::{Baseline, Block, Save, figures};
-use gate::Gate;
-use looks::Looks;
+use file::{Baseline, Save};
 use options::{Ab, Check, Command, Options, Outputs, Save as SaveOptions};
-use verdicts::{Line, Outcome, Sitting};
-
-/// A reference has at least this many blocks, and at most that many.
-const SAVED_BLOCKS_MIN: usize = 8;
-const SAVED_BLOCKS_MAX: usize = 30;
+use outcome::{CheckOutcome, Sitting};
 
 pub fn run(options: &Options) -> Result<ExitCode> {
     match &options.command {
@@ -58,7 +53,7 @@ pub fn history(text: &str) -> Result<History, String> {
 
 /// The JSON of a check, or of `ab`, as what reports show.
 pub fn checked(text: &str) -> Result<Checked, String> {
-    Outcome::of(text).map(|outcome| show::checked(&outcome))
+    CheckOutcome::of(text).map(|outcome| show::checked(&outcome))
 }
 
 fn save(options: &SaveOptions) -> Result<ExitCode> {
@@ -81,9 +76,9 @@ fn save(options: &SaveOptions) -> Result<ExitCode> {
     } else {
         options.fail_if.clone()
     };
-    gate::check(&gates, &metrics)?;
+    checked_gates(&gates, &metrics)?;
     baseline.gates = gates.iter().map(Gate::to_string).collect();
-    let blocks = pair.run(options.times.budget, |blocks, _| is_saved(blocks, &gates))?;
+    let blocks = pair.run(options.times.budget, |blocks, _| is_enough(blocks, &gates))?;
     let wide: Vec<&Gate> = gates
         .iter()
         .filter(|gate| !is_narrow(&blocks, gate))
@@ -107,41 +102,13 @@ fn save(options: &SaveOptions) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether a reference has enough blocks.
-fn is_saved(blocks: &[Block], gates: &[Gate]) -> bool {
-    let enough = || gates.iter().all(|gate| is_narrow(blocks, gate));
-    blocks.len() >= SAVED_BLOCKS_MAX || (blocks.len() >= SAVED_BLOCKS_MIN && enough())
-}
-
-/// Whether the interval of a gate's metric is narrow enough for a reference.
-fn is_narrow(blocks: &[Block], gate: &Gate) -> bool {
-    // A figure that is always zero does not vary.
-    if figures(blocks, &gate.metric, false)
-        .iter()
-        .all(|figure| *figure == 0.0)
-    {
-        return true;
-    }
-    let logs = blocks.iter().filter_map(|block| block.log(&gate.metric));
-    paired::compare_logs_at(logs, ALPHA).is_some_and(|found| gate.is_narrow(&found))
-}
-
-/// How the blocks of a check differ from those of a save.
-fn against(saved: &Save, blocks: &[Block], gate: &Gate, alpha: f64) -> Option<Comparison> {
-    let now: Vec<f64> = blocks
-        .iter()
-        .filter_map(|block| block.log(&gate.metric))
-        .collect();
-    unpaired::shift(&now, &saved.logs(&gate.metric), alpha)
-}
-
 fn check(options: &Check) -> Result<ExitCode> {
     writable(&options.outputs)?;
     let mut baseline = Baseline::read(&options.name)?;
     let saved = baseline.last()?.clone();
     prefer_given(&mut baseline, options);
     let gates = gates(&baseline, &options.fail_if)?;
-    gate::check(&gates, &saved.metrics)?;
+    checked_gates(&gates, &saved.metrics)?;
     let bench = measure::Bench::new(&baseline, options.times.timeout)?;
     let differences = bench.differences(&saved.machine);
     if let (None, [_, ..]) = (&baseline.anchor, &differences[..]) {
@@ -157,19 +124,20 @@ fn check(options: &Check) -> Result<ExitCode> {
         );
     }
     let mut pair = bench.pair(&baseline)?;
-    let found = |blocks: &[Block], gate: &Gate, alpha: f64| against(&saved, blocks, gate, alpha);
+    let found =
+        |blocks: &[Block], gate: &Gate, alpha: f64| against(&saved.blocks, blocks, gate, alpha);
     let base = |_: &[Block], gate: &Gate| figures(&saved.blocks, &gate.metric, false);
     let title = match &saved.commit {
         Some(commit) => format!("{} (saved {}, {commit})", baseline.name, saved.day()),
         None => format!("{} (saved {})", baseline.name, saved.day()),
     };
     let looks = Looks::new(&gates, &saved.metrics, &found, &base);
-    let (lines, blocks) = decide(&mut pair, options.times.budget, looks)?;
+    let (decisions, blocks) = decide(&mut pair, options.times.budget, looks)?;
     let anchor = anchor_line(&baseline, &saved, &blocks, &gates);
-    let outcome = Outcome {
+    let outcome = CheckOutcome {
         title,
         blocks: blocks.len(),
-        lines,
+        decisions,
         sitting: Sitting {
             name: baseline.name.clone(),
             what: show::what(&baseline),
@@ -218,6 +186,19 @@ fn gates(baseline: &Baseline, given: &[Gate]) -> Result<Vec<Gate>> {
     gates.with_context(|| format!("the baseline {}", baseline.name))
 }
 
+/// Refuses a gate on a metric that there is not.
+fn checked_gates(gates: &[Gate], metrics: &[Metric]) -> Result<()> {
+    let Some(gate) = gate::unknown(gates, metrics) else {
+        return Ok(());
+    };
+    let known: Vec<&str> = metrics.iter().map(|metric| metric.name.as_str()).collect();
+    Err(usage(format!(
+        "--fail-if {gate}: there is no metric `{}`; there are {}",
+        gate.metric,
+        known.join(", ")
+    )))
+}
+
 /// How the anchor does now, which is what cancels.
 fn anchor_line(
     baseline: &Baseline,
@@ -230,7 +211,7 @@ fn anchor_line(
         let then = saved
             .median(&gate.metric, true)
             .filter(|then| *then > 0.0)?;
-        let now = file::median(blocks, &gate.metric, true)?;
+        let now = blocks::median(blocks, &gate.metric, true)?;
         Some(format!("{} {}", gate.metric, change(now / then)))
     });
     let changes: Vec<String> = changes.collect();
@@ -250,7 +231,7 @@ fn ab(options: &Ab) -> Result<ExitCode> {
     } else {
         options.fail_if.clone()
     };
-    gate::check(&gates, &metrics)?;
+    checked_gates(&gates, &metrics)?;
     let names = (
         pair.subject.name.clone(),
         pair.anchor
@@ -258,19 +239,13 @@ fn ab(options: &Ab) -> Result<ExitCode> {
             .map_or("", |side| &side.name)
             .to_owned(),
     );
-    let found = |blocks: &[Block], gate: &Gate, alpha: f64| {
-        paired::compare_logs_at(
-            blocks.iter().filter_map(|block| block.log(&gate.metric)),
-            alpha,
-        )
-    };
     let base = |blocks: &[Block], gate: &Gate| figures(blocks, &gate.metric, true);
-    let looks = Looks::new(&gates, &metrics, &found, &base);
-    let (lines, blocks) = decide(&mut pair, options.times.budget, looks)?;
-    let outcome = Outcome {
+    let looks = Looks::new(&gates, &metrics, &beside, &base);
+    let (decisions, blocks) = decide(&mut pair, options.times.budget, looks)?;
+    let outcome = CheckOutcome {
         title: format!("{} against {}", names.0, names.1),
         blocks: blocks.len(),
-        lines,
+        decisions,
         sitting: Sitting {
             what: bench.shown(),
             name: names.0,
@@ -286,12 +261,12 @@ fn ab(options: &Ab) -> Result<ExitCode> {
 
 /// Runs blocks until every gate is decided, with a few looks that share the risk.
 fn decide(
-    pair: &mut blocks::Pair,
+    pair: &mut sides::Pair,
     budget: Option<std::time::Duration>,
     mut looks: Looks,
-) -> Result<(Vec<Line>, Vec<Block>)> {
+) -> Result<(Vec<Decision>, Vec<Block>)> {
     let blocks = pair.run(budget, |blocks, last| looks.enough(blocks, last))?;
-    Ok((looks.lines(), blocks))
+    Ok((looks.decisions(), blocks))
 }
 
 /// Refuses a file for JUnit that cannot be written, before minutes of runs.
@@ -313,7 +288,7 @@ fn writable(outputs: &Outputs) -> Result<()> {
     }
 }
 
-fn show_outcome(outcome: &Outcome, outputs: &Outputs) -> Result<()> {
+fn show_outcome(outcome: &CheckOutcome, outputs: &Outputs) -> Result<()> {
     if let Some(path) = &outputs.junit {
         let written = std::fs::File::create(path)
             .and_then(|mut file| file.write_all(outcome.junit().as_bytes()));

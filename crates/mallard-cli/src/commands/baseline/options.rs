@@ -4,10 +4,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::gate::Gate;
-use super::verdicts::Inconclusive;
+use mallard_judge::baseline::gate::Gate;
+use mallard_judge::limit::Within;
+
+use super::outcome::Inconclusive;
 use crate::allocators::choice::Choice;
-use crate::options::limit::Within;
 use crate::options::values::duration;
 use crate::service::Subject;
 

@@ -1,32 +1,23 @@
 //! `mallard baseline rehearse`: how far the checks of a baseline can be trusted on this machine.
 //!
-//! The measured blocks are used again: one stretch of them plays the save, another the check.
-//! Stretches stay in the order of time, so they contain the machine's drift. Where nothing is
-//! changed, each failure is a false alarm; a change that is planted into the subject's figures
-//! should be found. The decisions are those of [`super::looks`], on the same rules as in a real
-//! check; nothing runs.
+//! The measured blocks are used again (`mallard_judge::baseline::rehearsal`); nothing runs.
 
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use mallard_figures::change;
-use mallard_measure::schedule::draw;
-use mallard_report::model::Metric;
+use mallard_judge::baseline::blocks::Block;
+use mallard_judge::baseline::gate::Gate;
+use mallard_judge::baseline::rehearsal::{self, Tally};
+use mallard_judge::limit::Within;
+use mallard_report::units::change;
 use serde::Serialize;
 
-use super::file::{Baseline, Block, Save, figures};
-use super::gate::{Gate, Verdict};
-use super::looks::{self, Looks};
+use super::file::Baseline;
 use super::options::Rehearse;
-use super::verdicts::Outcome;
-use super::{SAVED_BLOCKS_MIN, against, is_saved};
-use crate::options::limit::Within;
+use super::outcome::CheckOutcome;
 use crate::terminal::exit::{CANNOT_TELL, usage};
 use crate::terminal::output::{self, say};
-
-/// A default plant is beyond its limit by this factor: 8 % for a limit of 5 %.
-const BEYOND_FACTOR: f64 = 1.6;
 
 /// What came of all sessions with one plant.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -51,10 +42,10 @@ pub fn run(options: &Rehearse) -> Result<ExitCode> {
     let baseline = Baseline::read(&options.name)?;
     let metrics = baseline.last()?.metrics.clone();
     let gates = super::gates(&baseline, &options.fail_if)?;
-    super::gate::check(&gates, &metrics)?;
+    super::checked_gates(&gates, &metrics)?;
     let plants = plants(&options.plants, &gates)?;
     let pool = pool(&baseline, &options.files)?;
-    let least = SAVED_BLOCKS_MIN + looks::most();
+    let least = rehearsal::blocks_min();
     if pool.len() < least {
         say!(
             "Cannot tell: there are {} blocks, but at least {least} are needed. Save again, or add the \
@@ -65,7 +56,9 @@ pub fn run(options: &Rehearse) -> Result<ExitCode> {
     }
     let mut rows = Vec::new();
     for plant in std::iter::once(None).chain(plants.iter().map(Some)) {
-        rows.push(row(&gates, &metrics, &pool, plant, options.sessions));
+        let sessions = options.sessions;
+        let tally = rehearsal::rehearse(&gates, &metrics, &pool, plant, sessions);
+        rows.push(Row::new(plant, tally));
     }
     let rehearsal = Rehearsal {
         name: baseline.name,
@@ -91,18 +84,10 @@ fn plants(given: &[Within], gates: &[Gate]) -> Result<Vec<Within>> {
             plant.metric
         )));
     }
-    if !given.is_empty() {
-        return Ok(given.to_vec());
-    }
-    let beyond = |gate: &Gate| Within {
-        metric: gate.metric.clone(),
-        change: BEYOND_FACTOR * if gate.rises { gate.limit } else { -gate.limit },
-    };
-    Ok(gates
-        .iter()
-        .map(beyond)
-        .filter(|plant| plant.change > -1.0)
-        .collect())
+    Ok(match given {
+        [] => rehearsal::plants(gates),
+        given => given.to_vec(),
+    })
 }
 
 /// The blocks of all saves and of the checks in the files, in this order.
@@ -124,7 +109,7 @@ fn pool(baseline: &Baseline, files: &[std::path::PathBuf]) -> Result<Vec<Block>>
 fn checked(file: &Path, name: &str) -> Result<Vec<Block>> {
     let shown = file.display();
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {shown}"))?;
-    let outcome = Outcome::of(&text).map_err(|reason| usage(format!("{shown}: {reason}")))?;
+    let outcome = CheckOutcome::of(&text).map_err(|reason| usage(format!("{shown}: {reason}")))?;
     if outcome.sitting.name != name {
         let other = outcome.sitting.name;
         return Err(usage(format!(
@@ -134,98 +119,15 @@ fn checked(file: &Path, name: &str) -> Result<Vec<Block>> {
     Ok(outcome.sitting.now.blocks)
 }
 
-fn row(
-    gates: &[Gate],
-    metrics: &[Metric],
-    pool: &[Block],
-    plant: Option<&Within>,
-    sessions: usize,
-) -> Row {
-    let mut counts = [0; 3];
-    for session in 0..sessions {
-        let (then, now) = deal(pool, gates, session as u64);
-        let now = now.map(|block| planted(block, plant));
-        let saved = Save {
-            blocks: then,
-            ..Save::default()
-        };
-        let outcome = judge(gates, metrics, &saved, now);
-        let verdict = match plant {
-            // Any gate that fails is a false alarm.
-            None => outcome.verdict(|_| true),
-            Some(plant) => outcome.verdict(|gate| gate.metric == plant.metric),
-        };
-        counts[verdict as usize] += 1;
-    }
-    let count = |verdict: Verdict| counts[verdict as usize];
-    Row {
-        planted: plant.map_or("nothing".to_owned(), |plant| {
-            format!("{} {}", plant.metric, change(1.0 + plant.change))
-        }),
-        worse: count(Verdict::Worse),
-        unclear: count(Verdict::Unclear),
-        within: count(Verdict::Within),
-    }
-}
-
-/// A save and the blocks of a check: two stretches of the pool, which is taken as a ring.
-fn deal<'a>(
-    pool: &'a [Block],
-    gates: &[Gate],
-    session: u64,
-) -> (Vec<Block>, impl Iterator<Item = Block> + use<'a>) {
-    let at = |index: usize| pool[index % pool.len()].clone();
-    let begin = draw(2 * session) as usize % pool.len();
-    let room = pool.len() - looks::most();
-    let then = saved(gates, (0..room).map(|index| at(begin + index)));
-    let spare = room - then.len();
-    let next = begin + then.len() + draw(2 * session + 1) as usize % (spare + 1);
-    (then, (0..looks::most()).map(move |index| at(next + index)))
-}
-
-fn planted(mut block: Block, plant: Option<&Within>) -> Block {
-    if let Some(plant) = plant
-        && let Some(figure) = block.subject.get_mut(&plant.metric)
-    {
-        *figure *= 1.0 + plant.change;
-    }
-    block
-}
-
-/// The blocks that `save` keeps of what is measured.
-pub fn saved(gates: &[Gate], blocks: impl Iterator<Item = Block>) -> Vec<Block> {
-    let mut kept = Vec::new();
-    for block in blocks {
-        kept.push(block);
-        if is_saved(&kept, gates) {
-            break;
+impl Row {
+    fn new(plant: Option<&Within>, tally: Tally) -> Row {
+        let change = |plant: &Within| format!("{} {}", plant.metric, change(1.0 + plant.change));
+        Row {
+            planted: plant.map_or("nothing".to_owned(), change),
+            worse: tally.worse,
+            unclear: tally.unclear,
+            within: tally.within,
         }
-    }
-    kept
-}
-
-/// What `check` says of blocks, of which it takes as many as it needs.
-pub fn judge(
-    gates: &[Gate],
-    metrics: &[Metric],
-    saved: &Save,
-    blocks: impl Iterator<Item = Block>,
-) -> Outcome {
-    let found = |blocks: &[Block], gate: &Gate, alpha: f64| against(saved, blocks, gate, alpha);
-    let base = |_: &[Block], gate: &Gate| figures(&saved.blocks, &gate.metric, false);
-    let mut looks = Looks::new(gates, metrics, &found, &base);
-    let mut taken = Vec::new();
-    for block in blocks {
-        taken.push(block);
-        if looks.enough(&taken, false) {
-            break;
-        }
-    }
-    Outcome {
-        title: String::new(),
-        blocks: taken.len(),
-        lines: looks.lines(),
-        sitting: super::Sitting::default(),
     }
 }
 
@@ -264,78 +166,13 @@ impl Rehearsal {
 mod tests {
     use super::*;
 
-    /// Blocks of a server that varies by about one percent and drifts slowly.
-    fn pool(blocks: u64) -> Vec<Block> {
-        let noise = |number: u64| (draw(number) >> 11) as f64 / (1u64 << 53) as f64 - 0.5;
-        let block = |number: u64| {
-            let drift = 1.0 + 0.2 * (number as f64 / 9.0).sin();
-            let figures = |salt: u64, share: f64| {
-                let p99 = 2.0 * drift * share * (1.0 + 0.03 * noise(1000 * salt + number));
-                [("p99".to_owned(), p99)].into()
-            };
-            Block {
-                subject: figures(1, 0.9),
-                anchor: Some(figures(2, 1.0)),
-            }
-        };
-        (0..blocks).map(block).collect()
-    }
-
     #[test]
-    fn a_planted_change_is_found_and_nothing_is_not() {
+    fn what_is_planted_must_have_a_limit() {
         let gates = ["p99>+5%".parse().unwrap()];
-        let metric = Metric {
-            name: "p99".to_owned(),
-            unit: "ms".to_owned(),
-            higher_is_better: false,
-        };
-        let pool = pool(60);
-        let row = |change: Option<f64>| {
-            let plant = change.map(|change| Within {
-                metric: "p99".to_owned(),
-                change,
-            });
-            row(
-                &gates,
-                std::slice::from_ref(&metric),
-                &pool,
-                plant.as_ref(),
-                60,
-            )
-        };
-        let same = row(None);
-        assert!(same.worse == 0 && same.within >= 57, "{same:?}");
-        let worse = row(Some(0.08));
-        assert!(
-            worse.worse >= 57 && worse.planted == "p99 +8.0 %",
-            "{worse:?}"
-        );
-    }
-
-    #[test]
-    fn the_save_and_the_check_of_a_session_share_no_block() {
-        let gates = ["p99>+5%".parse().unwrap()];
-        for blocks in [28, 31, 60] {
-            let pool = pool(blocks);
-            for session in 0..40 {
-                let (then, now) = deal(&pool, &gates, session);
-                let now: Vec<Block> = now.collect();
-                assert!(then.len() >= SAVED_BLOCKS_MIN && now.len() == looks::most());
-                assert!(
-                    !now.iter().any(|block| then.contains(block)),
-                    "session {session}"
-                );
-            }
-        }
-    }
-
-    #[test]
-    fn what_is_planted_must_have_a_limit_and_defaults_to_beyond_each() {
-        let gates = ["p99>+5%".parse().unwrap(), "qps<-3%".parse().unwrap()];
-        let usual = plants(&[], &gates).unwrap();
-        let changes: Vec<f64> = usual.iter().map(|plant| plant.change).collect();
-        assert!((changes[0] - 0.08).abs() < 1e-12 && (changes[1] + 0.048).abs() < 1e-12);
         let error = plants(&["rss=+1%".parse().unwrap()], &gates).unwrap_err();
         assert!(error.to_string().contains("no limit is on that metric"));
+        assert_eq!(plants(&[], &gates).unwrap().len(), 1);
+        let row = Row::new(plants(&[], &gates).unwrap().first(), Tally::default());
+        assert_eq!(row.planted, "p99 +8.0 %");
     }
 }

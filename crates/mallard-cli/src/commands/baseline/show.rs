@@ -3,14 +3,16 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
+use mallard_judge::baseline::blocks::Block;
+use mallard_judge::statistics::median;
 use mallard_report::history::{Checked, History, Save, Series};
 use mallard_report::metrics;
 use mallard_report::model::Metric;
 
 use super::file::{self, Baseline};
-use super::verdicts::{HEADS, Outcome};
+use super::outcome::{CheckOutcome, HEADS};
 use crate::terminal::output::say;
-use mallard_figures::change;
+use mallard_report::units::change;
 
 pub fn list() -> Result<ExitCode> {
     let names = file::names();
@@ -59,7 +61,7 @@ pub fn show(name: &str) -> Result<ExitCode> {
         let ratios: Vec<f64> = baseline
             .saves
             .iter()
-            .filter_map(|save| mallard_report::stats::median(&save.logs(&metric.name)))
+            .filter_map(|save| median(&save.logs(&metric.name)))
             .collect();
         if let [first, .., last] = &ratios[..] {
             say!(
@@ -86,7 +88,7 @@ pub fn history(baseline: &Baseline) -> History {
 }
 
 /// A check as reports show it: its reference and its own blocks like two saves.
-pub fn checked(outcome: &Outcome) -> Checked {
+pub fn checked(outcome: &CheckOutcome) -> Checked {
     let sitting = &outcome.sitting;
     let saves = sitting.then.iter().chain([&sitting.now]);
     Checked {
@@ -99,9 +101,9 @@ pub fn checked(outcome: &Outcome) -> Checked {
             what: sitting.what.clone(),
             anchor: sitting.anchor.clone(),
             gates: outcome
-                .lines
+                .decisions
                 .iter()
-                .map(|line| line.gate.to_string())
+                .map(|decision| decision.gate.to_string())
                 .collect(),
             saves: saves.map(shown).collect(),
         },
@@ -111,7 +113,7 @@ pub fn checked(outcome: &Outcome) -> Checked {
 /// A save as reports show it.
 fn shown(save: &file::Save) -> Save {
     let series = |metric: &Metric| {
-        let figures = |block: &file::Block| {
+        let figures = |block: &Block| {
             let own = *block.subject.get(&metric.name)?;
             match &block.anchor {
                 Some(anchor) => Some((own, *anchor.get(&metric.name)?)),

@@ -9,9 +9,9 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use mallard_allocators::Allocator;
-use mallard_measure::{Cpus, Spec};
 use mallard_report::model::{Experiment, Kind, Row};
 use mallard_report::units;
+use mallard_runner::{Cpus, Spec};
 
 use crate::allocators::choice;
 use crate::race::runs::Runs;

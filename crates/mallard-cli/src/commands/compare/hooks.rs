@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::Mutex;
 
 use anyhow::{Result, anyhow, bail};
-use mallard_measure::Purpose;
+use mallard_runner::Purpose;
 
 use crate::race::{Beside, Failed};
 

@@ -1,8 +1,8 @@
 //! Which runs of a program count.
 
-use mallard_measure::{End, Measurement};
 use mallard_report::model::{Exit, Failure, Run};
 use mallard_report::{stats, units};
+use mallard_runner::{End, Measurement};
 use mallard_service::Metric;
 
 use super::lazy_free::Watched;

@@ -7,12 +7,12 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use mallard_measure::Purpose;
-use mallard_observe::clock::cpu_time;
-use mallard_process::memory::{Rollup, resident};
-use mallard_process::{family, is_alive};
+use mallard_procfs::memory::{Rollup, resident};
+use mallard_procfs::{family, is_alive};
 use mallard_report::model::{Cell, Run};
 use mallard_report::units;
+use mallard_runner::Purpose;
+use mallard_watch::clock::cpu_time;
 
 use super::hooks::Prepare;
 use crate::race::{Beside, Failed};

@@ -9,8 +9,8 @@ use anyhow::{Context, Result};
 use mallard_allocators::probe::NotBound;
 use mallard_allocators::program::{self, Program};
 use mallard_allocators::{Allocator, Error, Kind as AllocatorKind, environment, probe};
-use mallard_measure::{Cpus, Measurement, Spec};
 use mallard_report::model::{Cell, Experiment, Kind, Row};
+use mallard_runner::{Cpus, Measurement, Spec};
 
 use super::judge::Judge;
 use super::lazy_free::{self, Watched};

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use mallard_measure::{Cpus, Spec};
 use mallard_report::model::{Experiment, Kind, Row};
+use mallard_runner::{Cpus, Spec};
 use mallard_service::Service;
 
 use super::{Options, hooks};

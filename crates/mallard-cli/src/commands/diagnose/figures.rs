@@ -3,19 +3,21 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use mallard_measure::{End, Measurement};
-use mallard_observe::clock::cpu_time;
-use mallard_observe::findings::{Findings, Image};
-use mallard_observe::layout::MATRIX_THREADS;
-use mallard_observe::segments::Counts;
-use mallard_observe::syscalls::{self, Syscalls};
-use mallard_observe::threads::Wait;
+use mallard_judge::diagnose::cost::{self, Cost, without_probe};
+use mallard_judge::diagnose::growth::growth;
+use mallard_judge::diagnose::share::interval;
+use mallard_judge::diagnose::thresholds::{HELD_BYTES_MIN, HELD_FACTOR_MIN};
 use mallard_report::diagnosis::{Calls, EndMemory, Figures, Growth, Moment};
+use mallard_runner::{End, Measurement};
+use mallard_watch::clock::cpu_time;
+use mallard_watch::findings::{Findings, Image};
+use mallard_watch::layout::MATRIX_THREADS;
+use mallard_watch::segments::Counts;
+use mallard_watch::syscalls::{self, Syscalls};
+use mallard_watch::threads::Wait;
 
-use super::cost::{self, Cost, without_probe};
 use super::options::Way;
 use super::runs::{Runs, TIMER_HZ};
-use super::thresholds::{GROWTH_BYTES_MIN, HELD_BYTES_MIN, HELD_FACTOR_MIN};
 
 /// The least number of signals that is enough: looks have a bias where the program has no CPU for
 /// itself, and signals have none.
@@ -73,7 +75,16 @@ pub fn figures(runs: &Runs, asked: Option<Way>) -> (Figures, Way) {
             .fold(0.0, f64::max),
         ..Figures::default()
     };
-    let cost = Cost::of(runs);
+    // A server answers as much as it can: then a request's part counts.
+    let slower = match (runs.plain_rate, runs.observed_rate) {
+        (Some(plain), Some(observed)) if observed > 0.0 => plain / observed,
+        _ => 1.0,
+    };
+    let cost = Cost::of(
+        runs.observed.iter().map(|(run, _)| run.cpu_seconds()),
+        runs.plain.iter().map(Measurement::cpu_seconds),
+        slower,
+    );
     f.probe_cost = cost.map(|cost| cost.share());
     let way = share(&mut f, runs, &counts, (user + system, cost), asked);
     waits(&mut f, runs, (user + system) / wall.max(1e-6));
@@ -196,58 +207,6 @@ fn share(
     f.inside_low = Some(bound(low, f64::min));
     f.inside_high = Some(bound(high, f64::max));
     way
-}
-
-/// The interval of the share, from the samples of all runs and of each, and from the looks of the
-/// lab.
-///
-/// The kernel looks at clocks of CPU time at its ticks alone. Where a program's work has a period
-/// that fits into a tick a whole number of times, all signals of a run meet the same part of it.
-/// Of several runs, each meets another part, and they differ more than samples do by chance: then
-/// all samples are worth as many fewer. One run cannot show this, but looks fall anywhere. If its
-/// samples and its looks exclude each other, the share may be that of either.
-fn interval(samples: (u64, u64), looks: (u64, u64), by_run: &[(u64, u64)]) -> (f64, f64) {
-    let (hits, of) = (samples.0 as f64, (samples.0 + samples.1) as f64);
-    let excess = dispersion(by_run).max(1.0);
-    let (low, high) = wilson(hits / excess, of / excess);
-    if by_run.len() > 1 || looks.0 + looks.1 == 0 {
-        return (low, high);
-    }
-    let seen = wilson(looks.0 as f64, (looks.0 + looks.1) as f64);
-    if seen.1 < low || seen.0 > high {
-        (low.min(seen.0), high.max(seen.1))
-    } else {
-        (low, high)
-    }
-}
-
-/// How much the shares of runs vary, as a multiple of what the number of their samples explains:
-/// Pearson's statistic by its degrees of freedom. One run, or one share, varies by chance only.
-fn dispersion(by_run: &[(u64, u64)]) -> f64 {
-    let runs = by_run
-        .iter()
-        .map(|(hits, others)| (*hits as f64, (hits + others) as f64));
-    let runs: Vec<(f64, f64)> = runs.filter(|run| run.1 > 0.0).collect();
-    let (hits, of) = runs
-        .iter()
-        .fold((0.0, 0.0), |sum, run| (sum.0 + run.0, sum.1 + run.1));
-    let share = hits / of;
-    if runs.len() < 2 || hits == 0.0 || hits == of {
-        return 1.0;
-    }
-    let squares = runs
-        .iter()
-        .map(|(hits, of)| (hits - of * share).powi(2) / of);
-    squares.sum::<f64>() / (share * (1.0 - share)) / (runs.len() - 1) as f64
-}
-
-/// The 95 % interval of a share by Wilson's score.
-pub fn wilson(hits: f64, of: f64) -> (f64, f64) {
-    const Z: f64 = 1.96;
-    let (n, p) = (of, hits / of);
-    let middle = (p + Z * Z / (2.0 * n)) / (1.0 + Z * Z / n);
-    let half = Z / (1.0 + Z * Z / n) * (p * (1.0 - p) / n + Z * Z / (4.0 * n * n)).sqrt();
-    ((middle - half).max(0.0), (middle + half).min(1.0))
 }
 
 fn waits(f: &mut Figures, runs: &Runs, busy: f64) {
@@ -422,7 +381,7 @@ fn memory(f: &mut Figures, found: &Findings) {
     f.peak_live = looks.chain(counted).max();
     f.grows = growth_of(found);
     let late = &found.memory[found.memory.len() * 3 / 4..];
-    let held = |memory: &&mallard_observe::findings::Memory| {
+    let held = |memory: &&mallard_watch::findings::Memory| {
         let (rss, live) = (
             memory.rss.saturating_sub(memory.lazy.unwrap_or(0)),
             memory.live.max(0),
@@ -462,37 +421,10 @@ fn growth_of(found: &Findings) -> Option<Growth> {
     )
 }
 
-/// The line that live bytes grow on, of seconds and bytes.
-pub fn growth(moments: &[(f64, f64)]) -> Option<Growth> {
-    if moments.len() < 15 {
-        return None;
-    }
-    let n = moments.len() as f64;
-    let mean_x = moments.iter().map(|m| m.0).sum::<f64>() / n;
-    let mean_y = moments.iter().map(|m| m.1).sum::<f64>() / n;
-    let xx: f64 = moments.iter().map(|m| (m.0 - mean_x).powi(2)).sum();
-    let yy: f64 = moments.iter().map(|m| (m.1 - mean_y).powi(2)).sum();
-    let xy: f64 = moments
-        .iter()
-        .map(|m| (m.0 - mean_x) * (m.1 - mean_y))
-        .sum();
-    if xx == 0.0 || yy == 0.0 || xy <= 0.0 {
-        return None;
-    }
-    let peak = moments.iter().map(|m| m.1).fold(0.0, f64::max);
-    let length = moments[moments.len() - 1].0 - moments[0].0;
-    let grown = xy / xx * length;
-    (grown >= GROWTH_BYTES_MIN as f64).then(|| Growth {
-        bytes_per_second: xy / xx,
-        fit: xy * xy / (xx * yy),
-        share: (grown / peak).min(1.0),
-    })
-}
-
 /// The times of the last run.
 pub fn timeline(found: &Findings) -> Vec<Moment> {
     let mut before = (0.0, 0);
-    let moment = |memory: &mallard_observe::findings::Memory| {
+    let moment = |memory: &mallard_watch::findings::Memory| {
         let seconds = (memory.seconds - before.0).max(1e-3);
         let rate = memory.calls.saturating_sub(before.1) as f64 / seconds;
         before = (memory.seconds, memory.calls);
@@ -510,67 +442,4 @@ pub fn timeline(found: &Findings) -> Vec<Moment> {
         .filter(|memory| memory.rss > 0)
         .map(moment)
         .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use mallard_observe::findings::Memory;
-
-    #[test]
-    fn the_interval_holds_the_share_and_narrows() {
-        let (low, high) = wilson(100.0, 1000.0);
-        assert!(low < 0.1 && 0.1 < high && high - low < 0.04, "{low} {high}");
-        assert_eq!(wilson(0.0, 100.0).0, 0.0);
-        assert!(wilson(10.0, 100.0).1 - wilson(10.0, 100.0).0 > high - low);
-    }
-
-    #[test]
-    fn one_run_whose_looks_exclude_its_samples_leaves_the_share_open() {
-        let (samples, looks) = ((0, 200), (120, 480));
-        let (low, high) = interval(samples, looks, &[samples]);
-        assert!(low == 0.0 && high > 0.2, "{low} {high}");
-        // More runs meet more parts of the program's period.
-        assert_eq!(interval(samples, looks, &[(0, 40); 5]), wilson(0.0, 200.0));
-        // Looks that agree, or that are missing, change nothing.
-        assert_eq!(
-            interval((50, 150), looks, &[(50, 150)]),
-            wilson(50.0, 200.0)
-        );
-        assert_eq!(interval(samples, (0, 0), &[samples]), wilson(0.0, 200.0));
-    }
-
-    #[test]
-    fn runs_that_differ_more_than_by_chance_leave_the_share_open() {
-        let none = (0, 0);
-        let alike = interval((60, 240), none, &[(20, 80), (22, 78), (18, 82)]);
-        assert_eq!(alike, wilson(60.0, 300.0));
-        let (low, high) = interval((15, 285), none, &[(15, 85), (0, 100), (0, 100)]);
-        assert!(low < 0.02 && high > 0.15, "{low} {high}");
-        // A run without a sample says nothing, and all or none cannot differ.
-        assert_eq!(dispersion(&[(5, 5), none]), 1.0);
-        assert_eq!(dispersion(&[(0, 9), (0, 9)]), 1.0);
-    }
-
-    fn found(live: impl Fn(usize) -> i64) -> Findings {
-        let memory = (0..100).map(|n| Memory {
-            seconds: n as f64 * 0.05,
-            live: live(n),
-            rss: 1 << 30,
-            ..Memory::default()
-        });
-        Findings {
-            memory: memory.collect(),
-            ..Findings::default()
-        }
-    }
-
-    #[test]
-    fn growth_is_a_line_and_not_a_step() {
-        let line = growth_of(&found(|n| n as i64 * (1 << 20))).unwrap();
-        assert!(line.fit > 0.99 && line.share > 0.8, "{line:?}");
-        assert_eq!(growth_of(&found(|_| 50 << 20)), None);
-        let step = growth_of(&found(|n| if n < 20 { 1 << 20 } else { 90 << 20 })).unwrap();
-        assert!(step.fit < 0.95, "{step:?}");
-    }
 }

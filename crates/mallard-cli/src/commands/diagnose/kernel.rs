@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use mallard_observe::perf::memory::{Maps, Region};
-use mallard_observe::perf::{Code, Refused, Samples, What};
+use mallard_judge::diagnose::{GONE, HEAP};
 use mallard_report::diagnosis::{Evidence, Figures};
+use mallard_watch::perf::memory::{Maps, Region};
+use mallard_watch::perf::{Code, Refused, Samples, What};
 
 /// The samples of a process while it is watched.
 pub struct Kernel {
@@ -120,7 +121,7 @@ impl Report {
         f.fault_kinds = self
             .faults
             .iter()
-            .map(|(region, count)| (region.name().to_owned(), *count as f64 / faults as f64))
+            .map(|(region, count)| (kind(*region).to_owned(), *count as f64 / faults as f64))
             .collect();
         f.fault_kinds.sort_by(|a, b| b.1.total_cmp(&a.1));
     }
@@ -157,6 +158,16 @@ impl Report {
     pub fn way_of_faults(&self) -> Evidence {
         let how = "samples of the kernel, one page fault in 13, with its address";
         evidence("faults by kind", self.no_faults.as_deref(), how.to_owned())
+    }
+}
+
+/// The kind of page faults in a region.
+fn kind(region: Region) -> &'static str {
+    match region {
+        Region::Heap => HEAP,
+        Region::File => "files",
+        Region::Stack => "stacks",
+        Region::Gone => GONE,
     }
 }
 

@@ -1,20 +1,21 @@
 //! `mallard diagnose`: whether malloc is a program's bottleneck, and why.
 //!
 //! [`runs`] runs the program with the probe, [`figures`] computes figures from what was seen, and
-//! takes the probe's [`cost`] off, [`mod@judge`] gives the verdict by the table in [`thresholds`].
+//! `mallard_judge` gives the verdict. [`words`] makes sentences of it, and [`next`] the commands to
+//! try.
 //! [`observation`] watches a process without the probe: a program that takes none ([`sampling`]),
 //! or a [`process`] that runs already.
 
-mod cost;
+mod explain;
 mod figures;
-mod judge;
 mod kernel;
+mod next;
 mod observation;
 pub mod options;
 mod process;
 mod runs;
 mod sampling;
-mod thresholds;
+mod words;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,11 +25,11 @@ use std::time::SystemTime;
 use anyhow::{Context, Result};
 use mallard_allocators::Error;
 use mallard_allocators::program::{self, Program};
-use mallard_measure::{Cpus, End, Launcher, Spec, Stop};
-use mallard_observe::Findings;
-use mallard_observe::family::{self, Family, Pool};
 use mallard_report::diagnosis::{self, Answer, Diagnosis, Evidence, Figures, SCHEMA, TroubleKey};
+use mallard_runner::{Cpus, End, Launcher, Spec, Stop};
 use mallard_service::Service;
+use mallard_watch::Findings;
+use mallard_watch::family::{self, Family, Pool};
 use object::{Object, ObjectSymbol};
 
 use crate::options::command_line;
@@ -39,9 +40,11 @@ use crate::session::{self, machine};
 use crate::terminal::exit::{CANNOT_TELL, INTERRUPTED, usage};
 use crate::terminal::output::{self, say};
 use crate::terminal::progress::Spinner;
-use judge::{About, judge};
+use explain::explain;
+use next::About;
 use options::{Options, Way};
 use runs::{Runner, Runs};
+use words::judge;
 
 pub fn run(options: &Options) -> Result<ExitCode> {
     if options.explain {
@@ -205,6 +208,7 @@ fn diagnose(
         family,
         pool,
         cpus: Cpus::allowed().count(),
+        is_replaceable: true,
         typed,
         subject,
         ends: !runs.ended_by_us,
@@ -362,13 +366,14 @@ fn ways(runs: &Runs, way: Way) -> Vec<Evidence> {
         how: how.to_owned(),
     };
     let share = match way {
-        Way::Signals => {
-            "timer signals of each thread’s CPU time, 197 a second, at which the probe \
-                         says whether the thread is inside"
-        }
+        Way::Signals => &format!(
+            "timer signals of each thread’s CPU time, {} a second, at which the probe says \
+             whether the thread is inside",
+            runs::TIMER_HZ
+        ),
         Way::Proc | Way::Perf | Way::Ptrace => {
             "the probe’s cells, read a thousand times a second, with the state of threads from \
-                      /proc"
+             /proc"
         }
     };
     let syscalls = match &runs.syscalls {
@@ -478,66 +483,4 @@ fn keep_earlier(folder: &Path) {
         let earlier = folder.join(format!("diagnose-{time}.{kind}"));
         let _ = fs::rename(folder.join(format!("diagnose.{kind}")), earlier);
     }
-}
-
-fn explain() -> Result<ExitCode> {
-    say!("Evidence, how it is obtained, and the fallback:")?;
-    for (what, how) in [
-        (
-            "calls, sizes, live bytes",
-            "the probe; a program that takes none (static, setuid, 32-bit, musl, its own malloc): not known",
-        ),
-        (
-            "CPU share (--how perf, --pid)",
-            "samples of the kernel with the stack; for programs that take no probe and running processes",
-        ),
-        (
-            "CPU share (--how ptrace)",
-            "with --pid: each running thread is stopped for a moment, 100 times a second; on request only",
-        ),
-        (
-            "CPU share (--how signals)",
-            "timer signals of each thread’s CPU time; the probe says whether it is inside",
-        ),
-        (
-            "CPU share (--how proc)",
-            "the probe’s cells and /proc, read 1,000 times a second; used if the program uses that signal itself",
-        ),
-        (
-            "waits, calls > 1 ms",
-            "the same readings: a call that is in two of them lasts; /proc/PID/task/TID/syscall says what for",
-        ),
-        (
-            "system calls",
-            "a separate run with seccomp’s user notification; where that is refused: not counted",
-        ),
-        (
-            "system calls (--pid)",
-            "the kernel’s tracepoint, with the stack of each call; needs root and tracefs",
-        ),
-        (
-            "page faults",
-            "the kernel’s count; its price is measured on this machine",
-        ),
-        (
-            "page faults by kind (--pid)",
-            "samples of the kernel with addresses: heaps, files, stacks",
-        ),
-        (
-            "live bytes (--pid)",
-            "a process on Mallard publishes them; of any other: not known",
-        ),
-        (
-            "held back or pinned",
-            "at exit the allocator is asked for its free memory, and RSS is read before and after",
-        ),
-    ] {
-        say!("  {what:<26} {how}")?;
-    }
-    say!("")?;
-    say!("The thresholds:")?;
-    for (what, threshold, verdict) in thresholds::TABLE {
-        say!("  {what:<76} {threshold:<24} {verdict}")?;
-    }
-    Ok(ExitCode::SUCCESS)
 }

@@ -4,19 +4,20 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use mallard_live::snapshot::Snapshot;
-use mallard_live::source::Reader;
-use mallard_observe::findings::PARKED_SHARE;
-use mallard_observe::perf::{Code, Refused, Samples};
-use mallard_observe::stops;
-use mallard_observe::threads::{self, Doing, Wait};
-use mallard_process::memory::resident;
-use mallard_process::{Stat, is_alive, mapping, stat};
+use mallard_inspect::snapshot::Snapshot;
+use mallard_inspect::source::Reader;
+use mallard_judge::diagnose::growth::growth;
+use mallard_judge::diagnose::share::wilson;
+use mallard_judge::diagnose::thresholds::FRESH_SECONDS_MAX;
+use mallard_procfs::memory::resident;
+use mallard_procfs::{Stat, is_alive, mapping, stat};
 use mallard_report::diagnosis::{Figures, Heap, Moment};
+use mallard_watch::findings::PARKED_SHARE;
+use mallard_watch::perf::{Code, Refused, Samples};
+use mallard_watch::stops;
+use mallard_watch::threads::{self, Doing, Wait};
 
-use super::figures::{growth, wilson};
 use super::kernel::{Kernel, Report};
-use super::thresholds::FRESH_SECONDS_MAX;
 
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 const MEMORY_INTERVAL: Duration = Duration::from_millis(100);
@@ -190,7 +191,7 @@ impl Seen {
     }
 
     fn look(&mut self, process: u32, code: &mut Code, next: &mut usize) {
-        let threads = mallard_process::threads(process);
+        let threads = mallard_procfs::threads(process);
         let stops = self.stops.is_some() && self.refused.is_none();
         let mut running = Vec::new();
         self.threads = self.threads.max(threads.len() as u64);

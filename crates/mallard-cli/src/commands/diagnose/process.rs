@@ -6,16 +6,16 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Result, bail};
-use mallard_live::image::Images;
-use mallard_live::source::Reader;
-use mallard_observe::perf::{Refused, Samples, What};
-use mallard_process::{about, is_alive};
+use mallard_inspect::image::Images;
+use mallard_inspect::source::Reader;
+use mallard_procfs::{about, is_alive};
 use mallard_report::diagnosis::{Answer, Diagnosis, Evidence, Figures, Trouble, TroubleKey};
+use mallard_watch::perf::{Refused, Samples, What};
 
-use super::judge::sentence;
 use super::kernel::Kernel;
 use super::options::{Options, Way};
 use super::sampling::{Subject, verdict};
+use super::words::sentence;
 use super::{figures, observation};
 use crate::options::command_line::typed;
 use crate::session;
@@ -31,7 +31,7 @@ pub fn run(options: &Options, pid: u32) -> Result<ExitCode> {
     }
     let stop = session::stop_on_signals()?;
     let started = SystemTime::now();
-    let Ok(executable) = fs::read_link(mallard_process::path(pid, "exe")) else {
+    let Ok(executable) = fs::read_link(mallard_procfs::path(pid, "exe")) else {
         bail!("process {pid} belongs to another user; watch it as that user or as root");
     };
     let typed = command_line(pid).unwrap_or_else(|| executable.display().to_string());

@@ -9,17 +9,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 use mallard_allocators::program::Program;
-use mallard_measure::{Launcher, Measurement, Purpose, Spec, Stop};
-use mallard_observe::folder::Ask;
-use mallard_observe::perf::Code;
-use mallard_observe::syscalls::{self, Syscalls};
-use mallard_observe::{Findings, Folder, PROBE, PROBE_NAME, Settings, Watch, layout};
-use mallard_process::{Stat, is_alive};
+use mallard_judge::diagnose::thresholds::{BUSY_CPUS_MIN, WAITING_SECONDS_MIN, WANTED_SAMPLES};
+use mallard_procfs::{Stat, is_alive};
+use mallard_runner::{Launcher, Measurement, Purpose, Spec, Stop};
 use mallard_service::Ready;
+use mallard_watch::folder::Ask;
+use mallard_watch::perf::Code;
+use mallard_watch::syscalls::{self, Syscalls};
+use mallard_watch::{Findings, Folder, PROBE, PROBE_NAME, Settings, Watch, layout};
 
 use super::kernel::{Kernel, Report};
 use super::options::{Options, Way};
-use super::thresholds::{BUSY_CPUS_MIN, WAITING_SECONDS_MIN, WANTED_SAMPLES};
 use crate::race::Beside;
 use crate::service::work::{self, Work};
 

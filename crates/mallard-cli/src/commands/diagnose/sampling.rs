@@ -7,17 +7,18 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::Result;
-use mallard_measure::{Cpus, Launcher, Measurement, Purpose, Spec, Stop};
-use mallard_observe::family::{self, Family};
-use mallard_observe::findings::Findings;
-use mallard_observe::perf::{Samples, What};
+use mallard_judge::diagnose::thresholds::{SAMPLES_MIN, WANTED_SAMPLES};
 use mallard_report::diagnosis::{Answer, Diagnosis, Evidence, Figures, TroubleKey};
+use mallard_runner::{Cpus, Launcher, Measurement, Purpose, Spec, Stop};
+use mallard_watch::family::{self, Family};
+use mallard_watch::findings::Findings;
+use mallard_watch::perf::{Samples, What};
 
-use super::judge::{About, judge};
 use super::kernel::Kernel;
+use super::next::About;
 use super::observation::{Eyes, Seen, watch};
 use super::options::Options;
-use super::thresholds::{SAMPLES_MIN, WANTED_SAMPLES};
+use super::words::judge;
 use super::{figures, named, runs};
 
 /// What is known of a program before it runs.
@@ -40,7 +41,7 @@ impl Subject<'_> {
         let Some(pid) = self.pid else {
             return true;
         };
-        root(&mallard_process::path(pid, "root")) == root(Path::new("/"))
+        root(&mallard_procfs::path(pid, "root")) == root(Path::new("/"))
     }
 }
 
@@ -127,6 +128,7 @@ pub fn verdict(mut f: Figures, seen: Seen, subject: &Subject<'_>) -> Diagnosis {
         family,
         pool,
         cpus: Cpus::allowed().count(),
+        is_replaceable: f.linkage != "static",
         typed: subject.typed,
         subject: &format!("-- {}", subject.typed),
         ends: subject.ends,
@@ -135,13 +137,6 @@ pub fn verdict(mut f: Figures, seen: Seen, subject: &Subject<'_>) -> Diagnosis {
     if f.samples >= SAMPLES_MIN && f.inside.is_none() {
         // What is not known to be the allocator's is not known to be the program's either.
         judged.takes = None;
-    }
-    if f.linkage == "static" {
-        // No other allocator can be loaded into it.
-        let is_for_others = |command: &str| {
-            command.starts_with("mallard compare") || command.starts_with("mallard tune")
-        };
-        judged.next.retain(|next| !is_for_others(&next.command));
     }
     let mut notes = Vec::new();
     if let Some(why) = &subject.why {
@@ -228,7 +223,7 @@ fn allocator(f: &mut Figures, subject: &Subject<'_>, mapped: &[String]) -> Famil
     }
     // The link leads to the file itself, also from a container.
     let file = match subject.pid {
-        Some(pid) => mallard_process::path(pid, "exe"),
+        Some(pid) => mallard_procfs::path(pid, "exe"),
         None => subject.executable.to_owned(),
     };
     let content = fs::read(file).unwrap_or_default();

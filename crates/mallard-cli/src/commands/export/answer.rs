@@ -40,7 +40,7 @@ impl Question {
 }
 
 #[derive(Debug)]
-pub struct Answer {
+pub struct Reply {
     pub status: StatusCode,
     pub content_type: HeaderValue,
     pub allow: Option<HeaderValue>,
@@ -49,9 +49,9 @@ pub struct Answer {
 
 pub const PLAIN: &str = "text/plain; charset=utf-8";
 
-impl Answer {
-    pub fn of(content_type: &'static str, body: impl Into<Vec<u8>>) -> Answer {
-        Answer {
+impl Reply {
+    pub fn of(content_type: &'static str, body: impl Into<Vec<u8>>) -> Reply {
+        Reply {
             status: StatusCode::OK,
             content_type: HeaderValue::from_static(content_type),
             allow: None,
@@ -60,22 +60,22 @@ impl Answer {
     }
 
     /// One line that says why not.
-    pub fn failure(status: StatusCode, why: impl std::fmt::Display) -> Answer {
-        Answer {
+    pub fn failure(status: StatusCode, why: impl std::fmt::Display) -> Reply {
+        Reply {
             status,
-            ..Answer::of(PLAIN, format!("{why}\n"))
+            ..Reply::of(PLAIN, format!("{why}\n"))
         }
     }
 
-    pub fn not_found(why: impl std::fmt::Display) -> Answer {
-        Answer::failure(StatusCode::NOT_FOUND, why)
+    pub fn not_found(why: impl std::fmt::Display) -> Reply {
+        Reply::failure(StatusCode::NOT_FOUND, why)
     }
 
     /// The path is for another method.
-    pub fn other_method(allowed: &'static str) -> Answer {
-        Answer {
+    pub fn other_method(allowed: &'static str) -> Reply {
+        Reply {
             allow: Some(HeaderValue::from_static(allowed)),
-            ..Answer::failure(
+            ..Reply::failure(
                 StatusCode::METHOD_NOT_ALLOWED,
                 format_args!("this path takes {allowed}"),
             )

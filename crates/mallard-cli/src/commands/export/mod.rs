@@ -2,7 +2,7 @@
 //!
 //! [`server`] takes connections and keeps them within bounds, [`site`] answers a request, with the
 //! processes of [`watched`], the profiles of [`profile`] and the [`page`] for people. An [`answer`]
-//! knows nothing of the connection. `mallard_live` finds and reads the processes and writes the
+//! knows nothing of the connection. `mallard_inspect` finds and reads the processes and writes the
 //! metrics; `mallard_profile` reads profiles and makes names.
 
 mod answer;

@@ -3,13 +3,13 @@
 use std::sync::{Mutex, PoisonError};
 
 use hyper::StatusCode;
-use mallard_live::process::{About, Identity};
+use mallard_inspect::process::{About, Identity};
 use mallard_profile::process::Error;
 use mallard_profile::view::trim::trimmed;
 use mallard_profile::write;
 use mallard_profile::{model, names};
 
-use super::answer::Answer;
+use super::answer::Reply;
 use crate::profiles::source::{self, Names};
 
 /// The most addresses whose names are kept, over all processes: some 200 bytes each.
@@ -109,7 +109,7 @@ pub fn read(
 }
 
 /// The answer to a process whose profile cannot be read.
-pub fn failure(error: &Error) -> Answer {
+pub fn failure(error: &Error) -> Reply {
     let status = match error {
         Error::NoProcess(_) | Error::Zombie(..) | Error::Kernel(..) | Error::NoMallard(_) => {
             StatusCode::NOT_FOUND
@@ -119,7 +119,7 @@ pub fn failure(error: &Error) -> Answer {
         Error::NeverOn(_) => StatusCode::CONFLICT,
         _ => StatusCode::INTERNAL_SERVER_ERROR,
     };
-    Answer::failure(status, error)
+    Reply::failure(status, error)
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ use tokio::sync::Semaphore;
 use tokio::task;
 use tokio::time::{sleep, timeout};
 
-use super::answer::{Answer, Question, SYMBOL};
+use super::answer::{Question, Reply, SYMBOL};
 use super::site::Site;
 
 const CONNECTIONS_MAX: usize = 64;
@@ -96,7 +96,7 @@ async fn respond(
 ) -> Response<Full<Bytes>> {
     let Some(question) = question(request).await else {
         let why = format!("the body is longer than {BODY_BYTES_MAX} bytes, or no text");
-        return response(Answer::failure(StatusCode::PAYLOAD_TOO_LARGE, why));
+        return response(Reply::failure(StatusCode::PAYLOAD_TOO_LARGE, why));
     };
     let place = if question.is_profile() {
         profiles.acquire().await.ok()
@@ -106,7 +106,7 @@ async fn respond(
     let answer = task::spawn_blocking(move || site.answer(&question)).await;
     drop(place);
     response(answer.unwrap_or_else(|_| {
-        Answer::failure(
+        Reply::failure(
             StatusCode::INTERNAL_SERVER_ERROR,
             "this request cannot be answered",
         )
@@ -138,7 +138,7 @@ async fn question(request: Request<Incoming>) -> Option<Question> {
     Some(question)
 }
 
-fn response(answer: Answer) -> Response<Full<Bytes>> {
+fn response(answer: Reply) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from(answer.body)));
     *response.status_mut() = answer.status;
     let headers = response.headers_mut();

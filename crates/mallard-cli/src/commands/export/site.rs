@@ -4,14 +4,14 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use hyper::StatusCode;
-use mallard_live::metrics::{self, Format};
-use mallard_live::request::{Consent, Request};
-use mallard_live::source::Reader;
+use mallard_inspect::metrics::{self, Format};
+use mallard_inspect::request::{Consent, Request};
+use mallard_inspect::source::Reader;
 use mallard_profile::model::Text;
 use mallard_profile::names;
 use serde_json::{Value, json};
 
-use super::answer::{Answer, PLAIN, Question};
+use super::answer::{PLAIN, Question, Reply};
 use super::page;
 use super::profile::{self, Kind};
 use super::watched::{Look, Process, Watched};
@@ -78,9 +78,9 @@ impl Site {
         }
     }
 
-    pub fn answer(&self, question: &Question) -> Answer {
+    pub fn answer(&self, question: &Question) -> Reply {
         let Some(path) = parse(&question.path) else {
-            return Answer::not_found("there is no such path; / lists all paths");
+            return Reply::not_found("there is no such path; / lists all paths");
         };
         let allowed = match path {
             Path::Start(_) | Path::Stop(_) => POST,
@@ -89,18 +89,18 @@ impl Site {
         };
         let is_fine = allowed == GET_OR_POST || question.is_post == (allowed == POST);
         if !question.is_known || !is_fine {
-            return Answer::other_method(allowed);
+            return Reply::other_method(allowed);
         }
         let host = question.host.as_deref().unwrap_or(&self.address);
         match path {
-            Path::Health => Answer::of(PLAIN, "ok\n"),
+            Path::Health => Reply::of(PLAIN, "ok\n"),
             Path::Index => {
                 let text = page::index(&self.look().processes, self.has_control);
-                Answer::of("text/html; charset=utf-8", text)
+                Reply::of("text/html; charset=utf-8", text)
             }
             Path::Targets => {
                 let targets = targets(&self.look(), host, question.has("sampling"));
-                Answer::of("application/json", targets.to_string())
+                Reply::of("application/json", targets.to_string())
             }
             Path::Metrics => self.metrics(Format::accepted(&question.accept)),
             Path::MetricsOf(pid) => self.metrics_of(pid, Format::accepted(&question.accept)),
@@ -117,7 +117,7 @@ impl Site {
         watched.unwrap_or_else(PoisonError::into_inner).look()
     }
 
-    fn metrics(&self, format: Format) -> Answer {
+    fn metrics(&self, format: Format) -> Reply {
         let begun = Instant::now();
         let look = self.look();
         let processes: Vec<metrics::Process<'_>> = (look.processes.iter())
@@ -132,13 +132,13 @@ impl Site {
             .and_then(|()| own(&mut text, format, &look, begun))
             .and_then(|()| metrics::end(&mut text, format));
         match written {
-            Ok(()) => Answer::of(format.content_type(), text),
-            Err(error) => Answer::failure(StatusCode::INTERNAL_SERVER_ERROR, error),
+            Ok(()) => Reply::of(format.content_type(), text),
+            Err(error) => Reply::failure(StatusCode::INTERNAL_SERVER_ERROR, error),
         }
     }
 
     /// The metrics of one process, without labels of the process: a target has them.
-    fn metrics_of(&self, pid: u32, format: Format) -> Answer {
+    fn metrics_of(&self, pid: u32, format: Format) -> Reply {
         let look = self.look();
         let found = look.processes.iter().find(|process| process.pid == pid);
         let Some(process) = found else {
@@ -153,25 +153,25 @@ impl Site {
         let written = metrics::write(&mut text, format, &[process])
             .and_then(|()| metrics::end(&mut text, format));
         match written {
-            Ok(()) => Answer::of(format.content_type(), text),
-            Err(error) => Answer::failure(StatusCode::INTERNAL_SERVER_ERROR, error),
+            Ok(()) => Reply::of(format.content_type(), text),
+            Err(error) => Reply::failure(StatusCode::INTERNAL_SERVER_ERROR, error),
         }
     }
 
     /// Says why there are no figures of a process.
-    fn missing(&self, pid: u32) -> Answer {
+    fn missing(&self, pid: u32) -> Reply {
         let watched = self.watched.lock();
         let watched = watched.unwrap_or_else(PoisonError::into_inner);
         if watched.is_served(pid) {
             refusal(&watched.why_not(pid))
         } else {
-            Answer::not_found(format_args!("process {pid} is not served here"))
+            Reply::not_found(format_args!("process {pid} is not served here"))
         }
     }
 
-    fn profile(&self, pid: u32, kind: Kind, question: &Question) -> Answer {
+    fn profile(&self, pid: u32, kind: Kind, question: &Question) -> Reply {
         if question.has("seconds") {
-            return Answer::failure(
+            return Reply::failure(
                 StatusCode::BAD_REQUEST,
                 "`seconds` is not served: allocs counts since sampling began, so take two and \
                  compare them (go tool pprof -diff_base)",
@@ -180,21 +180,21 @@ impl Site {
         let watched = self.watched.lock();
         let is_served = (watched.unwrap_or_else(PoisonError::into_inner)).is_served(pid);
         if !is_served {
-            return Answer::not_found(format_args!("process {pid} is not served here"));
+            return Reply::not_found(format_args!("process {pid} is not served here"));
         }
         match profile::read(pid, kind, &self.search, &self.known) {
-            Ok(bytes) => Answer::of("application/octet-stream", bytes),
+            Ok(bytes) => Reply::of("application/octet-stream", bytes),
             Err(error) => profile::failure(&error),
         }
     }
 
     /// Names addresses, as pprof asks for it: a GET says that there are names, and a POST of
     /// `0x1000+0x2000` gets a line for each address that has a name.
-    fn symbols(&self, pid: u32, question: &Question) -> Answer {
+    fn symbols(&self, pid: u32, question: &Question) -> Reply {
         let watched = self.watched.lock();
         let is_served = (watched.unwrap_or_else(PoisonError::into_inner)).is_served(pid);
         if !is_served {
-            return Answer::not_found(format_args!("process {pid} is not served here"));
+            return Reply::not_found(format_args!("process {pid} is not served here"));
         }
         let asked = if question.is_post {
             question.body.trim()
@@ -202,14 +202,14 @@ impl Site {
             question.query.trim()
         };
         if asked.is_empty() {
-            return Answer::of(PLAIN, "num_symbols: 1\n");
+            return Reply::of(PLAIN, "num_symbols: 1\n");
         }
         let mut addresses = Vec::new();
         for text in asked.split('+') {
             let digits = text.trim().strip_prefix("0x");
             let address = digits.and_then(|digits| u64::from_str_radix(digits, 16).ok());
             let Some(address) = address else {
-                return Answer::failure(
+                return Reply::failure(
                     StatusCode::BAD_REQUEST,
                     "addresses are written as in 0x1000+0x2000",
                 );
@@ -217,13 +217,13 @@ impl Site {
             addresses.push(address);
         }
         match source::functions(pid, &addresses, &self.search) {
-            Ok(names) => Answer::of(PLAIN, symbol_lines(&addresses, &names)),
+            Ok(names) => Reply::of(PLAIN, symbol_lines(&addresses, &names)),
             Err(error) => profile::failure(&error),
         }
     }
 
-    fn control(&self, pid: u32, request: Request, question: &Question) -> Answer {
-        let refuse = |why| Answer::failure(StatusCode::FORBIDDEN, why);
+    fn control(&self, pid: u32, request: Request, question: &Question) -> Reply {
+        let refuse = |why| Reply::failure(StatusCode::FORBIDDEN, why);
         if !self.has_control {
             return refuse("this server was started without --control");
         }
@@ -233,14 +233,14 @@ impl Site {
         let watched = self.watched.lock();
         let is_served = (watched.unwrap_or_else(PoisonError::into_inner)).is_served(pid);
         if !is_served {
-            return Answer::not_found(format_args!("process {pid} is not served here"));
+            return Reply::not_found(format_args!("process {pid} is not served here"));
         }
         let asked = Reader::open(pid, &mut Default::default())
             .and_then(|reader| reader.ask(request, Consent::SharedOnly, ANSWER_TIMEOUT));
         match asked {
             Ok(()) => {
                 let done = request::done(request);
-                Answer::of(PLAIN, format!("process {pid} {done}\n"))
+                Reply::of(PLAIN, format!("process {pid} {done}\n"))
             }
             Err(error) => refusal(&error),
         }
@@ -259,8 +259,8 @@ fn symbol_lines(addresses: &[u64], names: &[Option<Text>]) -> String {
 }
 
 /// The answer to a process that cannot be read or asked.
-fn refusal(error: &mallard_live::Error) -> Answer {
-    use mallard_live::Error;
+fn refusal(error: &mallard_inspect::Error) -> Reply {
+    use mallard_inspect::Error;
     let status = match error {
         Error::Gone(_) | Error::NoMallard(_) | Error::NoPage(_) => StatusCode::NOT_FOUND,
         Error::Foreign(_) | Error::Hidden(_) | Error::Refused(_) | Error::NeedsConsent(_) => {
@@ -269,7 +269,7 @@ fn refusal(error: &mallard_live::Error) -> Answer {
         Error::NoAnswer(_) | Error::Torn(_) => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::INTERNAL_SERVER_ERROR,
     };
-    Answer::failure(status, error)
+    Reply::failure(status, error)
 }
 
 /// The metrics of this command itself.

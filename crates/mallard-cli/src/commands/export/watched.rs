@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use mallard_live::Error;
-use mallard_live::metrics;
-use mallard_live::process::{self, About, Identity};
-use mallard_live::snapshot::Snapshot;
+use mallard_inspect::Error;
+use mallard_inspect::metrics;
+use mallard_inspect::process::{self, About, Identity};
+use mallard_inspect::snapshot::Snapshot;
 
 use crate::processes::row::{Row, Watch, fits};
 
@@ -74,7 +74,7 @@ impl Watched {
         let pid = row.pid();
         let container = known
             .remove(&row.about.identity)
-            .unwrap_or_else(|| mallard_process::about::container(pid).unwrap_or_default());
+            .unwrap_or_else(|| mallard_procfs::about::container(pid).unwrap_or_default());
         let labels = metrics::labels(&[
             ("pid", &pid.to_string()),
             ("command", &row.about.name),

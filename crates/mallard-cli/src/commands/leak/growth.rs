@@ -4,12 +4,12 @@ use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use mallard_observe::clock::cpu_time;
 use mallard_profile::model::Profile;
 use mallard_profile::process::Reading;
 use mallard_profile::process::live::{Process, Stacks};
 use mallard_profile::view::View;
 use mallard_profile::view::rows::{By, rows};
+use mallard_watch::clock::cpu_time;
 
 use super::empty;
 use crate::profiles::program::{Profiles, Watch};

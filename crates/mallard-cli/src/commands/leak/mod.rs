@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use mallard_profile::model::Profile;
-use mallard_profile::show::{self, Layout, Named, Page};
+use mallard_profile::show::{self, Layout, Named, ProfilePage};
 use mallard_profile::view::View;
 use mallard_profile::view::rows::{By, keys, rows};
 
@@ -162,19 +162,23 @@ fn summary(leaks: &[Leak], is_known: bool) -> String {
         (true, ..) => format!("{growing} of them growing"),
     };
     let sites = if leaks.len() == 1 { "site" } else { "sites" };
-    let bytes = mallard_figures::bytes(bytes as f64);
+    let bytes = mallard_report::units::bytes(bytes as f64);
     format!("{bytes} at {} {sites} never freed, {growth}", leaks.len())
 }
 
-fn table(names: &mallard_profile::names::Outcome, head: &str, profile: &Profile) -> Result<String> {
-    let names = mallard_profile::names::Outcome {
+fn table(
+    names: &mallard_profile::names::NamingOutcome,
+    head: &str,
+    profile: &Profile,
+) -> Result<String> {
+    let names = mallard_profile::names::NamingOutcome {
         lacks: if head == "growing" {
             Vec::new()
         } else {
             names.lacks.clone()
         },
     };
-    let page = Page {
+    let page = ProfilePage {
         subject: Named {
             name: head,
             profile,

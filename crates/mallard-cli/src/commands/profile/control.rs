@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use mallard_live::request::Request;
+use mallard_inspect::request::Request;
 
 use crate::processes::request;
 

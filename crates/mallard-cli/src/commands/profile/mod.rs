@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use mallard_profile::show::{self, Layout, Page};
+use mallard_profile::show::{self, Layout, ProfilePage};
 use mallard_profile::view::View;
 use mallard_profile::view::trim::trimmed;
 use mallard_profile::write;
@@ -112,7 +112,7 @@ fn present(
             names.lacks.push(lack.clone());
         }
     }
-    let page = Page {
+    let page = ProfilePage {
         subject: subject.named(),
         before: before.map(Loaded::named),
         view,
@@ -123,7 +123,7 @@ fn present(
     };
     page.check()?;
     let answer = answer(&page, options)?;
-    let in_files = Page {
+    let in_files = ProfilePage {
         view: first.unwrap_or(view),
         ..page
     };
@@ -135,7 +135,7 @@ fn present(
     Ok(ExitCode::SUCCESS)
 }
 
-fn answer(page: &Page<'_>, options: &Options) -> Result<String> {
+fn answer(page: &ProfilePage<'_>, options: &Options) -> Result<String> {
     let form = options.form;
     if form.json {
         return Ok(show::json(page)?);
@@ -165,7 +165,7 @@ fn answer(page: &Page<'_>, options: &Options) -> Result<String> {
 }
 
 /// Writes the requested files and prints their names.
-fn write_files(page: &Page<'_>, options: &Options) -> Result<Vec<String>> {
+fn write_files(page: &ProfilePage<'_>, options: &Options) -> Result<Vec<String>> {
     let default = options.form.is_table() && !options.no_html;
     let html = options.html.clone().or(default.then(|| PAGE.into()));
     let mut written = Vec::new();

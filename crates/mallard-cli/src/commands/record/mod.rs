@@ -1,7 +1,7 @@
 //! `mallard record`: runs a program with the recorder, and writes what it allocates to a file.
 //!
 //! The program is a child of this process with its own input and output. A thread of this process
-//! empties the recorder's chunks ([`mallard_observe::recorder`]) until the program ends. [`served`]
+//! empties the recorder's chunks ([`mallard_watch::recorder`]) until the program ends. [`served`]
 //! records a server while its load runs; [`summary`] says how a recording went.
 
 pub mod options;
@@ -18,14 +18,14 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result};
 use mallard_allocators::{Allocator, environment, program};
-use mallard_measure::{Cpus, Stop};
-use mallard_observe::folder::{Ask, Record};
-use mallard_observe::recorder::{Clock, Drain, Ended, Limits, Outcome};
-use mallard_observe::{Folder, PROBE, PROBE_NAME, layout};
 use mallard_report::stats::SUBJECT;
+use mallard_runner::{Cpus, Stop};
 use mallard_trace::cut::{self, Part};
 use mallard_trace::description::Start;
 use mallard_trace::{EXTENSION, Recording, Writer};
+use mallard_watch::folder::{Ask, Record};
+use mallard_watch::recorder::{Clock, Drain, Ended, Limits, RecordingOutcome};
+use mallard_watch::{Folder, PROBE, PROBE_NAME, layout};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::allocators::choice;
@@ -34,7 +34,7 @@ use crate::session::{self, machine};
 use crate::terminal::exit;
 use options::Options;
 
-const CHUNK_BYTES: u64 = mallard_observe::chunks::CHUNK_BYTES as u64;
+const CHUNK_BYTES: u64 = mallard_watch::chunks::CHUNK_BYTES as u64;
 /// How long a program may take to end after the user's signal, or ours.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -232,7 +232,7 @@ impl Job<'_> {
 
 /// A run with the recorder.
 struct Recorded {
-    outcome: Outcome,
+    outcome: RecordingOutcome,
     status: ExitStatus,
     wall: Duration,
     /// Whether the program was ended by us.

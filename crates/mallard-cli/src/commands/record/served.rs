@@ -10,13 +10,13 @@ use std::thread;
 
 use anyhow::{Context, Result};
 use mallard_allocators::{Allocator, program};
-use mallard_measure::{Error, Launcher, Measurement, Purpose, Spec};
-use mallard_observe::recorder::{Clock, Drain, Ended, Limits, Outcome};
-use mallard_process::is_alive;
+use mallard_procfs::is_alive;
 use mallard_report::metrics;
 use mallard_report::model::Run;
+use mallard_runner::{Error, Launcher, Measurement, Purpose, Spec};
 use mallard_service::Service;
 use mallard_trace::Writer;
+use mallard_watch::recorder::{Clock, Drain, Ended, Limits, RecordingOutcome};
 
 use super::options::Options;
 use super::{Output, Recorder, allocator, leave_out, path, start, summary};
@@ -123,7 +123,7 @@ fn writer(
 /// A run with the recorder.
 struct Recorded {
     measured: Measurement,
-    outcome: Outcome,
+    outcome: RecordingOutcome,
     file: Option<File>,
 }
 

@@ -7,10 +7,10 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use mallard_observe::recorder::{Ended, Outcome};
 use mallard_report::model::Exit;
 use mallard_report::units;
 use mallard_trace::{Recording, summary};
+use mallard_watch::recorder::{Ended, RecordingOutcome};
 
 use super::options::Options;
 use crate::terminal::progress::Spinner;
@@ -20,7 +20,7 @@ use crate::terminal::progress::Spinner;
 pub fn print(
     options: &Options,
     output: &Path,
-    outcome: &Outcome,
+    outcome: &RecordingOutcome,
     whole: bool,
     cost: Option<String>,
 ) -> Result<()> {
@@ -32,7 +32,7 @@ pub fn print(
         eprintln!(
             "{}: {problem}; recorded until then: {} events",
             output.display(),
-            units::count(end.events as f64)
+            units::grouped(end.events as f64)
         );
     }
     if outcome.processes == 0 {
@@ -48,7 +48,7 @@ pub fn print(
         units::seconds(end.seconds),
         counted(u64::from(outcome.processes), "process", "processes"),
         counted(outcome.threads, "thread", "threads"),
-        units::count(end.events as f64),
+        units::grouped(end.events as f64),
         units::bytes(outcome.bytes as f64),
         outcome.bytes as f64 / events as f64,
     );
@@ -67,7 +67,7 @@ pub fn print(
 fn facts(
     options: &Options,
     output: &Path,
-    outcome: &Outcome,
+    outcome: &RecordingOutcome,
     whole: bool,
     cost: Option<String>,
 ) -> Result<Vec<String>> {
@@ -114,7 +114,7 @@ pub fn cost(wall: Duration, without: &[Duration]) -> Option<String> {
 }
 
 /// Prints how a program ended, where that is worth a line.
-pub fn print_end(outcome: &Outcome, status: ExitStatus, ended_by_us: bool) {
+pub fn print_end(outcome: &RecordingOutcome, status: ExitStatus, ended_by_us: bool) {
     if outcome.ended == Ended::Time {
         eprintln!("  the program was ended after --for");
     }

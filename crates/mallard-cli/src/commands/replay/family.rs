@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use mallard_allocators::program::Program;
 use mallard_allocators::{Allocator, environment};
-use mallard_measure::{End, Measurement, Spec};
+use mallard_judge::statistics::median;
 use mallard_report::model::{Cell, Metric, Row, Run};
 use mallard_report::units;
+use mallard_runner::{Measurement, Spec};
 use mallard_trace::plan::Plan;
 
 use super::decay;
@@ -60,7 +61,7 @@ impl FamilyReplay<'_> {
         };
         description += &format!(
             "{} calls by {}{}, {} at most at once, in {}; live at most {}. {}{}",
-            units::count(plan.calls as f64),
+            units::grouped(plan.calls as f64),
             match plan.processes {
                 1 => String::new(),
                 several => format!("{several} processes with "),
@@ -272,21 +273,18 @@ impl FamilyReplay<'_> {
                     ..Spec::default()
                 };
                 let measured = self.session.launcher.run(&spec)?;
-                if measured.end == End::Stopped {
-                    self.session.stop.request();
+                if self.session.stop.requested() {
                     return Ok(pairs);
                 }
                 rss.push(measured.peak_rss_bytes as f64);
                 time.push(measured.cpu_seconds());
             }
-            rss.sort_by(f64::total_cmp);
-            time.sort_by(f64::total_cmp);
             pairs.push(Pair {
                 allocator: allocator.name.clone(),
                 replayed_rss,
-                own_rss: rss[rss.len() / 2],
+                own_rss: median(&rss).unwrap_or(0.0),
                 replayed_cpu,
-                own_cpu: time[time.len() / 2],
+                own_cpu: median(&time).unwrap_or(0.0),
             });
         }
         Ok(pairs)
@@ -340,9 +338,8 @@ fn live(plan: &Plan) -> Vec<(f64, u64)> {
 /// The middle peak RSS and CPU time of a cell.
 fn middle(cell: &Cell) -> Option<(f64, f64)> {
     let middle = |of: fn(&Run) -> f64| {
-        let mut values: Vec<f64> = cell.runs.iter().map(of).collect();
-        values.sort_by(f64::total_cmp);
-        values.get(values.len() / 2).copied()
+        let values: Vec<f64> = cell.runs.iter().map(of).collect();
+        median(&values)
     };
     Some((
         middle(|run| run.peak_rss_bytes as f64)?,

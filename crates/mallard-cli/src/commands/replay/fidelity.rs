@@ -122,7 +122,7 @@ pub fn checked(pairs: &[Pair]) -> String {
         pairs.len(),
         first.allocator,
         each.join(", "),
-        mallard_figures::bytes(other)
+        mallard_report::units::bytes(other)
     )
 }
 

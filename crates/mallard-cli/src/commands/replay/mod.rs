@@ -14,8 +14,8 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use mallard_allocators::program::{self, Program};
-use mallard_measure::Cpus;
 use mallard_report::model::{Experiment, Kind, Row};
+use mallard_runner::Cpus;
 use mallard_trace::Recording;
 
 use crate::race::settings;

@@ -1,6 +1,6 @@
 //! The figures of one process, as lines of text.
 
-use mallard_live::snapshot::{Arena, Class, Lock};
+use mallard_inspect::snapshot::{Arena, Class, Lock};
 
 use crate::processes::figures::{bytes, count, percent};
 use crate::processes::row::Row;

@@ -1,6 +1,6 @@
 //! Processes as lines of JSON. The names stay; further ones may be added.
 
-use mallard_live::snapshot::{Arena, Class, Lock};
+use mallard_inspect::snapshot::{Arena, Class, Lock};
 use serde_json::{Map, Value, json};
 
 use crate::processes::row::Row;

@@ -1,6 +1,6 @@
 //! `mallard top`: the processes on Mallard, live.
 //!
-//! `mallard_live` finds and reads them. A [`row`] keeps the last look at each for rates,
+//! `mallard_inspect` finds and reads them. A [`row`] keeps the last look at each for rates,
 //! [`columns`] is the table, [`json`] its form for scripts, [`screen`] the program on a terminal
 //! with its [`details`] of one process, and the [`sites`] of its heap profile. `mallard export`
 //! has the same processes, and shows figures in the same form.
@@ -21,8 +21,8 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use mallard_live::memory::core;
-use mallard_live::process::{About, Identity};
+use mallard_inspect::memory::core;
+use mallard_inspect::process::{About, Identity};
 
 use crate::processes::row::{Row, Watch};
 use crate::terminal::output::say;
@@ -53,7 +53,7 @@ fn dead(file: &Path, json: bool) -> Result<ExitCode> {
     let Some(bytes) = bytes else {
         bail!("{shown} is not a core file");
     };
-    let dead = mallard_live::core_file::read(&bytes, None).with_context(|| shown)?;
+    let dead = mallard_inspect::core_file::read(&bytes, None).with_context(|| shown)?;
     let row = Row {
         about: About {
             identity: Identity {
@@ -136,7 +136,7 @@ fn report_unread(watch: &Watch, rows: &[Row], options: &Options) -> ExitCode {
 /// One line on processes that run on Mallard and cannot be read.
 fn unread(watch: &Watch) -> Option<String> {
     let refused = (watch.unread.iter())
-        .filter(|(_, error)| matches!(error, mallard_live::Error::Refused(_)))
+        .filter(|(_, error)| matches!(error, mallard_inspect::Error::Refused(_)))
         .count();
     let young = watch.unread.len() - refused;
     let parts: Vec<String> = [

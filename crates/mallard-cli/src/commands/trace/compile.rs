@@ -59,7 +59,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         "{}: {}, {} calls by {}, {} slots, {}",
         output.display(),
         subject.label().trim_end(),
-        units::count(plan.calls as f64),
+        units::grouped(plan.calls as f64),
         units::plural(plan.threads as usize, "thread"),
         plan.slots,
         units::bytes(plan.bytes as f64)

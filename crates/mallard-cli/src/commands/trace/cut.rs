@@ -75,7 +75,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     say!(
         "{}: {} events",
         options.output.display(),
-        units::count(calls as f64)
+        units::grouped(calls as f64)
     )?;
     Ok(ExitCode::SUCCESS)
 }

@@ -80,7 +80,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
             text,
             "\n{} more processes with {} calls: --all",
             rest.len(),
-            units::count(calls as f64)
+            units::grouped(calls as f64)
         )?;
     }
     output::text(&text)?;
@@ -111,7 +111,7 @@ fn head<R>(
     writeln!(
         text,
         "{} events in {}: {:.1} bytes each · clock: {}",
-        units::count(calls as f64),
+        units::grouped(calls as f64),
         units::bytes(length as f64),
         length as f64 / calls.max(1) as f64,
         start.clock
@@ -146,15 +146,15 @@ fn one<R>(text: &mut String, number: u32, p: &Process, recording: &Recording<R>)
             "{} · {} · {} calls, {} per second",
             units::seconds(seconds),
             units::plural(p.threads as usize, "thread"),
-            units::count(p.calls as f64),
-            units::count(p.calls as f64 / seconds.max(1e-9))
+            units::grouped(p.calls as f64),
+            units::grouped(p.calls as f64 / seconds.max(1e-9))
         ),
     )?;
     let shown = KINDS.iter().filter(|kind| kind.is_call());
     let kinds: Vec<String> = shown
         .map(|kind| (kind, p.kinds[*kind as usize - 1]))
         .filter(|(_, count)| *count > 0)
-        .map(|(kind, count)| format!("{} {}", units::count(count as f64), name(*kind)))
+        .map(|(kind, count)| format!("{} {}", units::grouped(count as f64), name(*kind)))
         .collect();
     line("calls", kinds.join(", "))?;
     line(

@@ -8,11 +8,14 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use mallard_allocators::Allocator;
+use mallard_judge::figures::{RunFigures, figure};
+use mallard_judge::statistics::median;
+use mallard_judge::tune::search::{Lab, Phase};
+use mallard_judge::tune::space::Setting;
 use serde::{Deserialize, Serialize};
 
-use super::search::Lab;
-use super::space::{self, Setting};
-use crate::subject::{Figures, Subject};
+use super::setting::environment;
+use crate::subject::Subject;
 use crate::terminal::progress::Spinner;
 
 /// The file of all runs, one JSON object a line.
@@ -25,7 +28,7 @@ pub struct Kept {
     pub options: BTreeMap<String, String>,
     pub seconds: f64,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub figures: Figures,
+    pub figures: RunFigures,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
     /// How often the program ran; the figures are medians.
@@ -71,14 +74,13 @@ pub fn executions(times: usize) -> String {
 }
 
 /// The median of each figure.
-fn medians(runs: &[Figures]) -> Figures {
+fn medians(runs: &[RunFigures]) -> RunFigures {
     let names = runs.first().into_iter().flatten().map(|(name, _)| name);
-    let median = |name: &String| {
-        let of = |run: &Figures| run.iter().find(|figure| figure.0 == *name).map(|f| f.1);
-        let values: Vec<f64> = runs.iter().filter_map(of).collect();
-        Some((name.clone(), mallard_report::stats::median(&values)?))
+    let of = |name: &String| {
+        let values: Vec<f64> = runs.iter().filter_map(|run| figure(run, name)).collect();
+        Some((name.clone(), median(&values)?))
     };
-    names.filter_map(median).collect()
+    names.filter_map(of).collect()
 }
 
 pub struct Bench<'a> {
@@ -92,7 +94,7 @@ pub struct Bench<'a> {
     pub runs: usize,
     /// How often a program is executed in a run.
     pub times: usize,
-    pub doing: String,
+    pub doing: &'static str,
     pub spinner: Spinner,
 }
 
@@ -115,7 +117,7 @@ impl<'a> Bench<'a> {
             budget,
             runs: 0,
             times,
-            doing: String::new(),
+            doing: "",
             spinner: Spinner::new(),
         }
     }
@@ -138,7 +140,7 @@ impl Bench<'_> {
 
     fn fresh(&mut self, setting: &Setting) -> Option<Kept> {
         let allocator = &self.allocators[&setting.allocator];
-        let (conf, variables) = space::environment(setting, allocator);
+        let (conf, variables) = environment(setting, allocator);
         let begun = Instant::now();
         let spec = self.subject.spec(allocator, conf.as_deref(), &variables);
         let mut runs = Vec::new();
@@ -170,7 +172,7 @@ impl Bench<'_> {
 }
 
 impl Lab for Bench<'_> {
-    fn run(&mut self, setting: &Setting) -> Option<Result<Figures, String>> {
+    fn run(&mut self, setting: &Setting) -> Option<Result<RunFigures, String>> {
         self.runs += 1;
         let share = (self.spent / self.budget * 100.0).min(100.0);
         self.spinner.show(format!(
@@ -199,9 +201,16 @@ impl Lab for Bench<'_> {
         self.spent
     }
 
-    fn phase(&mut self, text: &str) {
-        self.doing = text.to_owned();
-        self.spinner.say(text);
+    fn phase(&mut self, phase: Phase) {
+        self.doing = match phase {
+            Phase::Noise => "noise: the control beside itself",
+            Phase::Allocators => "allocators at their defaults",
+            Phase::Screening => "each value of each option",
+            Phase::Racing => "all options together",
+            Phase::Pruning => "each doubtful option left out",
+            Phase::Confirmation => "confirmation on fresh runs",
+        };
+        self.spinner.say(self.doing);
     }
 }
 

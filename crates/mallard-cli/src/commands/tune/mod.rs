@@ -1,17 +1,14 @@
 //! `mallard tune`: a short option string for a program or a service, or "keep the defaults".
 //!
-//! [`space`] has the options that are worth trying, [`objective`] what to improve,
-//! [`search`] the way from the one to the other with [`model`], [`evidence`] what a diagnosis says
-//! about where to begin, and [`lab`] the runs. [`show`] says what was found and how sure it is.
+//! `mallard_judge::tune` has the search. [`evidence`] reads what a diagnosis says about where to
+//! begin, and [`lab`] runs the settings, each as [`setting`] gives it to its allocator. [`show`]
+//! says what was found and how sure it is.
 
 mod evidence;
 mod lab;
-mod model;
-mod objective;
 pub mod options;
-mod search;
+mod setting;
 mod show;
-mod space;
 
 use std::collections::VecDeque;
 use std::process::ExitCode;
@@ -19,8 +16,12 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Result, bail};
 use mallard_allocators::{Allocator, Kind, conf};
-use mallard_measure::{Cpus, Launcher, Stop};
+use mallard_judge::figures::Metric;
+use mallard_judge::tune::goal::Goal;
+use mallard_judge::tune::search::{self, SearchOutcome};
+use mallard_judge::tune::space::{self, Knob, Setting};
 use mallard_report::stats::{BASELINE, SUBJECT};
+use mallard_runner::{Cpus, Launcher, Stop};
 
 use crate::allocators::choice::Choice;
 use crate::allocators::preparation;
@@ -32,10 +33,7 @@ use crate::subject::{Conditions, Subject, Target};
 use crate::terminal::exit::{self, INTERRUPTED, usage};
 use crate::terminal::output::{self, say};
 use lab::Bench;
-use objective::Goal;
 use options::Options;
-use search::Outcome;
-use space::{Knob, Setting};
 
 /// Fewer runs than this cannot confirm anything.
 const RUNS_MIN: f64 = 40.0;
@@ -61,7 +59,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     };
     let mut subject = Subject::new(&target, &launcher, &stop, conditions)?;
     let metrics = subject.metrics();
-    let goal = Goal::new(options.objective, &options.within, &metrics)?;
+    let goal = goal(options, &metrics)?;
     let bases = ordered(bases(&allocators), options, &target)?;
     let control = &allocators[0];
     let budget = options.budget.as_secs_f64();
@@ -105,6 +103,18 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     Ok(ending(&stop, &folder, &outcome))
 }
 
+/// What to improve, on the metrics that there are.
+fn goal(options: &Options, metrics: &[Metric]) -> Result<Goal> {
+    let goal = Goal::new(options.objective.into(), &options.within, metrics);
+    goal.map_err(|unknown| {
+        let known: Vec<&str> = metrics.iter().map(|metric| metric.name.as_str()).collect();
+        usage(format!(
+            "--within {unknown}: there is no such metric; there are rss, {}",
+            known.join(", ")
+        ))
+    })
+}
+
 /// What is tuned: a recording is compiled first.
 fn target(options: &Options, launcher: &Launcher, stop: &Stop) -> Result<Target> {
     match &options.trace {
@@ -128,7 +138,7 @@ fn ordered(
     Ok(bases)
 }
 
-fn ending(stop: &Stop, folder: &Folder, outcome: &Outcome) -> ExitCode {
+fn ending(stop: &Stop, folder: &Folder, outcome: &SearchOutcome) -> ExitCode {
     if stop.requested() {
         eprintln!(
             "Interrupted: continue with --resume {} and the same options.",
@@ -189,7 +199,11 @@ fn allocators(choice: &Choice) -> Result<Vec<Allocator>> {
 fn bases(allocators: &[Allocator]) -> Vec<(String, Vec<Knob>)> {
     let cpus = Cpus::allowed().count();
     let base = |allocator: &Allocator| {
-        let mut knobs = space::knobs(allocator, cpus);
+        let name = match allocator.kind {
+            Kind::Glibc => "glibc",
+            _ => allocator.catalog_name(),
+        };
+        let mut knobs = space::knobs(name, cpus);
         if allocator.reads_conf() {
             for knob in &mut knobs {
                 let key = knob.key.clone();
@@ -241,7 +255,7 @@ fn plan(
         "{} on {}: {options} options, {grid:.0} combinations. A run takes about {}{}: at most {:.0} runs in {}.\n",
         target.shown(),
         names.join(", "),
-        mallard_figures::duration(each * 1e9),
+        mallard_report::units::duration(each * 1e9),
         lab::executions(times),
         budget / each,
         humantime::format_duration(std::time::Duration::from_secs(budget as u64))

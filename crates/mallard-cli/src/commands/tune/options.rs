@@ -4,9 +4,10 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::objective::Objective;
+use mallard_judge::limit::Within;
+use mallard_judge::tune::goal;
+
 use crate::allocators::choice::Choice;
-use crate::options::limit::Within;
 use crate::options::values::duration;
 use crate::service::Subject;
 
@@ -84,3 +85,27 @@ Examples:
   mallard tune --resume mallard-results/latest -- ./server --self-test
 
 A line per run is kept in the folder, so that Ctrl-C loses nothing.";
+
+/// What to improve.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Objective {
+    /// More work in a second: the rate of a service, or the time of a program
+    Throughput,
+    /// The P99 of a service, or the time of a program
+    Latency,
+    /// Memory after the load has gone, or the peak of a program
+    Memory,
+    /// Throughput and memory alike
+    Balanced,
+}
+
+impl From<Objective> for goal::Objective {
+    fn from(objective: Objective) -> goal::Objective {
+        match objective {
+            Objective::Throughput => goal::Objective::Throughput,
+            Objective::Latency => goal::Objective::Latency,
+            Objective::Memory => goal::Objective::Memory,
+            Objective::Balanced => goal::Objective::Balanced,
+        }
+    }
+}

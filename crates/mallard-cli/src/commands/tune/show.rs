@@ -2,18 +2,18 @@
 
 use anyhow::Result;
 use mallard_allocators::Allocator;
-use mallard_report::model::Metric;
+use mallard_judge::figures::{Metric, RunFigures};
+use mallard_judge::statistics::Comparison;
+use mallard_judge::tune::goal::{self, Goal};
+use mallard_judge::tune::search::{self, Block, IMPROVEMENT_MIN, Refusal, SearchOutcome, Unproven};
+use mallard_judge::tune::space::Setting;
 use mallard_report::tuning::{self, Point, Tuning};
-use mallard_statistics::Comparison;
 
-use super::lab;
-use super::objective::{self, Goal};
-use super::search::{self, Block, IMPROVEMENT_MIN, Outcome};
-use super::space::{self, Setting};
+use super::{lab, setting};
 use crate::options::command_line;
 use crate::session::folder::{Folder, TUNING_FILE};
 use crate::session::machine;
-use crate::subject::{Figures, Target};
+use crate::subject::Target;
 use crate::terminal::output;
 
 pub struct Found<'a> {
@@ -22,7 +22,7 @@ pub struct Found<'a> {
     pub metrics: &'a [Metric],
     pub control: Setting,
     pub allocators: &'a [Allocator],
-    pub outcome: &'a Outcome,
+    pub outcome: &'a SearchOutcome,
     /// Executions of a run.
     pub times: usize,
     pub spent: f64,
@@ -61,7 +61,7 @@ impl Found<'_> {
             memory: self.goal.memory.clone(),
             points,
             command: command_line::words(),
-            machine: machine::describe(&mallard_measure::Cpus::allowed()),
+            machine: machine::describe(&mallard_runner::Cpus::allowed()),
         }
     }
 
@@ -71,10 +71,10 @@ impl Found<'_> {
         let mut lines = self.against();
         let mut line = |label: &str, text: String| lines.push((label.to_owned(), text));
         if let Some(reason) = &outcome.refused {
-            line("refused", reason.clone());
+            line("refused", refused(reason));
         }
         if let (Some(reason), Some(_)) = (&outcome.unproven, &outcome.recommended) {
-            line("not confirmed", reason.clone());
+            line("not confirmed", unproven(reason));
         }
         let left: Vec<String> = outcome
             .left_out
@@ -144,29 +144,24 @@ impl Found<'_> {
     fn sentence(&self) -> String {
         let outcome = self.outcome;
         let percent = |share: f64| format!("{:.1}", share * 100.0);
-        match &outcome.recommended {
+        match (&outcome.recommended, &outcome.unproven) {
             _ if outcome.unconfirmed => {
                 "Not confirmed: the search ended before its last step; continue with --resume."
                     .to_owned()
             }
-            Some(setting) => format!("Use {}.", self.named(setting)),
-            None if outcome.unproven.is_some() => {
-                let reason = outcome.unproven.as_deref().unwrap_or_default();
-                format!("Cannot tell: {reason}.")
-            }
-            None if outcome.refused.is_some() => {
-                format!(
-                    "Keep {}: every better setting breaks a limit.",
-                    self.named(&self.control)
-                )
-            }
-            None if outcome.smallest <= IMPROVEMENT_MIN => format!(
+            (Some(setting), _) => format!("Use {}.", self.named(setting)),
+            (None, Some(reason)) => format!("Cannot tell: {}.", unproven(reason)),
+            (None, None) if outcome.refused.is_some() => format!(
+                "Keep {}: every better setting breaks a limit.",
+                self.named(&self.control)
+            ),
+            (None, None) if outcome.smallest <= IMPROVEMENT_MIN => format!(
                 "Keep {}: nothing is better by {:.0} % or more; these runs can detect {} %.",
                 self.named(&self.control),
                 IMPROVEMENT_MIN * 100.0,
                 percent(outcome.smallest)
             ),
-            None => format!(
+            (None, None) => format!(
                 "Keep {}: nothing is better by {} % or more; these runs cannot detect less.",
                 self.named(&self.control),
                 percent(outcome.smallest)
@@ -188,7 +183,7 @@ impl Found<'_> {
         let Some(allocator) = allocator else {
             return setting.conf();
         };
-        let own = space::typed(setting, allocator);
+        let own = setting::typed(setting, allocator);
         let preload = allocator
             .file
             .as_ref()
@@ -205,7 +200,7 @@ impl Found<'_> {
     fn changes(&self, setting: &Setting, other: &Setting) -> String {
         let blocks = &self.outcome.confirmation;
         let of = |name: &str| {
-            let log = |figures: &Figures| Some(objective::positive(figures, name)?.ln());
+            let log = |figures: &RunFigures| Some(goal::positive(figures, name)?.ln());
             search::compare(blocks, setting, other, log).map(|c| format!("{name} {}", shown(&c)))
         };
         let wanted = |metric: &&Metric| {
@@ -287,12 +282,39 @@ impl Found<'_> {
     }
 }
 
+/// Why a better setting is not recommended.
+fn refused(refusal: &Refusal) -> String {
+    let (setting, metric) = (refusal.setting.shown(), &refusal.metric);
+    match refusal.ratio_and_limit {
+        Some((ratio, limit)) => format!(
+            "{setting} would change {metric} by {}, and the limit is {}",
+            change(ratio),
+            change(limit)
+        ),
+        None => format!(
+            "{metric} of {setting} cannot be compared with that of the control, because one is zero"
+        ),
+    }
+}
+
+/// Why the fresh runs say nothing about what was found.
+fn unproven(unproven: &Unproven) -> String {
+    let (found, reason) = (unproven.found.shown(), &unproven.reason);
+    match &unproven.other {
+        None => format!("{found} failed: {reason}"),
+        Some(other) => format!(
+            "{found} has too few runs beside {}, which failed: {reason}",
+            other.shown()
+        ),
+    }
+}
+
 /// The ratio of two settings over all blocks that have both.
 fn ratio(blocks: &[Block], one: &Setting, other: &Setting, name: &str) -> Option<f64> {
     if one == other {
         return Some(1.0);
     }
-    let log = |figures: &Figures| Some(objective::positive(figures, name)?.ln());
+    let log = |figures: &RunFigures| Some(goal::positive(figures, name)?.ln());
     search::compare(blocks, one, other, log).map(|c| c.ratio)
 }
 

@@ -1,6 +1,6 @@
 //! After the load: every client gets the same figures.
 
-use mallard_needs::lacks;
+use mallard_testing::lacks;
 
 use super::prometheus::Prometheus;
 use super::*;

@@ -3,8 +3,8 @@
 
 use std::path::PathBuf;
 
-use mallard_needs::{lacks, skipped};
-use mallard_process::{about, family};
+use mallard_procfs::{about, family};
+use mallard_testing::{lacks, skipped};
 
 use super::*;
 use crate::place::*;

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::Command;
 
-use mallard_needs::lacks;
+use mallard_testing::lacks;
 use serde_json::Value;
 
 use super::*;

@@ -1,6 +1,6 @@
 //! The installation of the command, with its service.
 
-use mallard_needs::lacks;
+use mallard_testing::lacks;
 
 use super::*;
 

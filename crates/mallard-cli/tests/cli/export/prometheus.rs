@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::Command;
 
-use mallard_needs::lacks;
+use mallard_testing::lacks;
 use serde_json::Value;
 
 use super::*;

@@ -17,10 +17,10 @@ use std::collections::HashMap;
 use serde_json::{Value, json};
 
 use crate::model::{Profile, Text};
-use crate::show::Page;
+use crate::show::ProfilePage;
 use crate::view::stack::short;
 use crate::view::tree::{Node, Tree};
-use crate::view::{Figures, View};
+use crate::view::{SampleTypes, View};
 
 /// What the tree counts, and how the views use it.
 #[derive(Default)]
@@ -33,7 +33,7 @@ struct Plan {
 }
 
 /// The JSON, which is safe inside a script element.
-pub fn data(page: &Page<'_>) -> String {
+pub fn data(page: &ProfilePage<'_>) -> String {
     let plan = plan(page);
     let mut tree = Tree::new(plan.columns);
     tree.add(page.subject.profile, &plan.of_subject);
@@ -76,7 +76,7 @@ pub fn data(page: &Page<'_>) -> String {
     data.to_string().replace('<', "\\u003c")
 }
 
-fn plan(page: &Page<'_>) -> Plan {
+fn plan(page: &ProfilePage<'_>) -> Plan {
     let mut plan = Plan::default();
     let mut views = View::of(page.subject.profile);
     // The view that was asked for is shown first.
@@ -114,7 +114,7 @@ impl Plan {
         }));
     }
 
-    fn show(&mut self, view: View, figures: Figures, profile: &Profile) {
+    fn show(&mut self, view: View, figures: SampleTypes, profile: &Profile) {
         match (view, figures.blocks) {
             // The sites that free most blocks are wide; how long these lived is written beside.
             (View::Lifetime, Some(blocks)) => {
@@ -134,7 +134,7 @@ impl Plan {
         }
     }
 
-    fn compare(&mut self, view: View, after: Figures, before: Figures) {
+    fn compare(&mut self, view: View, after: SampleTypes, before: SampleTypes) {
         if view == View::Lifetime {
             return;
         }

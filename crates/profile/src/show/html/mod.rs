@@ -10,7 +10,7 @@ mod graph;
 use mallard_report::Frame;
 use maud::{Markup, PreEscaped, html};
 
-use super::Page;
+use super::ProfilePage;
 use super::table::{Sheet, Tone, place_of, sheet};
 use crate::view::stack::short;
 
@@ -21,7 +21,7 @@ const ROWS_MAX: usize = 100;
 const CALLERS_MAX: usize = 6;
 
 /// The page as one file.
-pub fn html(page: &Page<'_>) -> String {
+pub fn html(page: &ProfilePage<'_>) -> String {
     let subject = page.subject.name;
     let title = match page.before {
         Some(before) => format!("{} → {subject}", before.name),
@@ -132,13 +132,13 @@ fn row(sheet: &Sheet, line: &super::table::Line) -> Markup {
     }
 }
 
-fn notes(page: &Page<'_>) -> Markup {
+fn notes(page: &ProfilePage<'_>) -> Markup {
     html! {
         @for note in page.notes { p class="faint" { "Note: " (note) "." } }
     }
 }
 
-fn lacks(page: &Page<'_>) -> Markup {
+fn lacks(page: &ProfilePage<'_>) -> Markup {
     html! {
         @if !page.names.lacks.is_empty() {
             section {

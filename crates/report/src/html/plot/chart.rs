@@ -7,7 +7,9 @@
 use super::palette::{Look, Palette};
 use super::scale::Scale;
 use super::thinning::SERIES_POINTS_MAX;
-use crate::arithmetic::stats::{self, Spread, Standing};
+use mallard_judge::statistics::Spread;
+
+use crate::arithmetic::stats::{self, Standing};
 use crate::model::{Experiment, Kind, Row, Run};
 use crate::units::{self, TimeUnit};
 
@@ -245,7 +247,7 @@ fn interval(runs: &[f64]) -> Option<(f64, f64)> {
         return Some((at(middle - half), at(middle + half)));
     }
     let logs = runs.iter().filter(|run| **run > 0.0).map(|run| run.ln());
-    let found = mallard_statistics::paired::compare_logs(logs)?.interval?;
+    let found = mallard_judge::statistics::paired::compare_logs(logs)?.interval?;
     Some((found.low, found.high))
 }
 
@@ -285,7 +287,7 @@ pub fn tip(e: &Experiment, row: &Row, s: &Standing, unit: TimeUnit) -> String {
     ));
     lines.push(format!(
         "{} page faults",
-        units::count(f.minor_faults.median + f.major_faults.median)
+        units::grouped(f.minor_faults.median + f.major_faults.median)
     ));
     lines.join("\n")
 }

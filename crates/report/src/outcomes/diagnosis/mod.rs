@@ -11,6 +11,9 @@ use serde::{Deserialize, Serialize};
 use crate::html::SERIES_POINTS_MAX;
 use crate::model::Machine;
 
+pub use mallard_judge::diagnose::model::{
+    Answer, Bound, Calls, EndMemory, Figures, Growth, Heap, TroubleKey,
+};
 pub use page::page;
 pub use text::{lines, markdown, text};
 
@@ -40,24 +43,6 @@ pub struct Diagnosis {
     pub timeline: Vec<Moment>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Answer {
-    Yes,
-    No,
-    CannotTell,
-}
-
-/// How much faster the program could be if malloc and free cost nothing, as a factor.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Bound {
-    pub low: f64,
-    pub high: f64,
-    /// If moreover no page that went back to the system had to come again, or for a heap that
-    /// grows, if pages came without faults.
-    pub without_faults: Option<f64>,
-}
-
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trouble {
     /// A word for programs to read: `locks`, `held_back`.
@@ -66,63 +51,6 @@ pub struct Trouble {
     pub what: String,
     /// The figure and its threshold: `waits 11 % ≥ 3 %`.
     pub because: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TroubleKey {
-    Locks,
-    Growth,
-    SlowPurge,
-    HandOff,
-    Caches,
-    Work,
-    ToAndFro,
-    Decay,
-    Trim,
-    Mmap,
-    Leak,
-    HeldBack,
-    Pinned,
-    OwnLock,
-    Io,
-    Idle,
-    Child,
-    Waits,
-    Pool,
-    Computing,
-    /// A word that only a newer version knows.
-    #[serde(untagged)]
-    Other(String),
-}
-
-impl TroubleKey {
-    /// The word in files.
-    pub fn as_str(&self) -> &str {
-        match self {
-            TroubleKey::Locks => "locks",
-            TroubleKey::Growth => "growth",
-            TroubleKey::SlowPurge => "slow_purge",
-            TroubleKey::HandOff => "hand_off",
-            TroubleKey::Caches => "caches",
-            TroubleKey::Work => "work",
-            TroubleKey::ToAndFro => "to_and_fro",
-            TroubleKey::Decay => "decay",
-            TroubleKey::Trim => "trim",
-            TroubleKey::Mmap => "mmap",
-            TroubleKey::Leak => "leak",
-            TroubleKey::HeldBack => "held_back",
-            TroubleKey::Pinned => "pinned",
-            TroubleKey::OwnLock => "own_lock",
-            TroubleKey::Io => "io",
-            TroubleKey::Idle => "idle",
-            TroubleKey::Child => "child",
-            TroubleKey::Waits => "waits",
-            TroubleKey::Pool => "pool",
-            TroubleKey::Computing => "computing",
-            TroubleKey::Other(word) => word,
-        }
-    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -135,126 +63,6 @@ pub struct Next {
 pub struct Evidence {
     pub what: String,
     pub how: String,
-}
-
-/// Everything that was measured. A figure that could not be had is absent.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Figures {
-    pub allocator: String,
-    /// `dynamic`, `static`, `the program's own`.
-    pub linkage: String,
-    pub runs: u32,
-    pub processes: u64,
-    pub threads: u64,
-    pub wall_seconds: f64,
-    pub user_seconds: f64,
-    pub system_seconds: f64,
-    pub exit: String,
-    pub samples: u64,
-    /// How much CPU time the probe added, as a share of the program's.
-    pub probe_cost: Option<f64>,
-    /// The share of CPU time inside the allocator, and its 95 % interval.
-    pub inside: Option<f64>,
-    pub inside_low: Option<f64>,
-    pub inside_high: Option<f64>,
-    /// Share of their time that busy threads wait inside the allocator.
-    pub waiting: Option<f64>,
-    /// The same by what they wait for.
-    pub waits: Vec<(String, f64)>,
-    /// The share of thread time outside the allocator by what threads wait for.
-    pub waits_outside: Vec<(String, f64)>,
-    /// The share of thread time that they run.
-    pub running: f64,
-    pub calls: Calls,
-    pub long_calls: Vec<(String, u64)>,
-    pub longest_call_seconds: f64,
-    /// System calls per second by kind: by the allocator, and by all others.
-    pub syscalls: Vec<(String, f64, f64)>,
-    pub faults: u64,
-    /// The share of page faults that are not the first of their page.
-    pub refaults: Option<f64>,
-    /// Shares of page faults by what lies at their addresses.
-    #[serde(default)]
-    pub fault_kinds: Vec<(String, f64)>,
-    /// The share of CPU time that page faults, and those that are not the first, take.
-    pub fault_share: f64,
-    pub refault_share: f64,
-    pub peak_rss: u64,
-    pub live_at_peak: Option<i64>,
-    pub peak_live: Option<i64>,
-    /// The growth of live memory is a line: its end over its beginning.
-    pub grows: Option<Growth>,
-    pub end: Option<EndMemory>,
-    /// What a process on Mallard says of its own heap.
-    #[serde(default)]
-    pub heap: Option<Heap>,
-    /// The share of the last quarter of the run in which memory was as far above live bytes as
-    /// matters.
-    pub held_late: Option<f64>,
-    /// A front allocator of the program's own.
-    pub pool: Option<String>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Calls {
-    pub mallocs: u64,
-    pub frees: u64,
-    pub reallocs: u64,
-    pub mallocs_per_second: f64,
-    pub frees_per_second: f64,
-    /// The share of blocks that another thread frees.
-    pub freed_elsewhere: Option<f64>,
-    /// The share of blocks that live shorter than a millisecond.
-    pub short_lived: Option<f64>,
-    pub median_size: Option<u64>,
-    /// The share of requests above 64 KiB.
-    pub large: Option<f64>,
-    /// The share of requested bytes in requests of 32 KiB to 256 KiB.
-    pub middle_bytes: Option<f64>,
-    /// Requests by number of bits of their size.
-    pub sizes: Vec<u64>,
-    /// Upper ends of lifetimes in seconds, and how many blocks.
-    pub lifetimes: Vec<(f64, u64)>,
-    /// Frees by the thread that allocated (row) and freed (column).
-    pub matrix: Vec<Vec<u64>>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Growth {
-    pub bytes_per_second: f64,
-    /// How well a line fits, up to 1.
-    pub fit: f64,
-    /// The growth over the run as a share of the peak.
-    pub share: f64,
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct EndMemory {
-    pub rss: u64,
-    pub lazy: u64,
-    pub anonymous: u64,
-    pub live: i64,
-    /// Bytes that went back when the allocator was asked; none if it was not asked.
-    pub returned: Option<u64>,
-}
-
-/// A heap as its allocator sees it, in bytes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct Heap {
-    /// How long before the end of the watch it said so.
-    pub age_seconds: f64,
-    /// Blocks that the program holds.
-    pub allocated: u64,
-    /// Pages with such blocks.
-    pub active: u64,
-    /// An upper bound of the memory behind all of it.
-    pub resident: u64,
-    /// Free pages that still have memory.
-    pub free: u64,
-    /// Free blocks in caches.
-    pub cached: u64,
-    /// The allocator's own records.
-    pub metadata: u64,
 }
 
 /// One time of the run.
@@ -283,23 +91,5 @@ impl Diagnosis {
         let stretch = self.timeline.len().div_ceil(SERIES_POINTS_MAX).max(1);
         let highest = |moments: &[Moment]| moments.iter().max_by_key(|m| m.rss).copied();
         self.timeline = self.timeline.chunks(stretch).filter_map(highest).collect();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_key_is_its_word_in_files_and_an_unknown_word_is_kept() {
-        let words = "locks growth slow_purge hand_off caches work to_and_fro decay trim mmap leak \
-                     held_back pinned own_lock io idle child waits pool computing newer";
-        for word in words.split(' ') {
-            let json = format!("\"{word}\"");
-            let key: TroubleKey = serde_json::from_str(&json).unwrap();
-            assert_eq!(key.as_str(), word);
-            assert_eq!(matches!(key, TroubleKey::Other(_)), word == "newer");
-            assert_eq!(serde_json::to_string(&key).unwrap(), json);
-        }
     }
 }

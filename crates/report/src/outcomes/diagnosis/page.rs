@@ -1,6 +1,6 @@
 //! A diagnosis as one HTML file that needs no network.
 
-use mallard_figures::{duration, percent};
+use crate::units::{duration, percent};
 use maud::{Markup, html};
 
 use super::text::{lines, markdown, shares, title};

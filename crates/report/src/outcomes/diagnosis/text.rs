@@ -1,6 +1,6 @@
 //! A diagnosis on the terminal.
 
-use mallard_figures::percent;
+use crate::units::percent;
 
 use super::{Answer, Calls, Diagnosis, Figures};
 use crate::units;
@@ -273,7 +273,7 @@ fn kernel(f: &Figures) -> String {
     if !by_allocator.is_empty() {
         kernel.push(format!("{} by the allocator", by_allocator.join(", ")));
     }
-    kernel.push(format!("{} page faults", units::count(f.faults as f64)));
+    kernel.push(format!("{} page faults", units::grouped(f.faults as f64)));
     let kinds = named(&f.fault_kinds);
     if !kinds.is_empty() {
         let last = kernel.last_mut().expect("pushed above");

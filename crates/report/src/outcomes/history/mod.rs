@@ -8,10 +8,9 @@ mod page;
 
 use std::fmt::Write as _;
 
-use mallard_statistics::{Comparison, paired};
+use mallard_judge::statistics::{Comparison, median, paired};
 
 use crate::arithmetic::metrics;
-use crate::arithmetic::stats::median;
 use crate::model::{Machine, Metric};
 
 pub use checked::Checked;
@@ -104,7 +103,7 @@ impl History {
                 (Some(a), Some(b)) => a.high < b.low || b.high < a.low,
                 _ => false,
             };
-            let change = mallard_figures::change(now.ratio / then.ratio);
+            let change = crate::units::change(now.ratio / then.ratio);
             apart.then(|| format!("{} {change}", series.metric.name))
         };
         let gated = last

@@ -173,7 +173,7 @@ impl Table<'_> {
             1 => read.u8()?.into(),
             _ => read.uleb()?,
         };
-        if of_return != RETURN.into() {
+        if of_return != u64::from(RETURN) {
             return None;
         }
         let mut program = None;

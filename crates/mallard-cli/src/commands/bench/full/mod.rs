@@ -11,11 +11,11 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use mallard_allocators::Allocator;
-use mallard_measure::{Cpus, Spec};
 use mallard_report::model::{About, Cell, Experiment, Failure, Kind, Metric, Row};
 use mallard_report::{stats, suite, units};
+use mallard_runner::{Cpus, Spec};
 
-use super::suite::{Command, Place, Program, Real, SuiteRow};
+use super::suite::{Command, Program, Real, SuiteRow, WorkPlace};
 use super::{Options, subject};
 use crate::allocators::preload;
 use crate::race::runs::Runs;
@@ -32,7 +32,7 @@ use effort::Effort;
 use work::Work;
 
 const _: () =
-    assert!(mallard_measure::COUNTED_SYSCALLS_MAX == mallard_report::suite::EXACT_SYSCALLS_BELOW);
+    assert!(mallard_runner::COUNTED_SYSCALLS_MAX == mallard_report::suite::EXACT_SYSCALLS_BELOW);
 /// The whole suite on nine allocators then takes about forty minutes.
 const DEFAULT_RUNS: Runs = Runs::ByTime {
     least: 5,
@@ -330,7 +330,7 @@ impl Suite<'_> {
     }
 
     /// A folder for a real program's files.
-    fn place(&self, row: &SuiteRow, quick: bool) -> Result<Place, String> {
+    fn place(&self, row: &SuiteRow, quick: bool) -> Result<WorkPlace, String> {
         let size = if quick { "short" } else { "long" };
         let folder: PathBuf = self
             .session
@@ -341,7 +341,7 @@ impl Suite<'_> {
             .join(size);
         std::fs::create_dir_all(&folder)
             .map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
-        Ok(Place { folder, quick })
+        Ok(WorkPlace { folder, quick })
     }
 
     fn workload(&self, row: &SuiteRow, allocator: &Allocator) -> Entry {

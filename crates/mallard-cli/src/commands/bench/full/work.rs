@@ -2,23 +2,27 @@
 
 use std::sync::Mutex;
 
-use mallard_measure::{End, Measurement, Purpose};
 use mallard_report::model::{Failure, Run};
+use mallard_runner::{End, Measurement, Purpose};
 
-use super::super::suite::{Place, Real, Reported, Running};
+use super::super::suite::{Real, Reported, Running, WorkPlace};
 use crate::race::{self, Beside, Failed};
 use crate::workloads::ANSWER_BYTES_MAX;
 
 /// A real program at work: its folders, and the latest result of its driver.
 pub struct Work {
     pub real: &'static dyn Real,
-    pub timed: Place,
-    pub counted: Place,
+    pub timed: WorkPlace,
+    pub counted: WorkPlace,
     driven: Mutex<Result<Reported, String>>,
 }
 
 impl Work {
-    pub fn new(real: &'static dyn Real, timed: Place, counted: Place) -> Result<Work, String> {
+    pub fn new(
+        real: &'static dyn Real,
+        timed: WorkPlace,
+        counted: WorkPlace,
+    ) -> Result<Work, String> {
         real.prepare(&timed)?;
         if counted.folder != timed.folder {
             real.prepare(&counted)?;
@@ -31,7 +35,7 @@ impl Work {
         })
     }
 
-    fn place(&self, purpose: Purpose) -> &Place {
+    fn place(&self, purpose: Purpose) -> &WorkPlace {
         match purpose {
             Purpose::Cost => &self.timed,
             Purpose::Syscalls => &self.counted,

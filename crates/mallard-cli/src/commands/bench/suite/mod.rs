@@ -96,7 +96,7 @@ pub enum Program {
 
 /// The folder of a real program's files, and how much work the program gets.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct WorkPlace {
     /// The row's own folder, removed when the lab ends.
     pub folder: PathBuf,
     pub quick: bool,
@@ -148,20 +148,20 @@ pub trait Real: Sync + std::fmt::Debug {
     fn missing(&self) -> Option<String>;
 
     /// Writes the files for the runs to the row's folder. Does not use the measured allocator.
-    fn prepare(&self, _place: &Place) -> Result<(), String> {
+    fn prepare(&self, _place: &WorkPlace) -> Result<(), String> {
         Ok(())
     }
 
     /// Removes the remains of the previous run.
-    fn reset(&self, _place: &Place) -> Result<(), String> {
+    fn reset(&self, _place: &WorkPlace) -> Result<(), String> {
         Ok(())
     }
 
-    fn command(&self, place: &Place) -> Command;
+    fn command(&self, place: &WorkPlace) -> Command;
 
     /// The programs that the allocator must serve for a figure to count: the command and the
     /// program it starts for the work. [`crate::allocators::preload`] ensures this.
-    fn served(&self, place: &Place) -> Vec<OsString> {
+    fn served(&self, place: &WorkPlace) -> Vec<OsString> {
         vec![self.command(place).program]
     }
 
@@ -173,12 +173,12 @@ pub trait Real: Sync + std::fmt::Debug {
     /// Waits for the server, keeps it busy, takes the figures and asks it to end. Runs on a thread
     /// of the lab; whatever it starts runs on glibc. An error ends the server. Must return on its
     /// own if the server ends early.
-    fn drive(&self, _place: &Place, _server: Running) -> Result<Reported, String> {
+    fn drive(&self, _place: &WorkPlace, _server: Running) -> Result<Reported, String> {
         Ok(Reported::default())
     }
 
     /// Checks the standard output of a program that is not a server, and reads figures from it.
-    fn judge(&self, _place: &Place, _stdout: &str) -> Result<Reported, String> {
+    fn judge(&self, _place: &WorkPlace, _stdout: &str) -> Result<Reported, String> {
         Ok(Reported::default())
     }
 

@@ -1,7 +1,7 @@
 use super::*;
 use clap::Parser;
-use mallard_live::process::{About, Identity};
-use mallard_live::snapshot::Snapshot;
+use mallard_inspect::process::{About, Identity};
+use mallard_inspect::snapshot::Snapshot;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 

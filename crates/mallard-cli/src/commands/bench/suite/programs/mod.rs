@@ -125,7 +125,7 @@ pub const ROWS: &[SuiteRow] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::bench::suite::Place;
+    use crate::commands::bench::suite::WorkPlace;
 
     #[test]
     fn every_row_can_write_its_files_and_names_its_command() {
@@ -135,7 +135,7 @@ mod tests {
             };
             for quick in [false, true] {
                 let folder = tempfile::tempdir().unwrap();
-                let place = Place {
+                let place = WorkPlace {
                     folder: folder.path().to_owned(),
                     quick,
                 };

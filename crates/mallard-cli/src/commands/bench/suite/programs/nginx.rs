@@ -12,7 +12,7 @@ use mallard_report::model::Latency;
 use super::installed::{self, Needed};
 use super::once::input;
 use super::server;
-use crate::commands::bench::suite::{Command, Place, Real, Reported, Running};
+use crate::commands::bench::suite::{Command, Real, Reported, Running, WorkPlace};
 
 pub const SECONDS_ARE: &str = "per 5,000 requests";
 const REQUESTS_OF_FIGURE: f64 = 5_000.0;
@@ -85,7 +85,7 @@ impl Real for Nginx {
         ])
     }
 
-    fn prepare(&self, place: &Place) -> Result<(), String> {
+    fn prepare(&self, place: &WorkPlace) -> Result<(), String> {
         fs::create_dir_all(place.folder.join("tmp"))
             .map_err(|error| format!("cannot make {}/tmp: {error}", place.folder.display()))?;
         write(place, "wrk.lua", SCRIPT)?;
@@ -96,7 +96,7 @@ impl Real for Nginx {
     }
 
     /// Picks a new port for every run: closing connections may still hold the previous one.
-    fn reset(&self, place: &Place) -> Result<(), String> {
+    fn reset(&self, place: &WorkPlace) -> Result<(), String> {
         let free = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr();
         let free = free().map_err(|error| format!("no free port on the loopback: {error}"))?;
         self.port.store(free.port(), Ordering::Relaxed);
@@ -104,7 +104,7 @@ impl Real for Nginx {
         write(place, "nginx.conf", &config)
     }
 
-    fn command(&self, place: &Place) -> Command {
+    fn command(&self, place: &WorkPlace) -> Command {
         // nginx needs a slash at the end of the prefix.
         let mut prefix = place.folder.clone().into_os_string();
         prefix.push("/");
@@ -126,7 +126,7 @@ impl Real for Nginx {
         true
     }
 
-    fn drive(&self, place: &Place, server: Running) -> Result<Reported, String> {
+    fn drive(&self, place: &WorkPlace, server: Running) -> Result<Reported, String> {
         let port = self.port.load(Ordering::Relaxed);
         server::wait_until(server.pid, || {
             TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok()
@@ -165,7 +165,7 @@ impl Real for Nginx {
     }
 }
 
-fn write(place: &Place, name: &str, content: &str) -> Result<(), String> {
+fn write(place: &WorkPlace, name: &str, content: &str) -> Result<(), String> {
     let path = place.folder.join(name);
     fs::write(&path, content).map_err(|error| format!("cannot write {}: {error}", path.display()))
 }

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use super::installed::{self, Needed};
-use crate::commands::bench::suite::{Command, Place, Real};
+use crate::commands::bench::suite::{Command, Real, WorkPlace};
 
 /// A program and its one input file.
 #[derive(Debug)]
@@ -144,7 +144,7 @@ pub static Z3: Once = Once {
 };
 
 impl Once {
-    fn path(&self, place: &Place) -> PathBuf {
+    fn path(&self, place: &WorkPlace) -> PathBuf {
         place.folder.join(self.file)
     }
 }
@@ -154,14 +154,14 @@ impl Real for Once {
         installed::missing(&self.needed)
     }
 
-    fn prepare(&self, place: &Place) -> Result<(), String> {
+    fn prepare(&self, place: &WorkPlace) -> Result<(), String> {
         let path = self.path(place);
         let content = (self.fitted)(self.content, place.quick);
         fs::write(&path, content.as_bytes())
             .map_err(|error| format!("cannot write {}: {error}", path.display()))
     }
 
-    fn command(&self, place: &Place) -> Command {
+    fn command(&self, place: &WorkPlace) -> Command {
         let path = self.path(place);
         let program = match self.program {
             Some(found) => found(),
@@ -183,7 +183,7 @@ impl Real for Once {
         }
     }
 
-    fn served(&self, place: &Place) -> Vec<OsString> {
+    fn served(&self, place: &WorkPlace) -> Vec<OsString> {
         let worker = self.worker.map(|found| found().into_os_string());
         [self.command(place).program]
             .into_iter()

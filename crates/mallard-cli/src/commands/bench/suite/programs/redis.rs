@@ -7,7 +7,7 @@ use mallard_report::model::Latency;
 use super::installed::{self, Needed};
 use super::once::input;
 use super::server;
-use crate::commands::bench::suite::{Command, Place, Real, Reported, Running};
+use crate::commands::bench::suite::{Command, Real, Reported, Running, WorkPlace};
 
 /// The total time of [`LOADS`] is scaled to this number of requests.
 pub const SECONDS_ARE: &str = "per 100,000 requests";
@@ -76,13 +76,13 @@ impl Real for Redis {
         ])
     }
 
-    fn prepare(&self, place: &Place) -> Result<(), String> {
+    fn prepare(&self, place: &WorkPlace) -> Result<(), String> {
         let path = place.folder.join("redis.conf");
         std::fs::write(&path, CONFIG)
             .map_err(|error| format!("cannot write {}: {error}", path.display()))
     }
 
-    fn reset(&self, place: &Place) -> Result<(), String> {
+    fn reset(&self, place: &WorkPlace) -> Result<(), String> {
         // A killed server leaves its socket behind, which would look like the next server's.
         let path = place.folder.join(SOCKET);
         match std::fs::remove_file(&path) {
@@ -93,7 +93,7 @@ impl Real for Redis {
         }
     }
 
-    fn command(&self, place: &Place) -> Command {
+    fn command(&self, place: &WorkPlace) -> Command {
         Command {
             program: installed::path_or_name("redis-server").into(),
             arguments: vec![
@@ -109,7 +109,7 @@ impl Real for Redis {
         true
     }
 
-    fn drive(&self, place: &Place, server: Running) -> Result<Reported, String> {
+    fn drive(&self, place: &WorkPlace, server: Running) -> Result<Reported, String> {
         let ask = |words: &[&str]| {
             let words = [&["-s", SOCKET], words].concat();
             server::answer("redis-cli", &place.folder, &words)
@@ -190,7 +190,7 @@ impl Line {
     }
 }
 
-fn benchmark(place: &Place, load: &Load, share: u32) -> Result<Vec<Line>, String> {
+fn benchmark(place: &WorkPlace, load: &Load, share: u32) -> Result<Vec<Line>, String> {
     let (requests, keys) = (load.requests / share, KEY_COUNT / share);
     let (requests, keys) = (requests.to_string(), keys.to_string());
     let arguments = [

@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use mallard_process::is_alive;
-use mallard_process::memory::Rollup;
+use mallard_procfs::is_alive;
+use mallard_procfs::memory::Rollup;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::installed;
