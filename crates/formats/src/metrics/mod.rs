@@ -36,7 +36,7 @@ impl Format {
         }
     }
 
-    /// What HTTP calls it.
+    /// The content type of the format in HTTP.
     pub const fn content_type(self) -> &'static str {
         match self {
             Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",

@@ -1,13 +1,13 @@
 //! The page of statistics that other processes read, word by word.
 //!
 //! A reader finds a page by the descriptor of its memory ([`MEMORY_NAME`]) or by the root block
-//! ([`crate::records`]). [`Page::sequence`] is odd while the figures are written, and has
+//! ([`crate::records`]). [`StatsPage::sequence`] is odd while the figures are written, and has
 //! another value afterwards. Everything here is a promise to readers of other builds: a change
 //! needs another [`LAYOUT`]. Sections and rows may become longer within a layout, because the
 //! figures say where each section lies ([`About`]).
 //!
-//! The process writes all of it but [`Page::request`], which a reader that may write the memory
-//! sets; the process reads it with care.
+//! The process writes all of it but [`StatsPage::request`], which a reader that may write the
+//! memory sets; the process reads it with care.
 
 mod requests;
 mod words;
@@ -30,7 +30,7 @@ pub const DESCRIPTOR_MIN: i32 = 100;
 
 /// A page. A process writes atomic words.
 #[repr(C, align(64))]
-pub struct Page<Word> {
+pub struct StatsPage<Word> {
     /// [`MAGIC`], written last.
     pub magic: Word,
     /// [`LAYOUT`], and the bytes of the page in the upper half.
@@ -52,15 +52,15 @@ pub struct Page<Word> {
 pub const WORD_BYTES: usize = size_of::<u64>();
 
 // The page's first words, by number.
-pub const WORD_MAGIC: usize = offset_of!(Page<u64>, magic) / WORD_BYTES;
-pub const WORD_LAYOUT: usize = offset_of!(Page<u64>, layout) / WORD_BYTES;
-pub const WORD_SEQUENCE: usize = offset_of!(Page<u64>, sequence) / WORD_BYTES;
-pub const WORD_PID: usize = offset_of!(Page<u64>, pid) / WORD_BYTES;
-pub const WORD_REQUEST: usize = offset_of!(Page<u64>, request) / WORD_BYTES;
-pub const WORD_DONE: usize = offset_of!(Page<u64>, done) / WORD_BYTES;
-pub const WORD_ANSWER: usize = offset_of!(Page<u64>, answer) / WORD_BYTES;
+pub const WORD_MAGIC: usize = offset_of!(StatsPage<u64>, magic) / WORD_BYTES;
+pub const WORD_LAYOUT: usize = offset_of!(StatsPage<u64>, layout) / WORD_BYTES;
+pub const WORD_SEQUENCE: usize = offset_of!(StatsPage<u64>, sequence) / WORD_BYTES;
+pub const WORD_PID: usize = offset_of!(StatsPage<u64>, pid) / WORD_BYTES;
+pub const WORD_REQUEST: usize = offset_of!(StatsPage<u64>, request) / WORD_BYTES;
+pub const WORD_DONE: usize = offset_of!(StatsPage<u64>, done) / WORD_BYTES;
+pub const WORD_ANSWER: usize = offset_of!(StatsPage<u64>, answer) / WORD_BYTES;
 /// The first figure.
-pub const FIGURES_AT_WORD: usize = offset_of!(Page<u64>, figures) / WORD_BYTES;
+pub const FIGURES_AT_WORD: usize = offset_of!(StatsPage<u64>, figures) / WORD_BYTES;
 
 /// The word of a layout, with the bytes of the page.
 pub const fn layout_word(bytes: usize) -> u64 {

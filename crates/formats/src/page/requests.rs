@@ -1,4 +1,5 @@
-//! What a reader of the page can ask a process for: a word of [`Page::request`](super::Page).
+//! What a reader of the page can ask a process for: a word of
+//! [`StatsPage::request`](super::StatsPage).
 
 /// What to ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

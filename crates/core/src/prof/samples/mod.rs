@@ -54,7 +54,7 @@ promised!(Sample as records::Sample:
     site, weight, requested, usable, slab, regions, tid, born_ns, thread, arena, resets);
 
 impl Sample {
-    /// What it stands for.
+    /// The blocks and bytes that the sample stands for.
     pub fn amount(&self) -> Amount {
         Amount::of(self.weight, self.usable)
     }

@@ -12,7 +12,7 @@ const _: () = assert!(CLASSES.rows == CACHED_CLASSES + 1);
 
 /// The page; all zeros before [`StatsPage::begin`].
 #[repr(transparent)]
-pub struct StatsPage(page::Page<AtomicU64>);
+pub struct StatsPage(page::StatsPage<AtomicU64>);
 
 impl StatsPage {
     /// Makes a page of zeros one that readers accept. What its figures are of comes first.
