@@ -189,14 +189,10 @@ int main(int count, char **arguments) {
         const char *name;
         void (*test)(void);
     } tests[] = {
-        {"combinations", test_combinations},
-        {"growth_of_zeroed", test_growth_of_zeroed},
-        {"xallocx", test_xallocx},
-        {"refusals", test_refusals},
-        {"smallocx", test_smallocx},
-        {"prefixed", test_prefixed},
-        {"message", test_message},
-        {"options", test_options},
+        {"combinations", test_combinations}, {"growth_of_zeroed", test_growth_of_zeroed},
+        {"xallocx", test_xallocx},           {"refusals", test_refusals},
+        {"smallocx", test_smallocx},         {"prefixed", test_prefixed},
+        {"message", test_message},           {"options", test_options},
     };
     for (size_t i = 0; count > 1 && i < sizeof tests / sizeof *tests; i++) {
         if (strcmp(arguments[1], tests[i].name) != 0)

@@ -1,9 +1,9 @@
 //! Heap profiles read out of a process's memory, without help from the process: it may be running,
 //! stopped, hung, or dead with a core file left.
 //!
-//! - `mallard_inspect::memory` is what is read, by address, from a process ([`live`]) or a core file
-//!   ([`core`]). It also finds the build ids of programs and libraries, and the note that leads to
-//!   Mallard's root block.
+//! - `mallard_inspect::memory` is what is read, by address, from a process ([`live`]) or a core
+//!   file ([`core`]). It also finds the build ids of programs and libraries, and the note that
+//!   leads to Mallard's root block.
 //! - [`records`] follows the lists that begin there, by [`copies`]; [`assembly`] makes a profile of
 //!   them.
 //!

@@ -7,9 +7,9 @@
 //!   run furthest from it, so every run lies within `median ± spread`.
 //! * A cell that failed has no figure, even if it has runs from before the failure.
 //! * Two cells are compared by their rounds: the lab gives every allocator one run in each, so a
-//!   slow minute of the machine counts for both. [`mallard_judge::statistics`] has the estimate, its
-//!   interval, and the rule for saying nothing. A cell is marked as best only if it is below each
-//!   other by more than the noise.
+//!   slow minute of the machine counts for both. [`mallard_judge::statistics`] has the estimate,
+//!   its interval, and the rule for saying nothing. A cell is marked as best only if it is below
+//!   each other by more than the noise.
 //! * Ratios compare within one row. If glibc has no figure in a row, because it lacks the
 //!   setting that the row varies, its `default` row with the same threads is used.
 //! * The overall ranking counts only the rows that have every available allocator; otherwise an

@@ -31,9 +31,10 @@ const DEBT_MS_MAX: i64 = 60_000;
 const HALF_LIFE_MS: u64 = 10_000;
 
 pub struct Meter {
-    /// Pages that were returned, and the cost of those that were taken again soon; both halve every
-    /// [`HALF_LIFE_MS`].
+    /// Pages that were returned, those of them that were taken again soon, and the cost of these;
+    /// all halve every [`HALF_LIFE_MS`].
     returned: u64,
+    retaken: u64,
     cost: u64,
     /// When they were last halved.
     halved: u64,
@@ -56,6 +57,7 @@ impl Meter {
     pub const fn new() -> Meter {
         Meter {
             returned: 0,
+            retaken: 0,
             cost: 0,
             halved: 0,
             open: [0; 2],
@@ -121,6 +123,7 @@ impl Meter {
             SMALL_PAGE_COST
         };
         let cost = pages as u64 * each;
+        self.retaken += pages as u64;
         self.cost += cost;
         self.retaken_ever += pages as u64;
         self.credit = (self.credit - cost as i64).max(-DEBT_MS_MAX * CREDIT_PER_MS);
@@ -133,11 +136,13 @@ impl Meter {
         if self.cost == 0 {
             return usize::MAX;
         }
-        // More may have been taken again than is known to have been returned.
-        let returned = self.returned.max(self.cost / SMALL_PAGE_COST);
+        let open = self.open[0] + self.open[1];
+        // Of what was returned just now, no cost is known yet. Where nothing else is known, all of
+        // it may be taken again.
+        let known = self.returned.saturating_sub(open as u64).max(self.retaken);
         let credit = self.credit.max(0) as u64;
-        let pages = credit.saturating_mul(returned) / self.cost;
-        (pages as usize).saturating_sub(self.open[0] + self.open[1])
+        let pages = credit.saturating_mul(known) / self.cost;
+        (pages as usize).saturating_sub(open)
     }
 
     /// Pages that have decayed, no more of them than may be returned. What may not is as good as
@@ -171,6 +176,7 @@ impl Meter {
         if halvings > 0 {
             self.halved += halvings * HALF_LIFE_MS;
             self.returned >>= halvings.min(63);
+            self.retaken >>= halvings.min(63);
             self.cost >>= halvings.min(63);
         }
     }
@@ -328,17 +334,20 @@ mod tests {
             prop_assert!(spent <= earned + 100 * each, "{spent} of {earned}");
         }
 
-        /// Whoever takes little again, within what that may cost, returns as much as it wishes.
+        /// Whoever takes little again, within what that may cost, returns as much as it wishes once
+        /// that is known.
         #[test]
         fn who_takes_little_again_returns_what_it_wishes(
             steps in prop::collection::vec((500_u64..1_500, 1_usize..10_000), 1..100),
         ) {
             let mut program = Program::new(true);
             program.wait(5_000);
+            let begun = program.now;
             let wishes: Vec<usize> = steps.iter().map(|&(ms, wish)| {
+                let is_known = program.now >= begun + 2 * SOON_MS;
                 let got = program.wish(wish, 10, 300);
                 program.wait(ms);
-                wish - got
+                if is_known { wish - got } else { 0 }
             }).collect();
             prop_assert!(wishes.iter().all(|&left| left == 0), "{wishes:?}");
         }
