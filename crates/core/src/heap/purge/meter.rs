@@ -34,7 +34,7 @@ pub struct Meter {
     /// Pages that were returned, those of them that were taken again soon, and the cost of these;
     /// all halve every [`HALF_LIFE_MS`].
     returned: u64,
-    retaken: u64,
+    retaken_soon: u64,
     cost: u64,
     /// When they were last halved.
     halved: u64,
@@ -57,7 +57,7 @@ impl Meter {
     pub const fn new() -> Meter {
         Meter {
             returned: 0,
-            retaken: 0,
+            retaken_soon: 0,
             cost: 0,
             halved: 0,
             open: [0; 2],
@@ -123,7 +123,7 @@ impl Meter {
             SMALL_PAGE_COST
         };
         let cost = pages as u64 * each;
-        self.retaken += pages as u64;
+        self.retaken_soon += pages as u64;
         self.cost += cost;
         self.retaken_ever += pages as u64;
         self.credit = (self.credit - cost as i64).max(-DEBT_MS_MAX * CREDIT_PER_MS);
@@ -139,7 +139,10 @@ impl Meter {
         let open = self.open[0] + self.open[1];
         // Of what was returned just now, no cost is known yet. Where nothing else is known, all of
         // it may be taken again.
-        let known = self.returned.saturating_sub(open as u64).max(self.retaken);
+        let known = self
+            .returned
+            .saturating_sub(open as u64)
+            .max(self.retaken_soon);
         let credit = self.credit.max(0) as u64;
         let pages = credit.saturating_mul(known) / self.cost;
         (pages as usize).saturating_sub(open)
@@ -176,7 +179,7 @@ impl Meter {
         if halvings > 0 {
             self.halved += halvings * HALF_LIFE_MS;
             self.returned >>= halvings.min(63);
-            self.retaken >>= halvings.min(63);
+            self.retaken_soon >>= halvings.min(63);
             self.cost >>= halvings.min(63);
         }
     }

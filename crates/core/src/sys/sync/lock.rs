@@ -222,14 +222,14 @@ unsafe impl<T: Send> Sync for Mutex<T> {}
 
 impl<T> Mutex<T> {
     const_unless_loom! {
-        /// Like [`Mutex::named`], for a lock that is not counted separately.
+        /// Like [`Mutex::named`], for a lock that has no rank of its own.
         pub fn new(data: T) -> Self {
             Self::named(Rank::Other, data)
         }
     }
 
     const_unless_loom! {
-        /// Guards `data`; the kind is for builds that count ([`super::count`]).
+        /// Guards `data`; the rank says which locks the thread may hold when it takes this one.
         pub fn named(rank: Rank, data: T) -> Self {
             Mutex {
                 raw: RawLock::named(rank),
