@@ -161,7 +161,9 @@ fn confirm_conf_in_the_link_shows_all_sources_in_their_order() {
     });
 }
 
+/// Builds a library of its own.
 #[test]
+#[cfg_attr(not(feature = "full"), ignore = "`cargo test-all` runs it")]
 fn a_string_compiled_in_comes_before_all_others() {
     let library = Library::with_options("zero_realloc:alloc,narenas:6,confirm_conf:true");
     let run = |variables: &[(&str, &str)]| {

@@ -209,6 +209,7 @@ fn a_program_that_fails_is_named_with_its_last_lines() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "full"), ignore = "`cargo test-all` runs it")]
 fn a_figure_may_be_zero_and_costs_no_other_verdict() {
     let place = place();
     set(&place, "own", "0");
@@ -240,6 +241,7 @@ fn a_figure_may_be_zero_and_costs_no_other_verdict() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "full"), ignore = "`cargo test-all` runs it")]
 fn a_program_that_hangs_is_ended_and_named() {
     let place = saved();
     fs::write(

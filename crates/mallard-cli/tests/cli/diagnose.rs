@@ -133,6 +133,7 @@ fn slow_frees_are_named() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "full"), ignore = "`cargo test-all` runs it")]
 fn blocks_that_change_threads_are_named() {
     let d = diagnosed(&Place::new(), "hand-off", ONCE, &[]);
     assert_trouble(&d, Answer::Yes, "hand_off");
@@ -140,6 +141,7 @@ fn blocks_that_change_threads_are_named() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "full"), ignore = "`cargo test-all` runs it")]
 fn a_trim_tells_memory_held_back_from_memory_pinned_down() {
     let place = Place::new();
     assert_trouble(
@@ -175,6 +177,7 @@ fn what_is_not_the_allocator_s_is_named_too() {
 const FEW_SAMPLES: u64 = 30;
 
 #[test]
+#[cfg_attr(not(feature = "full"), ignore = "`cargo test-all` runs it")]
 fn looks_instead_of_signals_tell_the_same() {
     if std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() == 1) {
         return skipped("sampling from outside needs a second CPU");
@@ -225,6 +228,7 @@ fn samples_of_the_kernel_tell_the_same_without_a_probe() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "full"), ignore = "`cargo test-all` runs it")]
 fn a_static_program_and_a_running_one_are_diagnosed_from_outside() {
     let place = Place::new();
     let source = include_str!("../troubles/troubles.c");

@@ -185,6 +185,7 @@ fn program(place: &Place) -> PathBuf {
 }
 
 #[test]
+#[cfg_attr(not(feature = "full"), ignore = "`cargo test-all` runs it")]
 fn forked_processes_do_with_inherited_blocks_what_was_recorded() {
     let place = Place::new();
     let program = program(&place);

@@ -299,6 +299,7 @@ fn variants_stand_side_by_side_and_what_reads_no_options_is_told() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "full"), ignore = "`cargo test-all` runs it")]
 fn pages_that_the_kernel_may_take_at_will_do_not_count() {
     let place = Place::new();
     let source = r#"

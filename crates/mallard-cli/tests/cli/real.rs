@@ -41,6 +41,7 @@ fn an_interpreter_writes_the_same_output_on_both() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "full"), ignore = "`cargo test-all` runs it")]
 fn redis_is_driven_and_its_memory_is_read_after_everything_is_deleted() {
     let programs = ["redis-server", "redis-benchmark", "redis-cli"];
     if lacks(&programs) {

@@ -138,6 +138,7 @@ fn ten_thousand_short_threads_that_free_in_destructors() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "full"), ignore = "`cargo test-all` runs it")]
 fn ten_thousand_threads_of_twenty_events_share_chunks() {
     let place = Place::new();
     let (code, stderr, info) = recorded(&place, "tiny", &[]);
@@ -190,6 +191,7 @@ fn a_program_that_is_killed_loses_nothing() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "full"), ignore = "`cargo test-all` runs it")]
 fn limits_end_the_recording() {
     let place = Place::new();
     let (code, stderr, info) = recorded(&place, "endless", &["--for", "3s"]);

@@ -98,6 +98,7 @@ fn a_program_that_stays_on_glibc_gets_its_tunables() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "full"), ignore = "`cargo test-all` runs it")]
 fn an_argument_that_is_no_text_reaches_the_results_as_well_as_it_can() {
     let place = Place::new();
     fs::write(place.path().join("job"), PROGRAM).unwrap();
