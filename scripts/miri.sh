@@ -48,9 +48,9 @@ tests=(
   space::segment::tests::a_page_record
   space::segment::tests::a_set_of_chunks
   sys::bits::
-  sys::helper::
+  sys::sync::helper::
   sys::label::
-  sys::published::
+  sys::sync::published::
 )
 if [ $# -gt 0 ]; then
   tests=("$@")

@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use super::command;
 
 /// What cargo reads of a package.
-const PARTS: [&str; 5] = [
+const PARTS: [&str; 6] = [
     "src",
     "Cargo.toml",
     "build.rs",
     "layout.ld.in",
+    "layout.rs",
     "layout.txt",
 ];
 

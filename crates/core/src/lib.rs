@@ -180,6 +180,7 @@ cfg_if! {
 
         pub use api::global::Mallard;
         pub use api::metrics::{ClassMetrics, Metrics, metrics};
+        pub use mallard_formats::metrics::Format as MetricsFormat;
     } else {
         // The modules that hold a protocol are all that there is of these layers.
         mod cache {

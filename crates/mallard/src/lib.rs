@@ -25,14 +25,14 @@
 //! asked, and preserves `errno`. It runs on x86-64 Linux with glibc. All functions may be called
 //! from any thread.
 //!
-//! This crate is the stable face of the allocator. What is inside is `mallard-core`, which changes
-//! without notice.
+//! This crate is the face of the allocator for Rust programs: `docs/versioning.md` says what of it
+//! is promised. What is inside is `mallard-core`, which changes without notice.
 
 #![no_std]
 
 pub use mallard_core::api::arenas::lookup as arena_of;
 pub use mallard_core::stats_print::print as print_stats;
-pub use mallard_core::{ClassMetrics, Mallard, Metrics, metrics};
+pub use mallard_core::{ClassMetrics, Mallard, Metrics, MetricsFormat, metrics};
 
 /// The names of `mallctl`: numbers and texts that a program reads and sets while it runs.
 ///

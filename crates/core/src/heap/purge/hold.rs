@@ -15,8 +15,8 @@ pub(in crate::heap) enum Hold<'a> {
 }
 
 impl PageHeap {
-    /// Takes the right to return memory. With `wait`, waits for the lock or the flag, unless the
-    /// thread is inside a hook itself.
+    /// Takes the right to return memory. With [`Blocking::Yes`], waits for the lock or the flag,
+    /// unless the thread is inside a hook itself.
     pub(in crate::heap) fn hold(&self, wait: Blocking) -> Option<Hold<'_>> {
         if !self.hooked.is_on() {
             let guard = match wait {

@@ -139,10 +139,8 @@ impl Meter {
         let open = self.open[0] + self.open[1];
         // Of what was returned just now, no cost is known yet. Where nothing else is known, all of
         // it may be taken again.
-        let known = self
-            .returned
-            .saturating_sub(open as u64)
-            .max(self.retaken_soon);
+        let known = self.returned.saturating_sub(open as u64);
+        let known = known.max(self.retaken_soon).max(1);
         let credit = self.credit.max(0) as u64;
         let pages = credit.saturating_mul(known) / self.cost;
         (pages as usize).saturating_sub(open)

@@ -114,8 +114,9 @@ pub struct Segment {
     next: AtomicPtr<Segment>,
 }
 
-/// The place that a thread cache has for `p`, or that of [`Class::NONE`] if `p` is not in a
-/// cachable block; `None` if `p` is outside the first segment's committed part, null included.
+/// The offset of the stack that a thread cache has for `p`, or that of [`Class::NONE`] if `p` is
+/// not in a cachable block; `None` if `p` is outside the first segment's committed part, null
+/// included.
 #[inline(always)]
 pub fn fast_lookup(p: usize) -> Option<StackOffset> {
     let (base, offset) = FAST.find(p)?;

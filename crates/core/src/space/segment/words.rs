@@ -10,12 +10,12 @@
 
 use crate::sys::atomic::{AtomicU8, AtomicU64, Ordering};
 
-/// Sets the class and the record of each page.
+/// Sets the stack offset of the class, and the record, of each page.
 #[inline(always)]
-pub(super) fn describe(classes: &[AtomicU8], records: &[AtomicU64], place: u8, record: u64) {
+pub(super) fn describe(classes: &[AtomicU8], records: &[AtomicU64], offset: u8, record: u64) {
     classes
         .iter()
-        .for_each(|c| c.store(place, Ordering::Relaxed));
+        .for_each(|c| c.store(offset, Ordering::Relaxed));
     records
         .iter()
         .for_each(|r| r.store(record, Ordering::Release));

@@ -99,7 +99,7 @@ fn thresholds() -> [(String, String, &'static str); 13] {
         ),
         (
             format!(
-                "madvise, munmap, brk by the allocator, where {} of faults are such",
+                "madvise, munmap, brk by the allocator, where {} of faults are on such pages",
                 from(limit::GIVING_REFAULT_SHARE_MIN)
             ),
             format!("≥ {} a second", limit::GIVING_CALLS_PER_SECOND_MIN),

@@ -71,7 +71,7 @@ impl Found<'_> {
         let mut lines = self.against();
         let mut line = |label: &str, text: String| lines.push((label.to_owned(), text));
         if let Some(reason) = &outcome.refused {
-            line("refused", refused(reason));
+            line("refused", refused(reason, &self.control));
         }
         if let (Some(reason), Some(_)) = (&outcome.unproven, &outcome.recommended) {
             line("not confirmed", unproven(reason));
@@ -283,7 +283,7 @@ impl Found<'_> {
 }
 
 /// Why a better setting is not recommended.
-fn refused(refusal: &Refusal) -> String {
+fn refused(refusal: &Refusal, control: &Setting) -> String {
     let (setting, metric) = (refusal.setting.shown(), &refusal.metric);
     match refusal.ratio_and_limit {
         Some((ratio, limit)) => format!(
@@ -292,7 +292,8 @@ fn refused(refusal: &Refusal) -> String {
             change(limit)
         ),
         None => format!(
-            "{metric} of {setting} cannot be compared with that of the control, because one is zero"
+            "{metric} of {setting} cannot be compared with that of {}, because one is zero",
+            control.shown()
         ),
     }
 }
@@ -332,5 +333,43 @@ fn shown(c: &Comparison) -> String {
             end(interval.high)
         ),
         None => change(c.ratio),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn setting(allocator: &str) -> Setting {
+        Setting::default_of(allocator)
+    }
+
+    #[test]
+    fn what_is_not_recommended_has_its_reason() {
+        let refusal = |ratio_and_limit| Refusal {
+            setting: setting("a"),
+            metric: "rss".to_owned(),
+            ratio_and_limit,
+        };
+        let control = setting("c");
+        let said = refused(&refusal(Some((1.2, 1.1))), &control);
+        assert_eq!(
+            said,
+            "a would change rss by +20.0 %, and the limit is +10.0 %"
+        );
+        let said = refused(&refusal(None), &control);
+        assert_eq!(
+            said,
+            "rss of a cannot be compared with that of c, because one is zero"
+        );
+
+        let unproven_beside = |other| Unproven {
+            found: setting("a"),
+            other,
+            reason: "it died".to_owned(),
+        };
+        assert_eq!(unproven(&unproven_beside(None)), "a failed: it died");
+        let said = unproven(&unproven_beside(Some(setting("b"))));
+        assert_eq!(said, "a has too few runs beside b, which failed: it died");
     }
 }
