@@ -196,6 +196,7 @@ fn loads_into_a_running_program() {
 
 /// Static and static-pie programs, linked with the archive and strong references to every function.
 #[test]
+#[cfg_attr(not(feature = "full"), ignore = "`cargo test-all` runs it")]
 fn static_programs_run_on_the_archive() {
     for library in Library::under_test()
         .iter()

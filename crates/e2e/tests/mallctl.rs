@@ -37,6 +37,7 @@ fn the_background_thread_comes_and_goes_at_a_word() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "full"), ignore = "`cargo test-all` runs it")]
 fn threads_and_forks_do_not_disturb_it() {
     passes("threads");
 }

@@ -57,6 +57,7 @@ fn a_turnover_of_5_gib_leaves_200_mappings_at_most() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "full"), ignore = "`cargo test-all` runs it")]
 fn buffers_that_grow_are_two_mappings_each_at_most_and_none_when_they_are_freed() {
     let program = program();
     // With huge pages, every touched range of 2 MiB becomes resident. Shorter blocks than 4 MiB are

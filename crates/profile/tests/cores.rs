@@ -103,6 +103,7 @@ fn a_core_that_is_cut_anywhere_is_survived() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "full"), ignore = "`cargo test-all` runs it")]
 fn any_damage_to_a_core_is_survived() {
     let change = (any::<prop::sample::Index>(), any::<u64>(), 0..4usize);
     let changes = prop::collection::vec(change, 1..8);
