@@ -1,7 +1,8 @@
 //! Names and comments of the core, the C face and the probe that say too little.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use mallard_testing::sources::read_below;
 
 /// Names that fit types of any module, and so tell none of them from the others.
 const VAGUE: [&str; 6] = ["Answer", "Figures", "Line", "Outcome", "Page", "Place"];
@@ -39,34 +40,20 @@ fn is_riddle(lines: &[&str], at: usize) -> bool {
     words.len() <= SHORT_WORDS && words.iter().any(is_pronoun)
 }
 
-fn sources(folder: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).expect("the sources are here");
-    let paths = entries.map(|entry| entry.expect("a folder can be read").path());
-    paths
-        .flat_map(|path| match path.extension() {
-            _ if path.is_dir() => sources(&path),
-            Some(extension) if extension == "rs" => vec![path],
-            _ => Vec::new(),
-        })
-        .collect()
-}
-
 /// The lines of all sources for which `is_bad` holds, with their places.
 fn bad_lines(is_bad: impl Fn(&[&str], usize) -> bool) -> Vec<String> {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut bad = Vec::new();
     let mut count = 0;
-    for path in
-        ["core/src", "mallard-c/src", "probe/src"].map(|folder| sources(&crates.join(folder)))
-    {
-        for path in path {
-            let text = fs::read_to_string(&path).expect("a source can be read");
-            let lines: Vec<&str> = text.lines().collect();
+    for folder in ["core/src", "mallard-c/src", "probe/src"] {
+        for (file, source) in read_below(&crates.join(folder)) {
+            let lines: Vec<&str> = source.lines().collect();
             count += lines.len();
             let found = (0..lines.len()).filter(|&at| is_bad(&lines, at));
-            bad.extend(
-                found.map(|at| format!("{}:{}: {}", path.display(), at + 1, lines[at].trim())),
-            );
+            bad.extend(found.map(|at| {
+                let (line, text) = (at + 1, lines[at].trim());
+                format!("crates/{folder}/{file}:{line}: {text}")
+            }));
         }
     }
     assert!(count > 10_000, "only {count} lines were read");

@@ -7,10 +7,9 @@
 //! tests, and looks for a way back.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use mallard_testing::sources::{modules_of, uses};
+use mallard_testing::sources::{modules_of, read_below, uses};
 
 /// The crates that are built with std, by their folders.
 const CRATES: [&str; 19] = [
@@ -119,27 +118,13 @@ fn way_back<'a>(
     None
 }
 
-fn sources(src: &Path, folder: &Path, into: &mut Vec<(String, String)>) {
-    for entry in fs::read_dir(folder).expect("the sources are here") {
-        let path: PathBuf = entry.expect("a folder can be read").path();
-        if path.is_dir() {
-            sources(src, &path, into);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            let file = path.strip_prefix(src).expect("it lies below");
-            let source = fs::read_to_string(&path).expect("a source file can be read");
-            into.push((file.to_str().expect("names are ASCII").to_owned(), source));
-        }
-    }
-}
-
 #[test]
 fn no_module_of_the_lab_uses_one_that_uses_it() {
     let mut circles = Vec::new();
     for name in CRATES {
         let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name);
         let src = src.join("src");
-        let mut files = Vec::new();
-        sources(&src, &src, &mut files);
+        let files = read_below(&src);
         let mut count = 0;
         for room in rooms(&files) {
             let found = between_modules(&files, &room);

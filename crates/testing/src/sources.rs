@@ -1,4 +1,7 @@
-//! Reads a source file as tokens, for the paths in it that lead to modules of the crate.
+//! Reads source files, and their tokens for the paths in them that lead to modules of the crate.
+
+use std::fs;
+use std::path::Path;
 
 pub use proc_macro2;
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
@@ -23,6 +26,29 @@ pub struct Import {
 impl Use {
     pub fn layer(&self) -> &str {
         &self.path[0]
+    }
+}
+
+/// The Rust sources below a folder: the path from there, and the text.
+///
+/// # Panics
+/// A folder or a source cannot be read, or a name is not UTF-8.
+pub fn read_below(folder: &Path) -> Vec<(String, String)> {
+    let mut files = Vec::new();
+    read_into(folder, folder, &mut files);
+    files
+}
+
+fn read_into(root: &Path, folder: &Path, files: &mut Vec<(String, String)>) {
+    for entry in fs::read_dir(folder).expect("the sources are here") {
+        let path = entry.expect("a folder can be read").path();
+        if path.is_dir() {
+            read_into(root, &path, files);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let file = path.strip_prefix(root).expect("it lies below");
+            let source = fs::read_to_string(&path).expect("a source can be read");
+            files.push((file.to_str().expect("names are UTF-8").to_owned(), source));
+        }
     }
 }
 

@@ -1,12 +1,10 @@
 //! Keeps what depends on the processor's architecture in the folders `arch`.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
-use crate::sources;
 use mallard_testing::sources::proc_macro2::{TokenStream, TokenTree};
-use mallard_testing::sources::{after_colons, inside, is_mark, is_word};
+use mallard_testing::sources::{after_colons, inside, is_mark, is_word, read_below};
 
 /// The crates that are loaded into programs.
 const CRATES: &[&str] = &["core", "formats", "http", "mallard", "mallard-c", "probe"];
@@ -124,13 +122,12 @@ fn only_the_folders_named_arch_depend_on_the_architecture() {
     let mut in_folders = 0;
     for name in CRATES {
         let src = crates.join(name).join("src");
-        for path in sources(&src) {
-            let file = path.strip_prefix(&src).unwrap().with_extension("");
+        for (file, source) in read_below(&src) {
+            let file = Path::new(&file).with_extension("");
             let is_in = |folder: &str| file.iter().any(|part| part == folder);
             if is_in("tests") || is_in("models") {
                 continue;
             }
-            let source = fs::read_to_string(&path).expect("a source file can be read");
             let found = dependences(&source);
             if is_in("arch") {
                 in_folders += found.len();

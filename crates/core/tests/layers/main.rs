@@ -18,9 +18,9 @@ mod order;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use mallard_testing::sources::{Import, Use, imports, modules_of, uses};
+use mallard_testing::sources::{Import, Use, imports, modules_of, read_below, uses};
 use order::*;
 
 #[derive(Debug, PartialEq)]
@@ -81,14 +81,7 @@ struct Tree {
 impl Tree {
     fn read() -> Tree {
         let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-        let files: BTreeMap<String, String> = sources(&src)
-            .into_iter()
-            .map(|path| {
-                let file = path.strip_prefix(&src).unwrap().to_str().unwrap();
-                let source = fs::read_to_string(&path).expect("a source file can be read");
-                (file.to_owned(), source)
-            })
-            .collect();
+        let files: BTreeMap<String, String> = read_below(&src).into_iter().collect();
         let faces = (files.iter())
             .map(|(file, source)| (modules_of(file), source))
             .filter(|(module, _)| src.join(module.join("/")).is_dir())
@@ -189,19 +182,6 @@ fn breaches(file: &str, source: &str) -> Vec<Breach> {
             })
         })
         .collect()
-}
-
-fn sources(folder: &Path) -> Vec<PathBuf> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(folder).expect("the sources are here") {
-        let path = entry.expect("a folder can be read").path();
-        if path.is_dir() {
-            files.extend(sources(&path));
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            files.push(path);
-        }
-    }
-    files
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Output;
 
 use assert_cmd::Command;
 use tempfile::TempDir;
@@ -15,6 +16,7 @@ pub const NOT_EXECUTABLE: i32 = 126;
 pub const NOT_FOUND: i32 = 127;
 pub const INTERRUPTED: i32 = 130;
 
+/// What assert_cmd's commands lack.
 pub trait Exits {
     /// Runs the command, which must end with this exit code; what it wrote to standard output and
     /// standard error.
@@ -24,11 +26,14 @@ pub trait Exits {
 impl Exits for Command {
     #[track_caller]
     fn exits(&mut self, code: i32) -> (String, String) {
-        let assert = self.assert().code(code);
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let output = assert.get_output();
-        (text(&output.stdout), text(&output.stderr))
+        texts(self.assert().code(code).get_output())
     }
+}
+
+/// What a command wrote to standard output and standard error.
+fn texts(output: &Output) -> (String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (text(&output.stdout), text(&output.stderr))
 }
 
 /// A folder to run the lab in.
@@ -108,11 +113,8 @@ pub fn typed(line: &str) -> Vec<&str> {
 /// Runs a command and returns its exit code and both of its streams.
 pub fn outcome(command: &mut Command) -> (Option<i32>, String, String) {
     let output = command.output().unwrap();
-    (
-        output.status.code(),
-        String::from_utf8_lossy(&output.stdout).into_owned(),
-        String::from_utf8_lossy(&output.stderr).into_owned(),
-    )
+    let (stdout, stderr) = texts(&output);
+    (output.status.code(), stdout, stderr)
 }
 
 /// An allocator that can serve a server beside Mallard, for `-a`: glibc; or the jemalloc that the
