@@ -150,8 +150,30 @@ impl Call {
             return self.record_begin(block, size);
         }
         self.requested(block, size, allocator::usable_size(block));
-        if let Some(entry) = followed(block) {
-            self.note_birth(block, entry, now());
+        self.may_follow(block);
+    }
+
+    /// One block in [`BLOCKS_PER_FOLLOWED`] is followed. Its thread counts: were it the address
+    /// that decides, the few addresses that a program uses again and again would decide the shares.
+    #[inline(always)]
+    fn may_follow(&self, block: Pointer) {
+        let left = self.thread.until_followed.get();
+        self.thread.until_followed.set(left.wrapping_sub(1));
+        if left <= 1 {
+            self.follow(block, left == 1);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn follow(&self, block: Pointer, is_due: bool) {
+        let when = now();
+        // No period of the program's calls falls into step with this.
+        let spread = hash_of(core::ptr::without_provenance_mut(when as usize)) >> 40;
+        let gap = 1 + spread as u32 % (2 * BLOCKS_PER_FOLLOWED - 1);
+        self.thread.until_followed.set(gap);
+        if is_due && !block.is_null() {
+            self.note_birth(block, when);
         }
     }
 
@@ -173,9 +195,7 @@ impl Call {
         let usable = allocator::usable_size(block);
         self.add(&self.slot.cell.ended, usable as u64);
         self.pass_on();
-        if let Some(entry) = followed(block)
-            && let Some(birth) = take(block, entry)
-        {
+        if let Some(birth) = take_if_followed(block) {
             self.note_end(birth);
         }
     }
@@ -203,7 +223,7 @@ impl Call {
         Old {
             block,
             usable: allocator::usable_size(block),
-            birth: followed(block).and_then(|entry| take(block, entry)),
+            birth: take_if_followed(block),
         }
     }
 
@@ -222,8 +242,8 @@ impl Call {
         } = old;
         let stays = moved == block || (moved.is_null() && size != 0);
         if stays {
-            if let (Some(birth), Some(entry)) = (birth, followed(block)) {
-                self.note_birth(block, entry, birth.when);
+            if let Some(birth) = birth {
+                self.note_birth(block, birth.when);
             }
         } else if let Some(birth) = birth {
             self.note_end(birth);
@@ -237,21 +257,28 @@ impl Call {
             }
         } else {
             self.requested(moved, size, allocator::usable_size(moved));
-            if !stays && let Some(entry) = followed(moved) {
-                self.note_birth(moved, entry, now());
+            if !stays {
+                self.may_follow(moved);
             }
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn note_birth(&self, block: Pointer, entry: usize, when: u64) {
+    fn note_birth(&self, block: Pointer, when: u64) {
         let slot_and_address = (segment::number(self.slot) as u64) << 48 | block.addr() as u64;
+        let (entry, tag) = entry_of(block);
         let birth = segment::birth(entry);
-        birth
-            .slot_and_address
-            .store(slot_and_address, Ordering::Relaxed);
-        birth.when.store(when, Ordering::Relaxed);
+        let held = birth.slot_and_address.load(Ordering::Relaxed) & ADDRESS_BITS;
+        // The block of another address keeps its entry: if later blocks took it, those that live
+        // long, which are those that other threads free, would be missing from the shares.
+        if held == 0 || held == block.addr() as u64 {
+            birth
+                .slot_and_address
+                .store(slot_and_address, Ordering::Relaxed);
+            birth.when.store(when, Ordering::Relaxed);
+            segment::tag(entry).store(tag, Ordering::Relaxed);
+        }
         trim::if_requested();
     }
 
@@ -304,26 +331,39 @@ struct Born {
     when: u64,
 }
 
-/// The entry of the table of births for a block, if it is followed. Its address decides, so the
-/// birth and the end of a block agree without a search.
+/// The part of a birth's first word that is the block's address; the slot lies above it.
+const ADDRESS_BITS: u64 = (1 << 48) - 1;
+
+/// The entry of the table of births for a block, and the entry's tag while it has that birth.
 #[inline(always)]
-fn followed(block: Pointer) -> Option<usize> {
-    const SHIFT: u32 = 64 - BLOCKS_PER_FOLLOWED.trailing_zeros();
+fn entry_of(block: Pointer) -> (usize, u8) {
     let hash = hash_of(block);
-    let entry = (hash >> (SHIFT - BIRTH_ENTRIES.trailing_zeros())) as usize % BIRTH_ENTRIES;
-    (hash >> SHIFT == 0 && !block.is_null()).then_some(entry)
+    let entry = hash >> (u64::BITS - BIRTH_ENTRIES.trailing_zeros());
+    (entry as usize, (hash >> 40) as u8 | 1)
 }
 
-/// The birth of a block; none if a later block took its entry.
+/// Takes the birth of a block out of the table, if the block is followed. The tags alone, which
+/// hardly change, are read for most blocks.
+#[inline(always)]
+fn take_if_followed(block: Pointer) -> Option<Born> {
+    let (entry, tag) = entry_of(block);
+    if segment::tag(entry).load(Ordering::Relaxed) != tag {
+        return None;
+    }
+    take(block, entry)
+}
+
+/// The birth of a block; none if the entry has that of another one.
 #[cold]
 #[inline(never)]
 fn take(block: Pointer, entry: usize) -> Option<Born> {
     let birth = segment::birth(entry);
     let slot_and_address = birth.slot_and_address.load(Ordering::Relaxed);
-    if slot_and_address & 0xffff_ffff_ffff != block.addr() as u64 {
+    if slot_and_address & ADDRESS_BITS != block.addr() as u64 {
         return None;
     }
     let when = birth.when.load(Ordering::Relaxed);
+    segment::tag(entry).store(0, Ordering::Relaxed);
     birth.slot_and_address.store(0, Ordering::Relaxed);
     Some(Born {
         slot: (slot_and_address >> 48) as usize,

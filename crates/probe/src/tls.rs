@@ -25,6 +25,8 @@ pub struct Thread {
     pub base: Cell<u64>,
     pub chunk: Cell<u32>,
     pub serial: Cell<u32>,
+    /// Births until one is followed; 0 before the first.
+    pub until_followed: Cell<u32>,
 }
 
 // Zero at the start of a thread.
@@ -33,12 +35,12 @@ core::arch::global_asm!(
     ".p2align 4",
     ".hidden mallard_probe_thread",
     ".type mallard_probe_thread, @object",
-    ".size mallard_probe_thread, 48",
+    ".size mallard_probe_thread, 56",
     "mallard_probe_thread:",
-    ".zero 48",
+    ".zero 56",
     ".popsection",
 );
-const _: () = assert!(size_of::<Thread>() == 48);
+const _: () = assert!(size_of::<Thread>() == 56);
 
 /// The calling thread's variables. The reference must not reach another thread.
 #[inline(always)]

@@ -66,6 +66,15 @@ fn numbers_in(status: &str) -> Vec<u32> {
     numbers.flat_map(str::parse).collect()
 }
 
+/// The process that traces another one, as a debugger does.
+pub fn tracer(pid: u32) -> Option<u32> {
+    let status = super::text(super::path(pid, "status"))?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("TracerPid:"));
+    line?.trim().parse().ok().filter(|&tracer| tracer != 0)
+}
+
 /// The user that a process belongs to, by number; none if it is gone.
 pub fn owner(pid: u32) -> Option<u32> {
     Some(fs::metadata(super::path(pid, "")).ok()?.uid())

@@ -68,6 +68,11 @@ impl Stat {
         matches!(self.state, 'Z' | 'X')
     }
 
+    /// Whether a signal or a debugger holds it.
+    pub fn is_held(&self) -> bool {
+        matches!(self.state, 'T' | 't')
+    }
+
     /// CPU time, without that of children.
     pub fn cpu_ticks(&self) -> u64 {
         self.user_ticks.saturating_add(self.system_ticks)

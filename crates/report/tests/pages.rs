@@ -6,11 +6,20 @@
 mod common;
 
 use mallard_report::diagnosis::{
-    self, Answer, Bound, Calls, Diagnosis, Moment, Next, Trouble, TroubleKey,
+    self, Answer, Aspect, Bound, Calls, Diagnosis, Moment, Next, Trouble, TroubleKey,
 };
 use mallard_report::history::{self, History, Save, Series};
 use mallard_report::model::Metric;
 use mallard_report::tuning::{self, Point, Tuning};
+
+fn verdict(aspect: Aspect, answer: Answer, sentence: &str) -> diagnosis::Verdict {
+    diagnosis::Verdict {
+        aspect,
+        answer,
+        sentence: sentence.to_owned(),
+        next: Some("mallard compare -- ./server".to_owned()),
+    }
+}
 
 fn diagnosed() -> Diagnosis {
     let moment = |i: u32| Moment {
@@ -29,10 +38,22 @@ fn diagnosed() -> Diagnosis {
         answer: Answer::Yes,
         sentence: "by locks. If malloc and free cost nothing: 1.34 to 1.36 × as fast (95 %)."
             .to_owned(),
+        verdicts: vec![
+            verdict(
+                Aspect::Time,
+                Answer::Yes,
+                "by locks. If malloc and free cost nothing: 1.34 to 1.36 × as fast (95 %).",
+            ),
+            verdict(
+                Aspect::Memory,
+                Answer::No,
+                "The peak of RSS is 800 MiB, of which 790 MiB were live.",
+            ),
+        ],
         bound: Some(Bound {
             low: 1.34,
             high: 1.36,
-            without_faults: Some(1.45),
+            calls: None,
         }),
         troubles: vec![Trouble {
             key: TroubleKey::Locks,

@@ -71,6 +71,7 @@ fn pages_of_long_sessions_stay_small() {
         started: String::new(),
         machine: common::bench().machine,
         answer: Answer::No,
+        verdicts: Vec::new(),
         sentence: "malloc takes 1 %.".to_owned(),
         bound: None,
         troubles: Vec::new(),

@@ -19,6 +19,7 @@ pub mod recorder;
 pub mod stops;
 pub mod syscalls;
 pub mod threads;
+pub mod waits;
 mod watch;
 
 pub use probe::folder::Folder;

@@ -16,6 +16,8 @@ pub enum Doing {
     Sleeping,
     /// In a wait that no signal ends.
     Blocked,
+    /// Held by a signal or by a debugger.
+    Stopped,
     Gone,
 }
 
@@ -30,6 +32,7 @@ pub fn doing(pid: u32, thread: u32) -> Doing {
         },
         'S' => Doing::Sleeping,
         'D' => Doing::Blocked,
+        'T' | 't' => Doing::Stopped,
         _ => Doing::Gone,
     }
 }
@@ -43,6 +46,11 @@ pub fn own_cpu() -> u32 {
 /// What a thread waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Wait {
+    /// A lock that is taken.
+    Lock,
+    /// Another thread: a condition variable, a semaphore, a join.
+    Thread,
+    /// One of these two.
     Futex,
     Madvise,
     /// mmap, munmap, mremap, mprotect, brk: the lock of the address space, or their work.
@@ -64,6 +72,8 @@ pub enum Wait {
 impl Wait {
     pub fn name(self) -> &'static str {
         match self {
+            Wait::Lock => "lock",
+            Wait::Thread => "another thread",
             Wait::Futex => "futex",
             Wait::Madvise => "madvise",
             Wait::Mapping => "mmap",
@@ -83,16 +93,20 @@ pub fn waiting_for(pid: u32, thread: u32) -> Wait {
     let Ok(text) = fs::read_to_string(file(pid, thread, "syscall")) else {
         return Wait::Unknown;
     };
-    let Some(number) = text
-        .split_whitespace()
-        .next()
-        .and_then(|word| word.parse::<i64>().ok())
-    else {
+    // The number, then six arguments in hexadecimal digits.
+    let mut words = text.split_whitespace();
+    let Some(number) = words.next().and_then(|word| word.parse::<i64>().ok()) else {
         return Wait::Unknown;
     };
     match number {
         -1 => Wait::PageFault,
-        libc::SYS_futex => Wait::Futex,
+        libc::SYS_futex => {
+            let mut argument = |skipped| {
+                let word = words.nth(skipped)?.strip_prefix("0x")?;
+                u64::from_str_radix(word, 16).ok()
+            };
+            futex(argument(1), argument(0))
+        }
         libc::SYS_madvise => Wait::Madvise,
         libc::SYS_mmap
         | libc::SYS_munmap
@@ -133,6 +147,20 @@ pub fn waiting_for(pid: u32, thread: u32) -> Wait {
     }
 }
 
+/// What a wait on a futex is for, by its operation and the value that the futex had.
+///
+/// The mutexes of glibc, Rust and Go have the value 2 while a thread waits for them. Condition
+/// variables, semaphores and joins of glibc and Rust wait with a bit mask; Go parks at the value 0.
+fn futex(operation: Option<u64>, value: Option<u64>) -> Wait {
+    const WITH_MASK: u64 = libc::FUTEX_WAIT_BITSET as u64;
+    let command = operation.map(|operation| operation & libc::FUTEX_CMD_MASK as u32 as u64);
+    match (command, value.map(|value| value as u32)) {
+        (Some(_), Some(2)) => Wait::Lock,
+        (Some(WITH_MASK), _) | (_, Some(0)) => Wait::Thread,
+        _ => Wait::Futex,
+    }
+}
+
 /// The CPU time of a thread.
 pub fn computed(pid: u32, thread: u32) -> Duration {
     let text = fs::read_to_string(file(pid, thread, "schedstat")).unwrap_or_default();
@@ -145,4 +173,22 @@ pub fn computed(pid: u32, thread: u32) -> Duration {
 
 pub(crate) fn file(pid: u32, thread: u32, file: &str) -> PathBuf {
     mallard_procfs::path(pid, &format!("task/{thread}/{file}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_is_told_from_a_condition_by_the_futex_s_value() {
+        let private = libc::FUTEX_PRIVATE_FLAG as u64;
+        let with_mask = libc::FUTEX_WAIT_BITSET as u64 | libc::FUTEX_CLOCK_REALTIME as u64;
+        assert_eq!(futex(Some(private), Some(2)), Wait::Lock);
+        assert_eq!(futex(Some(private | with_mask), Some(2)), Wait::Lock);
+        assert_eq!(futex(Some(private | with_mask), Some(0)), Wait::Thread);
+        assert_eq!(futex(Some(private | with_mask), Some(7)), Wait::Thread);
+        assert_eq!(futex(Some(private), Some(0)), Wait::Thread);
+        assert_eq!(futex(Some(private), Some(1)), Wait::Futex);
+        assert_eq!(futex(None, None), Wait::Futex);
+    }
 }

@@ -4,7 +4,7 @@
 //! and one segment `PID-N` for each image of a process: N counts the images that a process becomes
 //! by `exec`, and the processes that have the same id one after the other.
 //!
-//! A segment is a [`Header`], the table of [`Birth`]s, and the [`Slot`]s: one for each thread that
+//! A segment is a [`Header`], the table of [`Birth`]s with a tag for each, and the [`Slot`]s: one for each thread that
 //! lives, used again by a later thread once its thread has ended. The file has the length of all
 //! slots from the start; its blocks are reserved [`BATCH_SLOTS`] at a time, so that a full file
 //! system is an error code and not a signal. Slot 0 belongs to no thread: threads that have ended
@@ -25,10 +25,10 @@ pub const MAGIC: u64 = crate::mark(b"mlrdprb1");
 pub const SLOTS_MAX: usize = 16_384;
 /// The slots whose memory is reserved together.
 pub const BATCH_SLOTS: usize = 16;
-/// The entries of the table of births.
-pub const BIRTH_ENTRIES: usize = 4096;
-/// One block in this many is followed from its birth to its end.
-pub const BLOCKS_PER_FOLLOWED: u64 = 64;
+/// The entries of the table of births. Their tags take a quarter of a CPU's first cache at most.
+pub const BIRTH_ENTRIES: usize = 8192;
+/// One block in this many, on average, is followed from its birth to its end.
+pub const BLOCKS_PER_FOLLOWED: u32 = 128;
 /// Classes of sizes and of lifetimes: class N holds the values of N bits.
 pub const CLASSES: usize = 48;
 /// Threads in the matrix of frees; further threads share its rows.
@@ -117,8 +117,8 @@ pub struct Slot {
 /// The birth of a block that is followed.
 #[repr(C)]
 pub struct Birth {
-    /// `slot of the thread << 48 | address`; 0 if the entry is empty. Two blocks may fall on the
-    /// same entry: the later one wins, and the earlier one is lost.
+    /// `slot of the thread << 48 | address`; 0 if the entry is empty. Of two blocks that fall on
+    /// the same entry, the earlier one keeps it, and the later one is not followed.
     pub slot_and_address: AtomicU64,
     /// The time-stamp counter.
     pub when: AtomicU64,
@@ -211,7 +211,9 @@ pub const LIVE_STEP_BYTES: i64 = 64 << 10;
 pub const PATH_BYTES: usize = 512;
 
 /// Where the parts of a segment begin, and its length.
-pub const BIRTHS_AT: usize = size_of::<Header>();
+/// A tag is a byte: the hash of the block whose birth the entry has, or 0.
+pub const TAGS_AT: usize = size_of::<Header>();
+pub const BIRTHS_AT: usize = TAGS_AT + BIRTH_ENTRIES;
 pub const SLOTS_AT: usize = BIRTHS_AT + BIRTH_ENTRIES * size_of::<Birth>();
 pub const SEGMENT_BYTES: usize = SLOTS_AT + SLOTS_MAX * size_of::<Slot>();
 

@@ -1,29 +1,65 @@
 //! From figures to verdicts: whether malloc is a program's bottleneck, and why.
 //!
 //! [`model`] has the figures. [`share`], [`cost`] and [`mod@growth`] compute the less obvious ones.
-//! `time` finds what the allocator does to the program's time. What it does to memory, how much
-//! faster the program could be, and the answer are here, by the limits in [`thresholds`].
+//! `bound` says how much faster the program could be. `time` and `memory` find what the allocator
+//! does to the program's time and to its memory. The answers are here, one for each of the two, by
+//! the limits in [`thresholds`].
 
+mod bound;
 pub mod cost;
 pub mod growth;
+mod memory;
 pub mod model;
 pub mod share;
 pub mod thresholds;
 mod time;
 
-use model::{Answer, Bound, Figures, Heap, TroubleKey};
+pub use bound::{busy, fault_share};
+use model::{Answer, Aspect, Bound, Figures, TroubleKey};
 use thresholds as limit;
 pub use time::{GONE, HEAP, heap_faults};
 
 /// The verdict.
 #[derive(Debug)]
 pub struct Verdict {
-    pub answer: Answer,
+    /// Whether the allocator costs time, and whether it keeps memory.
+    pub time: Answer,
+    pub memory: Answer,
+    /// The one of the two that matters more.
+    pub graver: Aspect,
     pub bound: Option<Bound>,
+    /// What makes an answer about time of PERHAPS.
+    pub settle: Option<Settle>,
     /// What the allocator does to the program, the worst first.
     pub troubles: Vec<Finding>,
     /// What takes the time, if it is not the allocator.
     pub takes: Option<Finding>,
+}
+
+impl Verdict {
+    /// One answer for both questions.
+    pub fn answer(&self) -> Answer {
+        let either = |answer| self.time == answer || self.memory == answer;
+        match () {
+            () if either(Answer::Yes) => Answer::Yes,
+            () if either(Answer::Perhaps) => Answer::Perhaps,
+            () if self.time == Answer::CannotTell => Answer::CannotTell,
+            () => Answer::No,
+        }
+    }
+}
+
+/// What narrows an interval down.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Settle {
+    /// About so many times as many samples.
+    Samples { times: f64 },
+    /// A run in which the cost of the probe is measured.
+    ProbeCost,
+    /// A machine on which runs differ less.
+    QuietMachine,
+    /// Only a comparison: the interval is narrow and lies on both sides.
+    Comparison,
 }
 
 /// Something that was found, and what shows it.
@@ -39,8 +75,9 @@ pub enum Reason {
     /// The share of their time that threads wait inside the allocator, and whether it is mostly
     /// for the kernel's lock of the address space.
     Waits { share: f64, for_kernel: bool },
-    /// The share of CPU time in page faults of the heap, and that of new pages among them.
-    NewPages { faults: f64, new: f64 },
+    /// The share of CPU time in page faults of the heap, and that of new pages among them, where it
+    /// is known.
+    NewPages { faults: f64, new: Option<f64> },
     /// Frees that spent more than a millisecond in the kernel.
     SlowFrees { count: u64, longest_seconds: f64 },
     /// The share of blocks that another thread frees, and the CPU share of the allocator.
@@ -61,6 +98,9 @@ pub enum Reason {
     AtEnd { kept: u64, live: u64, returned: u64 },
     /// The same as the allocator says it of its own heap, and what is free in it.
     InHeap { kept: u64, live: u64, free: u64 },
+    /// Memory and live bytes at the peak of RSS, or at the end, where the allocator was not asked to
+    /// return anything.
+    Above { kept: u64, live: u64, at_end: bool },
     /// What threads wait for outside the allocator, as a share of their time.
     WaitsOutside { kind: String, share: f64 },
     /// A front allocator of the program's own.
@@ -81,45 +121,101 @@ pub struct About {
 }
 
 pub fn judge(f: &Figures, about: About) -> Verdict {
-    let bound = bound(f, about.cpus);
+    let waits_only = waits_only(f);
+    // The share of hardly any CPU time decides nothing.
+    let bound = bound::bound(f, about.cpus).filter(|_| !waits_only);
+    let (memory, of_memory) = memory::judged(f, about.has_pool);
     let mut troubles = time::troubles(f, about.is_glibc);
-    let memory = memory_troubles(f, about.has_pool);
-    let fast_enough = bound.is_none_or(|bound| bound.high < limit::BOUND_FACTOR_MIN);
-    // Nothing about time matters if no allocator makes the program faster; its memory may.
-    let locks = f.waiting.unwrap_or(0.0) >= limit::LOCK_WAIT_SHARE_MIN;
-    if fast_enough && !locks {
-        troubles
-            .retain(|trouble| matches!(trouble.key, TroubleKey::SlowPurge | TroubleKey::Growth));
-    }
-    if memory.iter().any(|trouble| trouble.key == TroubleKey::Leak) {
+    if of_memory
+        .iter()
+        .any(|trouble| trouble.key == TroubleKey::Leak)
+    {
         // The heap grows because the program keeps more and more.
         troubles.retain(|trouble| trouble.key != TroubleKey::Growth);
     }
-    troubles.extend(memory);
-    let leak_only = troubles
-        .iter()
-        .all(|trouble| trouble.key == TroubleKey::Leak);
-    let answer = match () {
-        () if bound.is_none() && troubles.is_empty() && waits_only(f) => Answer::No,
-        () if bound.is_none() && troubles.is_empty() => Answer::CannotTell,
-        () if troubles.is_empty()
-            && bound.is_some_and(|b| {
-                b.low < limit::BOUND_FACTOR_MIN && b.high > limit::UNCLEAR_FACTOR_MIN
-            }) =>
-        {
-            Answer::CannotTell
-        }
-        () if leak_only => Answer::No,
-        () => Answer::Yes,
+    if f.samples < limit::SAMPLES_MIN {
+        // These rest on the share of CPU time.
+        troubles.retain(|trouble| {
+            !matches!(
+                trouble.key,
+                TroubleKey::HandOff | TroubleKey::Caches | TroubleKey::Work
+            )
+        });
+    }
+    // Calls that take long were counted one by one: no bound is needed to see them.
+    let spikes = |trouble: &Finding| trouble.key == TroubleKey::SlowPurge;
+    let time = match bound {
+        _ if troubles.iter().any(spikes) => Answer::Yes,
+        Some(bound) if bound.low >= limit::BOUND_FACTOR_MIN => Answer::Yes,
+        Some(bound) if bound.high < limit::BOUND_FACTOR_MIN => Answer::No,
+        Some(_) => Answer::Perhaps,
+        None if waits_only => Answer::No,
+        None if !troubles.is_empty() => Answer::Perhaps,
+        None => Answer::CannotTell,
     };
-    let takes = (answer == Answer::No || troubles.is_empty())
+    let gains = bound.is_some_and(|bound| bound.high >= limit::BOUND_FACTOR_MIN);
+    if !gains && time != Answer::Perhaps {
+        troubles.retain(spikes);
+    }
+    if troubles.is_empty() && time == Answer::Yes {
+        troubles.extend(time::any_work(f));
+    }
+    let takes = (time == Answer::No || troubles.is_empty())
         .then(|| takes(f, about.has_pool))
         .flatten();
+    let graver = graver((time, memory), bound, &of_memory, f.peak_rss);
+    let by_time = troubles.len();
+    troubles.extend(of_memory);
+    if graver == Aspect::Memory {
+        troubles.rotate_left(by_time);
+    }
     Verdict {
-        answer,
+        time,
+        memory,
+        graver,
+        settle: (time == Answer::Perhaps).then(|| bound::settle(f, bound)),
         bound,
         troubles,
         takes,
+    }
+}
+
+/// Which answer comes first: that of the worse kind, and of two of one kind that of the larger
+/// factor: how much faster the program could be, or how much smaller.
+fn graver(
+    (time, memory): (Answer, Answer),
+    bound: Option<Bound>,
+    of_memory: &[Finding],
+    peak_rss: u64,
+) -> Aspect {
+    let rank = |answer, leaks| match answer {
+        Answer::Yes => 4,
+        Answer::Perhaps => 3,
+        // The allocator is not at fault, but memory runs out.
+        Answer::No if leaks => 2,
+        Answer::CannotTell => 1,
+        Answer::No => 0,
+    };
+    let leaks = of_memory.iter().any(|found| found.key == TroubleKey::Leak);
+    let excess = of_memory.iter().map(|found| found.reason.excess()).max();
+    let needed = peak_rss.saturating_sub(excess.unwrap_or(0)).max(1);
+    let larger = peak_rss as f64 / needed as f64 > bound.map_or(1.0, |bound| bound.low);
+    match rank(memory, leaks).cmp(&rank(time, false)) {
+        std::cmp::Ordering::Greater => Aspect::Memory,
+        std::cmp::Ordering::Equal if rank(time, false) >= 3 && larger => Aspect::Memory,
+        _ => Aspect::Time,
+    }
+}
+
+impl Reason {
+    /// How many bytes are there beside live ones.
+    fn excess(&self) -> u64 {
+        match self {
+            Reason::AtEnd { kept, live, .. }
+            | Reason::InHeap { kept, live, .. }
+            | Reason::Above { kept, live, .. } => kept.saturating_sub(*live),
+            _ => 0,
+        }
     }
 }
 
@@ -131,127 +227,6 @@ fn waits_only(f: &Figures) -> bool {
         && !f.waits_outside.is_empty()
 }
 
-/// How much faster the program could be.
-fn bound(f: &Figures, cpus: usize) -> Option<Bound> {
-    let (low, high) = (f.inside_low?, f.inside_high?);
-    if f.samples < limit::SAMPLES_MIN {
-        return None;
-    }
-    let cpu = f.user_seconds + f.system_seconds;
-    let saturated = cpu >= 0.95 * cpus as f64 * f.wall_seconds;
-    let waiting = if saturated {
-        0.0
-    } else {
-        f.waiting.unwrap_or(0.0)
-    };
-    // A share of CPU time, of the part of busy time that does not wait, of the time that is busy.
-    let busy = busy(f);
-    let gone = |inside: f64, faults: f64| {
-        let share = waiting + (1.0 - waiting) * (inside + faults);
-        1.0 / (1.0 - (busy * share).min(0.99))
-    };
-    let middle = (low + high) / 2.0;
-    let grows = time::heap_grows(f);
-    let faults = if grows {
-        f.fault_share
-    } else {
-        f.refault_share
-    };
-    Some(Bound {
-        low: gone(low, 0.0),
-        high: gone(high, 0.0),
-        // Where both are nearly all of the time, the estimate of faults takes too much.
-        without_faults: (faults >= 0.005 && middle + faults < 0.95).then(|| gone(middle, faults)),
-    })
-}
-
-/// The part of its wall time in which the program computes or waits for the allocator, at most:
-/// what it sleeps besides becomes no shorter. Of several threads, those that sleep may be the same
-/// all the time.
-pub fn busy(f: &Figures) -> f64 {
-    let asleep: f64 = f.waits_outside.iter().map(|(_, share)| share).sum();
-    let awake = (1.0 - asleep).max(0.0) * f.threads.max(1) as f64;
-    awake.min(1.0)
-}
-
-/// What the allocator does to the program's memory.
-fn memory_troubles(f: &Figures, has_pool: bool) -> Vec<Finding> {
-    let mut found = Vec::new();
-    if let Some(growth) = &f.grows
-        && growth.share >= limit::GROWTH_SHARE_MIN
-        && growth.fit >= limit::GROWTH_FIT_MIN
-    {
-        found.push(Finding {
-            key: TroubleKey::Leak,
-            reason: Reason::Grows {
-                bytes_per_second: growth.bytes_per_second,
-            },
-        });
-        return found;
-    }
-    if let Some(heap) = &f.heap {
-        return in_heap(heap, f.peak_rss).into_iter().collect();
-    }
-    let Some(end) = &f.end else { return found };
-    let live = end.live.max(0) as u64;
-    let kept = end.anonymous.saturating_sub(end.lazy);
-    let excess = kept.saturating_sub(live);
-    let ratio = kept as f64 / live.max(1) as f64;
-    // A heap that never held this much cannot hold it back: the memory is the program's own.
-    let was_heap = f.peak_live.unwrap_or(0).max(0) as u64 >= kept / 2;
-    // A program that frees everything as it ends holds nothing back.
-    let lasted = f.held_late.is_none_or(|share| share >= 0.5);
-    if ratio < limit::HELD_FACTOR_MIN || excess < limit::HELD_BYTES_MIN || !was_heap || !lasted {
-        return found;
-    }
-    let Some(returned) = end.returned else {
-        return found;
-    };
-    let key = held_back_or_pinned(returned, excess);
-    // What a pool of the program's own keeps looks pinned.
-    if key == TroubleKey::HeldBack || !has_pool {
-        found.push(Finding {
-            key,
-            reason: Reason::AtEnd {
-                kept,
-                live,
-                returned,
-            },
-        });
-    }
-    found
-}
-
-/// What a process says of its own heap: memory beyond its live bytes is free pages and blocks,
-/// which could go back, or lies between blocks.
-fn in_heap(heap: &Heap, peak_rss: u64) -> Option<Finding> {
-    let kept = (heap.active + heap.free + heap.metadata).min(peak_rss);
-    let excess = kept.saturating_sub(heap.allocated);
-    let ratio = kept as f64 / heap.allocated.max(1) as f64;
-    let is_fresh = heap.age_seconds <= limit::FRESH_SECONDS_MAX;
-    if ratio < limit::HELD_FACTOR_MIN || excess < limit::HELD_BYTES_MIN || !is_fresh {
-        return None;
-    }
-    let free = heap.free + heap.cached;
-    Some(Finding {
-        key: held_back_or_pinned(free, excess),
-        reason: Reason::InHeap {
-            kept,
-            live: heap.allocated,
-            free,
-        },
-    })
-}
-
-/// Memory of which half at least is free is held back; blocks pin the rest.
-fn held_back_or_pinned(free: u64, excess: u64) -> TroubleKey {
-    if free * 2 >= excess {
-        TroubleKey::HeldBack
-    } else {
-        TroubleKey::Pinned
-    }
-}
-
 /// What takes the time instead.
 fn takes(f: &Figures, has_pool: bool) -> Option<Finding> {
     let waits = f.waits_outside.iter();
@@ -261,7 +236,7 @@ fn takes(f: &Figures, has_pool: bool) -> Option<Finding> {
         && *share > f.running
     {
         let key = match kind.as_str() {
-            "futex" => TroubleKey::OwnLock,
+            "lock" => TroubleKey::OwnLock,
             "file or socket" => TroubleKey::Io,
             "events" | "sleep" => TroubleKey::Idle,
             "child process" => TroubleKey::Child,

@@ -27,6 +27,9 @@ pub struct Figures {
     pub waiting: Option<f64>,
     /// The same by what they wait for.
     pub waits: Vec<(String, f64)>,
+    /// The three threads that wait most; those that are idle come last.
+    #[serde(default)]
+    pub waiting_threads: Vec<WaitingThread>,
     /// The share of thread time outside the allocator by what threads wait for.
     pub waits_outside: Vec<(String, f64)>,
     /// The share of thread time that they run.
@@ -46,6 +49,8 @@ pub struct Figures {
     pub fault_share: f64,
     pub refault_share: f64,
     pub peak_rss: u64,
+    /// Live bytes when RSS was at its peak, within a hundredth, and the peak of live bytes, which
+    /// may be at another time.
     pub live_at_peak: Option<i64>,
     pub peak_live: Option<i64>,
     /// The growth of live memory is a line: its end over its beginning.
@@ -59,6 +64,33 @@ pub struct Figures {
     pub held_late: Option<f64>,
     /// A front allocator of the program's own.
     pub pool: Option<String>,
+    /// Of several processes, the one that all of these figures are of.
+    #[serde(default)]
+    pub heaviest: Option<Heaviest>,
+}
+
+/// The process of a family that computes most.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Heaviest {
+    pub pid: u32,
+    pub program: String,
+    /// Its share of the CPU time of all processes, and how many there are.
+    pub share: f64,
+    pub processes: u64,
+    /// The program that the first process ran, if it is another one.
+    pub started_by: Option<String>,
+}
+
+/// A thread that waits.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct WaitingThread {
+    pub name: String,
+    pub id: u32,
+    /// The share of its time, and what it waits for most.
+    pub share: f64,
+    pub kind: String,
+    /// Whether it only waits for work to come.
+    pub is_idle: bool,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -128,17 +160,28 @@ pub struct Heap {
 pub enum Answer {
     Yes,
     No,
+    /// The interval reaches from what does not matter to what does.
+    Perhaps,
     CannotTell,
 }
 
-/// How much faster the program could be if malloc and free cost nothing, as a factor.
+/// What is asked: whether the allocator costs time, and whether it keeps memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Aspect {
+    Time,
+    Memory,
+}
+
+/// How much faster the program could be if malloc and free, and the page faults of their heap, cost
+/// nothing, as a factor.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Bound {
     pub low: f64,
     pub high: f64,
-    /// If moreover no page that went back to the system had to come again, or for a heap that
-    /// grows, if pages came without faults.
-    pub without_faults: Option<f64>,
+    /// The part of malloc and free themselves, where page faults have one.
+    #[serde(default)]
+    pub calls: Option<(f64, f64)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -157,6 +200,7 @@ pub enum TroubleKey {
     Leak,
     HeldBack,
     Pinned,
+    Kept,
     OwnLock,
     Io,
     Idle,
@@ -170,6 +214,16 @@ pub enum TroubleKey {
 }
 
 impl TroubleKey {
+    /// Whether it is one of time or of memory.
+    pub fn aspect(&self) -> Aspect {
+        match self {
+            TroubleKey::Leak | TroubleKey::HeldBack | TroubleKey::Pinned | TroubleKey::Kept => {
+                Aspect::Memory
+            }
+            _ => Aspect::Time,
+        }
+    }
+
     /// The word in files.
     pub fn as_str(&self) -> &str {
         match self {
@@ -186,6 +240,7 @@ impl TroubleKey {
             TroubleKey::Leak => "leak",
             TroubleKey::HeldBack => "held_back",
             TroubleKey::Pinned => "pinned",
+            TroubleKey::Kept => "kept",
             TroubleKey::OwnLock => "own_lock",
             TroubleKey::Io => "io",
             TroubleKey::Idle => "idle",
@@ -205,7 +260,7 @@ mod tests {
     #[test]
     fn a_key_is_its_word_in_files_and_an_unknown_word_is_kept() {
         let words = "locks growth slow_purge hand_off caches work to_and_fro decay trim mmap leak \
-                     held_back pinned own_lock io idle child waits pool computing newer";
+                     held_back pinned kept own_lock io idle child waits pool computing newer";
         for word in words.split(' ') {
             let json = format!("\"{word}\"");
             let key: TroubleKey = serde_json::from_str(&json).unwrap();

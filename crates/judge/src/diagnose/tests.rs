@@ -37,18 +37,20 @@ fn keys(verdict: &Verdict) -> Vec<&str> {
 #[test]
 fn a_program_that_computes_is_told_so() {
     let verdict = judged(&figures(0.005));
-    assert_eq!(verdict.answer, Answer::No);
+    assert_eq!((verdict.time, verdict.answer()), (Answer::No, Answer::No));
     assert_eq!(verdict.takes.unwrap().key.as_str(), "computing");
 }
 
 #[test]
-fn the_bound_of_a_saturated_program_has_no_waits() {
+fn waits_of_a_saturated_program_may_cost_nothing() {
     let mut f = figures(0.2);
     f.waiting = Some(0.1);
     let waits = judged(&f).bound.unwrap();
     f.user_seconds = 80.0;
     let saturated = judged(&f).bound.unwrap();
     assert!((saturated.low - 1.0 / 0.81).abs() < 1e-9, "{saturated:?}");
+    // But they may cost something.
+    assert!((saturated.high - waits.high).abs() < 1e-9, "{saturated:?}");
     assert!((waits.low - 1.0 / (0.9 * 0.81)).abs() < 1e-9, "{waits:?}");
 }
 
@@ -76,13 +78,11 @@ fn the_bound_of_a_program_that_sleeps_is_of_its_wall_time() {
 #[test]
 fn waits_inside_are_locks() {
     let mut f = figures(0.01);
+    (f.inside_low, f.inside_high) = (Some(0.0), Some(0.001));
     f.waiting = Some(0.031);
     f.waits = vec![("futex".to_owned(), 0.031)];
     let verdict = judged(&f);
-    assert_eq!(
-        (verdict.answer, keys(&verdict)),
-        (Answer::Yes, vec!["locks"])
-    );
+    assert_eq!((verdict.time, keys(&verdict)), (Answer::Yes, vec!["locks"]));
     f.waiting = Some(0.029);
     assert!(!keys(&judged(&f)).contains(&"locks"));
 }
@@ -95,7 +95,65 @@ fn memory_that_comes_again_is_named_by_how_it_went() {
         f.faults = 100_000;
         f.syscalls = vec![(call.to_owned(), 500.0, 0.0)];
         assert_eq!(keys(&judged(&f)), [key]);
+        // The calls are those of a heap of the program's own.
+        f.syscalls = vec![(call.to_owned(), 0.0, 500.0)];
+        assert!(!keys(&judged(&f)).contains(&"to_and_fro"));
     }
+}
+
+#[test]
+fn an_answer_is_one_where_the_whole_interval_agrees() {
+    let of = |low, high| {
+        let mut f = figures((low + high) / 2.0);
+        (f.inside_low, f.inside_high) = (Some(low), Some(high));
+        f.probe_cost = Some(0.0);
+        judged(&f)
+    };
+    // Shares of 2.9 % are the threshold of 1.03.
+    for (low, high, answer) in [
+        (0.03, 0.5, Answer::Yes),
+        (0.0, 0.028, Answer::No),
+        (0.0, 0.3, Answer::Perhaps),
+        (0.028, 0.031, Answer::Perhaps),
+    ] {
+        let verdict = of(low, high);
+        assert_eq!(verdict.time, answer, "{low} {high}");
+        assert_eq!(verdict.settle.is_some(), answer == Answer::Perhaps);
+    }
+    // What is known well and lies on both sides, more samples do not settle.
+    let mut f = figures(0.03);
+    f.samples = 100_000;
+    let (low, high) = share::wilson(3000.0, 100_000.0);
+    (f.inside_low, f.inside_high) = (Some(low), Some(high));
+    f.probe_cost = Some(0.0);
+    let few = of(0.02, 0.2).settle;
+    assert_eq!(few, Some(Settle::QuietMachine), "wider than its samples");
+    assert!(matches!(
+        judged(&f).settle,
+        Some(Settle::Comparison | Settle::Samples { .. })
+    ));
+}
+
+#[test]
+fn the_bound_of_a_page_fault_trouble_has_the_page_faults() {
+    let mut f = figures(0.07);
+    (f.user_seconds, f.system_seconds) = (3.0, 6.5);
+    (f.refaults, f.faults) = (Some(0.9), 1_000_000);
+    (f.fault_share, f.refault_share) = (0.6, 0.58);
+    f.syscalls = vec![("munmap".to_owned(), 400.0, 0.0)];
+    let bound = judged(&f).bound.unwrap();
+    let (low, high) = bound.calls.unwrap();
+    assert!(high < 1.1 && low < high, "{bound:?}");
+    assert!(bound.low > 1.5 && bound.high > 2.9, "{bound:?}");
+    // Without that trouble there is none of it in the least, and what the faults may cost is in
+    // the most.
+    f.syscalls.clear();
+    f.refaults = Some(0.1);
+    (f.refault_share, f.fault_share) = (0.01, 0.03);
+    (f.peak_rss, f.peak_live) = (500 << 20, Some(480 << 20));
+    let bound = judged(&f).bound.unwrap();
+    let (low, high) = bound.calls.unwrap();
+    assert!(bound.low <= low && bound.high > high, "{bound:?}");
 }
 
 #[test]
@@ -124,9 +182,47 @@ fn a_trim_tells_held_back_from_pinned() {
     assert_eq!(keys(&judged(&f)), ["held_back"]);
     f.end = end(Some(1 << 20));
     assert_eq!(keys(&judged(&f)), ["pinned"]);
+    // Nobody asked: which of the two it is, nobody knows.
+    f.end = end(None);
+    let verdict = judged(&f);
+    assert_eq!(
+        (verdict.memory, keys(&verdict)),
+        (Answer::Perhaps, vec!["kept"])
+    );
     // The heap never was that large: the memory is the program's own.
     f.peak_live = Some(12 << 20);
     assert!(judged(&f).troubles.is_empty());
+}
+
+#[test]
+fn memory_has_an_answer_of_its_own() {
+    let mut f = figures(0.2);
+    f.peak_rss = 300 << 20;
+    let answers = |f: &Figures| {
+        let verdict = judged(f);
+        (verdict.time, verdict.memory, verdict.graver)
+    };
+    // Nobody knows what is live.
+    assert_eq!(answers(&f), (Answer::Yes, Answer::CannotTell, Aspect::Time));
+    (f.peak_live, f.live_at_peak) = (Some(290 << 20), Some(290 << 20));
+    assert_eq!(answers(&f), (Answer::Yes, Answer::No, Aspect::Time));
+    // Far above live bytes, at the peak only.
+    f.live_at_peak = Some(100 << 20);
+    assert_eq!(answers(&f), (Answer::Yes, Answer::Perhaps, Aspect::Time));
+    f.end = Some(EndMemory {
+        rss: 300 << 20,
+        anonymous: 290 << 20,
+        live: 10 << 20,
+        returned: Some(280 << 20),
+        ..EndMemory::default()
+    });
+    // Thirty times its live bytes is worse than a quarter of the time.
+    assert_eq!(answers(&f), (Answer::Yes, Answer::Yes, Aspect::Memory));
+    let small = Figures {
+        peak_rss: 2 << 20,
+        ..figures(0.005)
+    };
+    assert_eq!(answers(&small), (Answer::No, Answer::No, Aspect::Time));
 }
 
 #[test]
@@ -138,12 +234,14 @@ fn a_leak_is_the_program_s_own() {
         share: 0.9,
     });
     let verdict = judged(&f);
-    assert_eq!((verdict.answer, keys(&verdict)), (Answer::No, vec!["leak"]));
+    assert_eq!((verdict.memory, keys(&verdict)), (Answer::No, vec!["leak"]));
+    assert_eq!(verdict.graver, Aspect::Memory);
 }
 
 #[test]
 fn growth_is_that_of_the_heap_and_not_of_a_start() {
     let mut f = figures(0.001);
+    f.system_seconds = 3.0;
     f.fault_share = 0.1;
     f.faults = 900;
     f.peak_rss = 300 << 20;
@@ -172,7 +270,7 @@ fn hand_off_needs_work_in_the_allocator() {
     };
     assert_eq!(keys(&judged(&f)), ["hand_off"]);
     f.inside = Some(0.01);
-    f.inside_high = Some(0.02);
+    (f.inside_low, f.inside_high) = (Some(0.0), Some(0.02));
     assert!(judged(&f).troubles.is_empty());
 }
 
@@ -180,13 +278,17 @@ fn hand_off_needs_work_in_the_allocator() {
 fn too_few_samples_tell_nothing() {
     let mut f = figures(0.5);
     f.samples = 20;
-    assert_eq!(judged(&f).answer, Answer::CannotTell);
+    let verdict = judged(&f);
+    assert_eq!(verdict.time, Answer::CannotTell);
+    assert_eq!(verdict.answer(), Answer::CannotTell);
 }
 
 #[test]
 fn what_a_program_waits_for_is_named() {
     for (kind, key) in [
-        ("futex", "own_lock"),
+        ("lock", "own_lock"),
+        ("futex", "waits"),
+        ("another thread", "waits"),
         ("file or socket", "io"),
         ("sleep", "idle"),
     ] {

@@ -1,9 +1,8 @@
 //! The thresholds of all verdicts. `mallard diagnose --explain` shows them.
 
-/// Below this factor, no allocator is worth the change.
+/// Below this factor, no allocator is worth the change. An interval that lies on both sides decides
+/// nothing.
 pub const BOUND_FACTOR_MIN: f64 = 1.03;
-/// An interval that reaches from below that to here decides nothing.
-pub const UNCLEAR_FACTOR_MIN: f64 = 1.15;
 /// Share of their time that busy threads wait inside the allocator.
 pub const LOCK_WAIT_SHARE_MIN: f64 = 0.03;
 /// CPU share of the allocator from which its work matters.
@@ -19,6 +18,8 @@ pub const GIVING_CALLS_MIN: f64 = 100.0;
 pub const GIVING_REFAULT_SHARE_MIN: f64 = 0.05;
 /// Share of CPU time in page faults.
 pub const FAULT_CPU_SHARE_MIN: f64 = 0.05;
+/// Share of CPU time in page faults below which they are left out of the bound.
+pub const FAULT_SHARE_MIN: f64 = 0.005;
 /// Fewer page faults are those of any start.
 pub const FAULTS_MIN: u64 = 5000;
 /// Frees a second that spend more than a millisecond in the kernel.

@@ -46,7 +46,7 @@ fn growth(f: &Figures) -> Option<Finding> {
         key: TroubleKey::Growth,
         reason: Reason::NewPages {
             faults: heap_faults(f),
-            new: 1.0 - f.refaults.unwrap_or(0.0),
+            new: f.refaults.map(|again| 1.0 - again),
         },
     })
 }
@@ -88,28 +88,34 @@ fn caches(f: &Figures, is_glibc: bool) -> Option<Finding> {
 }
 
 fn work(f: &Figures) -> Option<Finding> {
-    let inside = f
-        .inside
-        .filter(|share| *share >= limit::WORK_CPU_SHARE_MIN)?;
+    any_work(f).filter(|_| f.inside >= Some(limit::WORK_CPU_SHARE_MIN))
+}
+
+/// The work of the allocator, however little.
+pub fn any_work(f: &Figures) -> Option<Finding> {
     Some(Finding {
         key: TroubleKey::Work,
-        reason: Reason::Work { inside },
+        reason: Reason::Work { inside: f.inside? },
     })
 }
 
-/// Whether page faults of malloc's heap take time because it grows. The start of a program has
-/// faults too, and so has a heap of its own (V8, a mapped file).
+/// Whether page faults of malloc's heap take time because it grows.
 pub fn heap_grows(f: &Figures) -> bool {
+    heap_faults(f) >= limit::FAULT_CPU_SHARE_MIN
+        && f.refaults.unwrap_or(0.0) < limit::REFAULT_SHARE_MIN
+        && is_heap_malloc_s(f)
+}
+
+/// Whether the memory is malloc's, and not that of a heap of the program's own (V8, a mapped file)
+/// or of its start.
+pub fn is_heap_malloc_s(f: &Figures) -> bool {
     let live = f.peak_live.unwrap_or(0).max(0) as u64;
     let is_malloc_s = match f.peak_live {
         Some(_) => live >= f.peak_rss / 2,
         // For a process that is seen from outside, the addresses decide.
         None => in_heap(f).is_some_and(|share| share >= 0.5),
     };
-    heap_faults(f) >= limit::FAULT_CPU_SHARE_MIN
-        && f.refaults.unwrap_or(0.0) < limit::REFAULT_SHARE_MIN
-        && f.faults >= limit::FAULTS_MIN
-        && is_malloc_s
+    is_malloc_s && f.faults >= limit::FAULTS_MIN
 }
 
 /// The share of page faults that lie in a heap, of those whose mapping was seen. A heap that grows
@@ -129,7 +135,7 @@ pub fn heap_faults(f: &Figures) -> f64 {
 }
 
 /// Memory that is returned to the system and requested again, and how.
-fn to_and_fro(f: &Figures) -> Option<Finding> {
+pub fn to_and_fro(f: &Figures) -> Option<Finding> {
     let rate = |name: &str| {
         f.syscalls
             .iter()
@@ -144,7 +150,10 @@ fn to_and_fro(f: &Figures) -> Option<Finding> {
     let gives = giving >= limit::GIVING_CALLS_PER_SECOND_MIN
         && giving * f.wall_seconds >= limit::GIVING_CALLS_MIN
         && refaults >= limit::GIVING_REFAULT_SHARE_MIN;
-    if !often && !gives {
+    // Calls that were counted and were not the allocator's: a heap of the program's own goes and
+    // comes (V8).
+    let is_other_s = !f.syscalls.is_empty() && giving < 1.0;
+    if (!often && !gives) || is_other_s {
         return None;
     }
     let key = match () {

@@ -19,6 +19,15 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         .map_err(|_| "expected seconds such as 90, or a time such as 45s, 1m or 1h 30m".to_owned())
 }
 
+/// Reads a time in which something is to happen, such as `--for`.
+pub fn time_to_watch(text: &str) -> Result<Duration, String> {
+    let time = duration(text)?;
+    if time.is_zero() {
+        return Err("nothing can be seen in no time; give it a second at least".to_owned());
+    }
+    Ok(time)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -153,31 +153,22 @@ static void leak(void) {
     }
 }
 
-/* A lock that its owner hands to the next thread. A mutex goes to the thread that asks first: to
- * its owner again where the others get no CPU in time, and they wait all the time then, as the idle
- * threads of a pool do. */
-enum { OWNERS = 8 };
-static sem_t turns[OWNERS];
+/* One mutex for all of the work. Its owner may take it again before the others get a CPU, so that
+ * some of them wait all the time. */
+static pthread_mutex_t own = PTHREAD_MUTEX_INITIALIZER;
 
-static void *own_lock(void *number) {
-    const uintptr_t own = (uintptr_t)number;
+static void *own_lock(void *unused) {
     int last = 0;
+    /* Threads are watched from their first call on, and do not wait for each other in it. */
+    free(malloc(10));
     while (!last) {
-        sem_wait(&turns[own]);
-        /* Threads are watched from their first call on, and do not wait for each other in it. */
-        free(malloc(10));
+        pthread_mutex_lock(&own);
         last = !works();
         if (!last)
             compute(2000000);
-        sem_post(&turns[(own + 1) % OWNERS]);
+        pthread_mutex_unlock(&own);
     }
-    return NULL;
-}
-
-static void own_locks(void) {
-    for (int i = 0; i < OWNERS; i++)
-        sem_init(&turns[i], 0, i == 0);
-    in_threads(OWNERS, own_lock);
+    return unused;
 }
 
 /* Reads what a slow writer sends. */
@@ -223,7 +214,7 @@ int main(int count, char **words) {
     else if (strcmp(what, "leak") == 0)
         leak();
     else if (strcmp(what, "own-lock") == 0)
-        own_locks();
+        in_threads(8, own_lock);
     else if (strcmp(what, "input") == 0)
         input();
     else if (strcmp(what, "compute") == 0)

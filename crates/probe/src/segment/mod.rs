@@ -11,7 +11,7 @@ pub mod trim;
 
 use core::ffi::{CStr, c_char};
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU8, AtomicU32, Ordering};
 
 use crate::file::{self, Failed, Text, copy};
 use crate::tls::thread;
@@ -40,6 +40,14 @@ pub fn birth(index: usize) -> &'static Birth {
     debug_assert!(index < layout::BIRTH_ENTRIES);
     // SAFETY: the table lies there in every segment.
     unsafe { &*at::<Birth>(layout::BIRTHS_AT).add(index % layout::BIRTH_ENTRIES) }
+}
+
+/// The tag of the entry with this number.
+#[inline(always)]
+pub fn tag(index: usize) -> &'static AtomicU8 {
+    debug_assert!(index < layout::BIRTH_ENTRIES);
+    // SAFETY: as above.
+    unsafe { &*at::<AtomicU8>(layout::TAGS_AT).add(index % layout::BIRTH_ENTRIES) }
 }
 
 /// The slot with this number.

@@ -5,32 +5,56 @@ use std::time::Duration;
 
 use crate::probe::segments::{Counts, End};
 use crate::threads::Wait;
-
-/// A thread that waits for one thing in this share of all looks is parked there.
-pub const PARKED_SHARE: f64 = 0.995;
+use crate::waits::Thread;
 
 /// What one run of a program has shown.
 #[derive(Debug, Clone, Default)]
 pub struct Findings {
     /// Every image of every process that was observed, in the order of their appearance.
     pub images: Vec<Image>,
-    /// Looks at threads that ran, inside the allocator and outside.
-    pub running_inside: u64,
-    pub running_outside: u64,
-    /// The same, at threads that had computed for most of the time since the look before, and on
-    /// another CPU than the watch: those were at work during the look.
+    /// What each process was seen to do.
+    pub processes: BTreeMap<u32, Process>,
+    pub seconds: f64,
+    /// Memory over time.
+    pub memory: Vec<Memory>,
+    /// Files that the main process had mapped at the last reading.
+    pub mapped: Vec<String>,
+    /// Thread-seconds that were looked at: each look of each thread stands for its interval.
+    pub thread_seconds: f64,
+    /// For how long the first process was held by a signal or a debugger.
+    pub held_seconds: f64,
+}
+
+/// What one process was seen to do.
+#[derive(Debug, Clone, Default)]
+pub struct Process {
+    /// Times of the first reading and the last.
+    pub first_seconds: f64,
+    pub last_seconds: f64,
+    /// User and system time, and page faults, by the last reading.
+    pub user: Duration,
+    pub system: Duration,
+    pub faults: u64,
+    pub looks: Looks,
+    /// Its memory over time.
+    pub memory: Vec<Memory>,
+}
+
+impl Process {
+    pub fn cpu(&self) -> Duration {
+        self.user + self.system
+    }
+}
+
+/// Looks at the threads of a process.
+#[derive(Debug, Clone, Default)]
+pub struct Looks {
+    /// Looks at threads that had computed for most of the time since the look before, and on
+    /// another CPU than the watch: those were at work during the look, inside the allocator or
+    /// outside.
     pub computing_inside: u64,
     pub computing_outside: u64,
-    /// Looks at threads that waited inside the allocator, by what for.
-    pub waiting_inside: BTreeMap<Wait, u64>,
-    /// The same outside.
-    pub waiting_outside: BTreeMap<Wait, u64>,
-    /// Looks at threads altogether.
-    pub looks: u64,
-    /// Looks at threads that waited for one thing all the time, such as a main thread that waits
-    /// for the others; they are not in `waiting_outside`.
-    pub parked: BTreeMap<Wait, u64>,
-    pub seconds: f64,
+    pub threads: Vec<Thread>,
     /// Calls of the allocator that waited longer than a millisecond, by what for, without those in
     /// `long_frees`.
     pub long_calls: BTreeMap<Wait, u64>,
@@ -38,12 +62,6 @@ pub struct Findings {
     /// on pages, or waited that long in a system call that changes mappings.
     pub long_frees: u64,
     pub longest_call: Duration,
-    /// Memory over time.
-    pub memory: Vec<Memory>,
-    /// Files that the main process had mapped at the last reading.
-    pub mapped: Vec<String>,
-    /// Thread-seconds that were looked at: each look of each thread stands for its interval.
-    pub thread_seconds: f64,
 }
 
 /// One image of a process: what ran between an exec (or a fork) and the next exec or its end.
@@ -116,6 +134,60 @@ impl Findings {
         self.images
             .iter()
             .max_by_key(|image| image.counts.calls.iter().sum::<u64>())
+    }
+
+    /// What all processes were seen to do.
+    pub fn looks(&self) -> impl Iterator<Item = &Looks> + Clone {
+        self.processes.values().map(|process| &process.looks)
+    }
+
+    /// Looks at threads that were at work, inside the allocator and outside.
+    pub fn computing(&self) -> (u64, u64) {
+        self.looks().fold((0, 0), |(inside, outside), looks| {
+            (
+                inside + looks.computing_inside,
+                outside + looks.computing_outside,
+            )
+        })
+    }
+
+    /// The process that computed most, and its share of the CPU time of all, of which some may not
+    /// have been seen; none if there is one process only.
+    pub fn heaviest(&self, of_all: Duration) -> Option<(u32, f64)> {
+        let cpu = |process: &Process| process.cpu().as_secs_f64();
+        let seen: f64 = self.processes.values().map(cpu).sum();
+        let all = seen.max(of_all.as_secs_f64());
+        let heaviest = self
+            .processes
+            .iter()
+            .max_by(|a, b| cpu(a.1).total_cmp(&cpu(b.1)))?;
+        let is_one_of_several = self.processes.len() > 1 && all > 0.0;
+        is_one_of_several.then(|| (*heaviest.0, cpu(heaviest.1) / all))
+    }
+
+    /// The threads of all processes. What a process was before an `exec` counts as the same.
+    pub fn threads(&self) -> u64 {
+        let mut by_process: BTreeMap<u32, u64> = BTreeMap::new();
+        for image in &self.images {
+            let threads = by_process.entry(image.pid).or_default();
+            *threads = image.counts.threads.max(*threads);
+        }
+        by_process.values().sum()
+    }
+
+    /// What was found of one process only.
+    pub fn of(&self, pid: u32) -> Findings {
+        let images = self.images.iter().filter(|image| image.pid == pid);
+        let process = self.processes.get(&pid);
+        Findings {
+            images: images.cloned().collect(),
+            memory: process.map_or_else(Vec::new, |process| process.memory.clone()),
+            processes: process
+                .map(|process| (pid, process.clone()))
+                .into_iter()
+                .collect(),
+            ..self.clone()
+        }
     }
 
     /// The image with the most memory.

@@ -10,20 +10,21 @@
 
 pub mod findings;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use mallard_procfs::memory::{Rollup, resident};
-use mallard_procfs::{is_alive, mapping};
+use mallard_procfs::{Stat, about, is_alive, mapping, stat};
 
 use crate::clock::{cpu_time, tsc_and_monotonic_ns};
 use crate::probe::layout::{Cell, State};
 use crate::probe::segments::{self, Segment};
 use crate::threads::{self, Doing, Wait};
-use findings::{Findings, Image, Memory, PARKED_SHARE};
+use crate::waits::Thread;
+use findings::{Findings, Image, Memory};
 
 /// How the share of CPU time inside the allocator is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,13 +80,12 @@ struct Lasting {
     counted: bool,
 }
 
-/// What one thread was seen to do outside the allocator.
+/// What one thread was seen to do.
 #[derive(Debug, Default)]
 struct Seen {
-    looks: u64,
     /// The time of the last look at which it ran, and its CPU time then.
     computed: Option<(Instant, Duration)>,
-    waiting: BTreeMap<Wait, u64>,
+    thread: Thread,
 }
 
 /// A watch of one program and its children.
@@ -130,8 +130,11 @@ impl<'a> Watch<'a> {
         loop {
             let now = Instant::now();
             if now >= segments_at {
-                if !is_alive(main) {
+                let Some(stat) = Stat::of(main).filter(|stat| !stat.has_ended()) else {
                     break;
+                };
+                if stat.is_held() {
+                    self.found.held_seconds += segments::LISTING_INTERVAL.as_secs_f64();
                 }
                 if enough() {
                     self.ask_for_free_memory();
@@ -220,28 +223,47 @@ impl<'a> Watch<'a> {
             seconds: self.begun.elapsed().as_secs_f64(),
             ..Memory::default()
         };
+        let seconds = memory.seconds;
         for segment in &self.segments {
             let Some(rss) = resident(segment.pid) else {
                 continue;
             };
-            memory.rss += rss;
-            memory.live += segment.live();
-            memory.calls += segment
-                .slots()
-                .iter()
-                .flat_map(|slot| &slot.cell.calls)
-                .map(|calls| calls.load(Ordering::Relaxed))
-                .sum::<u64>();
+            let calls = segment.slots().iter().flat_map(|slot| &slot.cell.calls);
+            let own = Memory {
+                seconds,
+                live: segment.live(),
+                rss,
+                lazy: None,
+                calls: calls.map(|calls| calls.load(Ordering::Relaxed)).sum(),
+            };
+            memory.rss += own.rss;
+            memory.live += own.live;
+            memory.calls += own.calls;
             let peak = self.peaks.entry(segment.pid).or_default();
             *peak = rss.max(*peak);
+            let process = self.found.processes.entry(segment.pid).or_default();
+            if process.memory.is_empty() {
+                process.first_seconds = seconds;
+            }
+            process.last_seconds = seconds;
+            process.memory.push(own);
+            if let Some(stat) = Stat::of(segment.pid) {
+                process.user = stat::time_of(stat.user_ticks);
+                process.system = stat::time_of(stat.system_ticks);
+                process.faults = stat.faults;
+            }
         }
         if with_lazy {
             let begun = cpu_time();
-            memory.lazy = self
-                .segments
-                .iter()
-                .map(|segment| Some(Rollup::of(segment.pid).ok()?.lazy_free))
-                .sum();
+            let mut read = |segment: &Segment| {
+                let lazy = Rollup::of(segment.pid).ok()?.lazy_free;
+                let process = self.found.processes.get_mut(&segment.pid);
+                if let Some(own) = process.and_then(|process| process.memory.last_mut()) {
+                    own.lazy = Some(lazy);
+                }
+                Some(lazy)
+            };
+            memory.lazy = self.segments.iter().map(&mut read).sum();
             self.lazy_too_slow = cpu_time().saturating_sub(begun) > LAZY_TIME_MAX;
             if let Some(segment) = self.segments.last() {
                 self.found.mapped = mapping::files(segment.pid);
@@ -288,12 +310,17 @@ impl<'a> Watch<'a> {
         let waits = matches!(doing, Doing::Sleeping | Doing::Blocked);
         let wait = waits.then(|| threads::waiting_for(pid, thread));
         let moved_on = cell.word.load(Ordering::Relaxed) != word;
-        if doing == Doing::Gone {
+        if matches!(doing, Doing::Gone | Doing::Stopped) {
             return;
         }
-        self.found.looks += 1;
+        let looks = &mut self.found.processes.entry(pid).or_default().looks;
         let seen = self.threads.entry((pid, thread)).or_default();
-        seen.looks += 1;
+        // A thread gets its name once it runs, if at all.
+        if seen.thread.looks.is_power_of_two() || seen.thread.looks == 0 {
+            seen.thread.id = thread;
+            seen.thread.name = about::thread_name(pid, thread).unwrap_or_default();
+        }
+        seen.thread.looks += 1;
         if let Doing::Running { cpu } = doing {
             let (now, computed) = (Instant::now(), threads::computed(pid, thread));
             let before = seen.computed.replace((now, computed));
@@ -302,17 +329,17 @@ impl<'a> Watch<'a> {
                 lasted < LOOK_GAP_MAX && computed.saturating_sub(before) * 2 >= lasted
             });
             let seen_at_work = on_cpu && cpu != threads::own_cpu();
-            self.found.computing_inside += u64::from(seen_at_work && inside);
-            self.found.computing_outside += u64::from(seen_at_work && !inside);
+            looks.computing_inside += u64::from(seen_at_work && inside);
+            looks.computing_outside += u64::from(seen_at_work && !inside);
         }
-        match (inside, wait.filter(|_| !moved_on)) {
-            (true, None) => self.found.running_inside += 1,
-            (true, Some(wait)) => *self.found.waiting_inside.entry(wait).or_default() += 1,
-            (false, Some(wait)) => *seen.waiting.entry(wait).or_default() += 1,
-            (false, None) if matches!(doing, Doing::Running { .. }) => {
-                self.found.running_outside += 1
+        let waited = wait.filter(|_| !moved_on);
+        match (inside, waited) {
+            (true, Some(wait)) => *seen.thread.inside.entry(wait).or_default() += 1,
+            (false, Some(wait)) => *seen.thread.outside.entry(wait).or_default() += 1,
+            (true, None) => seen.thread.running += 1,
+            (false, None) => {
+                seen.thread.running += u64::from(matches!(doing, Doing::Running { .. }));
             }
-            (false, None) => {}
         }
         if inside && !moved_on {
             self.note_call((pid, thread), word, wait);
@@ -330,6 +357,7 @@ impl<'a> Watch<'a> {
             computed: threads::computed(pid, thread),
             counted: false,
         };
+        let looks = &mut self.found.processes.entry(pid).or_default().looks;
         let call = self.calls.entry((pid, thread)).or_insert_with(begun);
         if call.word != word {
             *call = begun();
@@ -350,14 +378,14 @@ impl<'a> Watch<'a> {
                 }
             };
         if !call.counted && gives_back {
-            self.found.long_frees += 1;
+            looks.long_frees += 1;
         } else if let Some(wait) = wait.filter(|_| !call.counted) {
-            *self.found.long_calls.entry(wait).or_default() += 1;
+            *looks.long_calls.entry(wait).or_default() += 1;
         }
         let ended = gives_back || wait.is_some();
         call.counted |= ended;
         if ended {
-            self.found.longest_call = self.found.longest_call.max(lasted);
+            looks.longest_call = looks.longest_call.max(lasted);
         }
     }
 
@@ -367,17 +395,9 @@ impl<'a> Watch<'a> {
         for segment in std::mem::take(&mut self.segments) {
             self.keep(segment);
         }
-        for seen in self.threads.into_values() {
-            let most = seen.waiting.values().max().copied().unwrap_or(0);
-            let parked = most as f64 >= seen.looks as f64 * PARKED_SHARE;
-            let into = if parked {
-                &mut self.found.parked
-            } else {
-                &mut self.found.waiting_outside
-            };
-            for (wait, looks) in seen.waiting {
-                *into.entry(wait).or_default() += looks;
-            }
+        for ((pid, _), seen) in self.threads {
+            let process = self.found.processes.entry(pid).or_default();
+            process.looks.threads.push(seen.thread);
         }
         self.found
     }

@@ -71,16 +71,21 @@ pub fn explain() -> Result<ExitCode> {
 }
 
 /// The thresholds for readers: what, threshold, verdict.
-fn thresholds() -> [(String, String, &'static str); 13] {
+fn thresholds() -> [(String, String, &'static str); 15] {
     let percent = |share: f64| format!("{} %", (share * 100.0).round());
     let from = |share: f64| format!("≥ {}", percent(share));
     let works = percent(limit::WORK_CPU_SHARE_MIN);
     let bytes = |bytes: u64| units::bytes(bytes as f64);
     [
         (
-            "bound, if malloc and free cost nothing".to_owned(),
+            "bound, if malloc and free cost nothing: the whole interval".to_owned(),
+            format!("≥ {}", limit::BOUND_FACTOR_MIN),
+            "time: YES",
+        ),
+        (
+            "the same".to_owned(),
             format!("< {}", limit::BOUND_FACTOR_MIN),
-            "no: look elsewhere",
+            "time: NO, look elsewhere; PERHAPS in between",
         ),
         (
             "time that busy threads wait inside the allocator".to_owned(),
@@ -134,6 +139,11 @@ fn thresholds() -> [(String, String, &'static str); 13] {
             "pinned",
         ),
         (
+            "the same at the peak of RSS only".to_owned(),
+            format!("≥ {}", limit::HELD_FACTOR_MIN),
+            "memory: PERHAPS",
+        ),
+        (
             format!(
                 "live bytes grow steadily (and ≥ {})",
                 bytes(limit::GROWTH_BYTES_MIN)
@@ -144,7 +154,7 @@ fn thresholds() -> [(String, String, &'static str); 13] {
         (
             "time that threads wait outside the allocator".to_owned(),
             from(limit::OUTSIDE_WAIT_SHARE_MIN),
-            "names what they wait for: own lock, disk, events, sleep",
+            "names what they wait for: locks, other threads, files, events, sleep",
         ),
         (
             "samples".to_owned(),

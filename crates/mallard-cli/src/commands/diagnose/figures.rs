@@ -1,23 +1,23 @@
 //! From what the runs have shown to figures.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use mallard_judge::diagnose::cost::{self, Cost, without_probe};
 use mallard_judge::diagnose::growth::growth;
 use mallard_judge::diagnose::share::interval;
 use mallard_judge::diagnose::thresholds::{HELD_BYTES_MIN, HELD_FACTOR_MIN};
-use mallard_report::diagnosis::{Calls, EndMemory, Figures, Growth, Moment};
+use mallard_report::diagnosis::{Calls, EndMemory, Figures, Growth, Heaviest, Moment};
 use mallard_runner::{End, Measurement};
 use mallard_watch::clock::cpu_time;
-use mallard_watch::findings::{Findings, Image};
+use mallard_watch::findings::{Findings, Image, Looks};
 use mallard_watch::layout::MATRIX_THREADS;
 use mallard_watch::segments::Counts;
 use mallard_watch::syscalls::{self, Syscalls};
-use mallard_watch::threads::Wait;
 
 use super::options::Way;
 use super::runs::{Runs, TIMER_HZ};
+use super::waits;
 
 /// The least number of signals that is enough: looks have a bias where the program has no CPU for
 /// itself, and signals have none.
@@ -32,47 +32,129 @@ pub fn page_bytes() -> u64 {
     rustix::param::page_size() as u64
 }
 
+/// A run with the probe, of all processes or of the heaviest.
+struct Observed {
+    wall: f64,
+    user: f64,
+    system: f64,
+    faults: u64,
+    peak_rss: u64,
+    found: Findings,
+}
+
+impl Observed {
+    fn whole(measured: &Measurement, found: &Findings) -> Observed {
+        // The kernel knows the peak of each process, and not of all.
+        let together = found.memory.iter().map(|memory| memory.rss).max();
+        Observed {
+            wall: measured.wall.as_secs_f64(),
+            user: measured.user.as_secs_f64(),
+            system: measured.system.as_secs_f64(),
+            faults: measured.minor_faults + measured.major_faults,
+            peak_rss: measured.peak_rss_bytes.max(together.unwrap_or(0)),
+            found: found.clone(),
+        }
+    }
+
+    /// The process that computes most, by the last reading of it.
+    fn one(pid: u32, found: &Findings) -> Option<Observed> {
+        let process = found.processes.get(&pid)?;
+        let peak = process.memory.iter().map(|memory| memory.rss).max();
+        Some(Observed {
+            wall: process.last_seconds - process.first_seconds,
+            user: process.user.as_secs_f64(),
+            system: process.system.as_secs_f64(),
+            faults: process.faults,
+            peak_rss: peak.unwrap_or(0),
+            found: found.of(pid),
+        })
+    }
+
+    fn cpu(&self) -> f64 {
+        self.user + self.system
+    }
+}
+
+/// A process that takes this share of the CPU time is judged for itself.
+const HEAVIEST_SHARE_MIN: f64 = 0.5;
+/// One that lived shorter was not read often enough.
+const HEAVIEST_SECONDS_MIN: f64 = 0.2;
+
+/// The runs, and the process that is judged, if it is one of several.
+fn observed(runs: &Runs) -> (Vec<Observed>, Option<Heaviest>) {
+    let of_one = |measured: &Measurement, found: &Findings| {
+        let (pid, share) = found.heaviest(measured.user + measured.system)?;
+        let one = Observed::one(pid, found)?;
+        (share >= HEAVIEST_SHARE_MIN && one.wall >= HEAVIEST_SECONDS_MIN)
+            .then_some((pid, share, one))
+    };
+    let (measured, last) = runs.observed.last().expect("there is a run");
+    let heaviest =
+        of_one(measured, last).map(|(pid, share, one)| heaviest(last, pid, share, &one.found));
+    let one_or_all = |(measured, found): &(Measurement, Findings)| match of_one(measured, found) {
+        Some((_, _, one)) if heaviest.is_some() => one,
+        _ => Observed::whole(measured, found),
+    };
+    (runs.observed.iter().map(one_or_all).collect(), heaviest)
+}
+
+fn heaviest(all: &Findings, pid: u32, share: f64, one: &Findings) -> Heaviest {
+    let name = |program: &str| {
+        let name = Path::new(program).file_name();
+        name.map_or(program.to_owned(), |name| {
+            name.to_string_lossy().into_owned()
+        })
+    };
+    let program = one
+        .main()
+        .map_or(String::new(), |image| name(&image.program));
+    let first = all.images.iter().min_by_key(|image| image.pid);
+    let started_by = first.map(|image| name(&image.program));
+    Heaviest {
+        pid,
+        share,
+        processes: process_count(all),
+        started_by: started_by.filter(|name| *name != program),
+        program,
+    }
+}
+
+fn process_count(found: &Findings) -> u64 {
+    let pids = found.images.iter().map(|image| image.pid);
+    pids.collect::<BTreeSet<_>>().len() as u64
+}
+
 /// The figures of all runs, and which way gave the share of CPU time.
 pub fn figures(runs: &Runs, asked: Option<Way>) -> (Figures, Way) {
-    let count = runs.observed.len();
+    let (observed, heaviest) = observed(runs);
+    let count = observed.len() as u64;
     let mut counts = Counts::default();
-    for (_, found) in &runs.observed {
-        add(&mut counts, &found.total());
+    for run in &observed {
+        add(&mut counts, &run.found.total());
     }
-    let (last, found) = runs.observed.last().expect("there is a run");
-    let sum = |time: fn(&Measurement) -> Duration| {
-        let times = runs.observed.iter().map(|(measured, _)| time(measured));
-        times.map(|time| time.as_secs_f64()).sum::<f64>()
-    };
-    let wall = sum(|measured| measured.wall);
-    let user = sum(|measured| measured.user);
-    let system = sum(|measured| measured.system);
-    let runs_f = count as f64;
+    let (measured, _) = runs.observed.last().expect("there is a run");
+    let last = observed.last().expect("there is a run");
+    let sum = |of: fn(&Observed) -> f64| observed.iter().map(of).sum::<f64>();
+    let (wall, user, system) = (
+        sum(|run| run.wall),
+        sum(|run| run.user),
+        sum(|run| run.system),
+    );
+    let mean = |sum: f64| sum / count as f64;
+    let longest = observed.iter().flat_map(|run| run.found.looks());
+    let longest = longest.map(|looks| looks.longest_call).max();
     let mut f = Figures {
         runs: count as u32,
-        processes: found
-            .images
-            .iter()
-            .map(|image| image.pid)
-            .collect::<std::collections::BTreeSet<_>>()
-            .len() as u64,
-        threads: counts.threads / count as u64,
-        wall_seconds: wall / runs_f,
-        user_seconds: user / runs_f,
-        system_seconds: system / runs_f,
-        exit: ended(last.end),
-        faults: last.minor_faults + last.major_faults,
-        peak_rss: runs
-            .observed
-            .iter()
-            .map(|(m, _)| m.peak_rss_bytes)
-            .max()
-            .unwrap_or(0),
-        longest_call_seconds: runs
-            .observed
-            .iter()
-            .map(|(_, found)| found.longest_call.as_secs_f64())
-            .fold(0.0, f64::max),
+        processes: process_count(&last.found),
+        threads: observed.iter().map(|run| run.found.threads()).sum::<u64>() / count,
+        wall_seconds: mean(wall),
+        user_seconds: mean(user),
+        system_seconds: mean(system),
+        exit: ended(measured.end),
+        faults: last.faults,
+        peak_rss: observed.iter().map(|run| run.peak_rss).max().unwrap_or(0),
+        longest_call_seconds: longest.unwrap_or_default().as_secs_f64(),
+        heaviest,
         ..Figures::default()
     };
     // A server answers as much as it can: then a request's part counts.
@@ -86,12 +168,26 @@ pub fn figures(runs: &Runs, asked: Option<Way>) -> (Figures, Way) {
         slower,
     );
     f.probe_cost = cost.map(|cost| cost.share());
-    let way = share(&mut f, runs, &counts, (user + system, cost), asked);
-    waits(&mut f, runs, (user + system) / wall.max(1e-6));
-    f.calls = calls(&counts, found.main(), wall, count as u64);
-    faults(&mut f, last, found);
+    let way = share(&mut f, &observed, &counts, (user + system, cost), asked);
+    let looks: Vec<&Looks> = observed.iter().flat_map(|run| run.found.looks()).collect();
+    let busy = (user + system) / wall.max(1e-6);
+    waits::figures(&mut f, &looks, busy);
+    f.calls = calls(&counts, last.found.main(), wall, count);
+    let peaks: BTreeMap<u32, u64> = (last.found.images.iter())
+        .map(|image| (image.pid, image.peak_rss))
+        .collect();
+    let peaks: Vec<u64> = peaks.into_values().collect();
+    let memory_of = PageFaults {
+        count: last.faults,
+        peak_rss: last.peak_rss,
+        peaks: &peaks,
+        images: last.found.images.len(),
+        system: last.system / last.cpu().max(1e-6),
+        cpu_seconds: last.cpu(),
+    };
+    memory_of.figures(&mut f);
     runs.faults.fault_kinds(&mut f);
-    memory(&mut f, found);
+    memory(&mut f, &last.found);
     if let Ok(counted) = &runs.syscalls {
         syscall_rates(&mut f, counted);
     }
@@ -149,15 +245,15 @@ pub fn ended(end: End) -> String {
 /// The share of CPU time inside the allocator.
 fn share(
     f: &mut Figures,
-    runs: &Runs,
+    runs: &[Observed],
     counts: &Counts,
     (cpu, cost): (f64, Option<Cost>),
     asked: Option<Way>,
 ) -> Way {
     let ticks = (counts.ticks_inside, counts.ticks_outside);
-    let looks_of = |found: &Findings| (found.computing_inside, found.computing_outside);
-    let looks = runs.observed.iter().fold((0, 0), |sum, (_, found)| {
-        let (inside, outside) = looks_of(found);
+    let looks_of = Findings::computing;
+    let looks = runs.iter().fold((0, 0), |sum, run| {
+        let (inside, outside) = looks_of(&run.found);
         (sum.0 + inside, sum.1 + outside)
     });
     let expected = cpu * f64::from(TIMER_HZ);
@@ -190,12 +286,12 @@ fn share(
     }
     let calls: u64 = counts.calls.iter().sum();
     let [least, likely, most] = cost::added(cost, calls as f64 / cpu.max(1e-9));
-    let by_run = runs.observed.iter().map(|(_, found)| match way {
+    let by_run = runs.iter().map(|run| match way {
         Way::Signals => {
-            let counts = found.total();
+            let counts = run.found.total();
             (counts.ticks_inside, counts.ticks_outside)
         }
-        Way::Proc | Way::Perf | Way::Ptrace => looks_of(found),
+        Way::Proc | Way::Perf | Way::Ptrace => looks_of(&run.found),
     });
     let by_run: Vec<_> = by_run.collect();
     let (low, high) = interval((inside, outside), looks, &by_run);
@@ -207,54 +303,6 @@ fn share(
     f.inside_low = Some(bound(low, f64::min));
     f.inside_high = Some(bound(high, f64::max));
     way
-}
-
-fn waits(f: &mut Figures, runs: &Runs, busy: f64) {
-    let mut inside: BTreeMap<Wait, u64> = BTreeMap::new();
-    let mut outside: BTreeMap<Wait, u64> = BTreeMap::new();
-    let mut long: BTreeMap<&str, u64> = BTreeMap::new();
-    let (mut running, mut looks) = (0, 0);
-    for (_, found) in &runs.observed {
-        let sum = |into: &mut BTreeMap<Wait, u64>, more: &BTreeMap<Wait, u64>| {
-            more.iter()
-                .for_each(|(wait, count)| *into.entry(*wait).or_default() += count);
-        };
-        sum(&mut inside, &found.waiting_inside);
-        sum(&mut outside, &found.waiting_outside);
-        let parked: u64 = found.parked.values().sum();
-        looks += found.looks - parked;
-        // A program that hardly computes waits where its threads are parked.
-        if busy < 0.2 {
-            sum(&mut outside, &found.parked);
-            looks += parked;
-        }
-        running += found.running_inside + found.running_outside;
-        for (wait, count) in &found.long_calls {
-            *long.entry(wait.name()).or_default() += count;
-        }
-        if found.long_frees > 0 {
-            *long.entry("free").or_default() += found.long_frees;
-        }
-    }
-    let waiting: u64 = inside.values().sum();
-    let time = (waiting + running).max(1) as f64;
-    // Without looks there is no figure.
-    f.waiting = (waiting + running >= 20).then_some(waiting as f64 / time);
-    let shares = |counts: &BTreeMap<Wait, u64>, of: f64| {
-        let mut shares: Vec<(String, f64)> = counts
-            .iter()
-            .map(|(wait, count)| (wait.name().to_owned(), *count as f64 / of))
-            .collect();
-        shares.sort_by(|a, b| b.1.total_cmp(&a.1));
-        shares
-    };
-    f.waits = shares(&inside, time);
-    f.waits_outside = shares(&outside, looks.max(1) as f64);
-    f.running = running as f64 / looks.max(1) as f64;
-    f.long_calls = long
-        .into_iter()
-        .map(|(name, count)| (name.to_owned(), count))
-        .collect();
 }
 
 fn calls(counts: &Counts, main: Option<&Image>, wall: f64, runs: u64) -> Calls {
@@ -320,30 +368,34 @@ fn used_part(matrix: &[[u64; MATRIX_THREADS]]) -> Vec<Vec<u64>> {
     rows.map(|row| row[..=last].to_vec()).collect()
 }
 
-/// How many page faults are not the first of their page: those beyond what was resident at the
-/// peak.
-pub fn faults(f: &mut Figures, measured: &Measurement, found: &Findings) {
-    let images = found
-        .images
-        .iter()
-        .map(|image| image.peak_rss / page_bytes())
-        .sum::<u64>();
-    let first = images.max(measured.peak_rss_bytes / page_bytes()) + START_PAGES;
-    let again = measured.minor_faults.saturating_sub(first);
-    // A tree of short processes has many first faults that no look has seen.
-    let one = found.images.len() <= 2;
-    f.refaults =
-        (one && measured.minor_faults > 0).then(|| again as f64 / measured.minor_faults as f64);
-    let cpu = measured.cpu_seconds().max(1e-6);
-    let price = fault_seconds();
-    let system = measured.system.as_secs_f64() / cpu;
-    let beyond_start = measured.minor_faults.saturating_sub(START_PAGES);
-    f.fault_share = (beyond_start as f64 * price / cpu).min(system);
-    f.refault_share = if one {
-        (again as f64 * price / cpu).min(system)
-    } else {
-        0.0
-    };
+/// The page faults of a run.
+pub struct PageFaults<'a> {
+    pub count: u64,
+    pub peak_rss: u64,
+    /// The peak RSS of each process that was seen, and how many images these had.
+    pub peaks: &'a [u64],
+    pub images: usize,
+    /// The share of CPU time that is the kernel's.
+    pub system: f64,
+    pub cpu_seconds: f64,
+}
+
+impl PageFaults<'_> {
+    /// How many are not the first of their page, which is those beyond what was resident at the
+    /// peak, and what they take.
+    pub fn figures(&self, f: &mut Figures) {
+        let start = START_PAGES * self.images.max(1) as u64;
+        let peaks = self.peaks.iter().sum::<u64>() / page_bytes();
+        let first = peaks.max(self.peak_rss / page_bytes()) + start;
+        let again = self.count.saturating_sub(first);
+        // A tree of short processes has many first faults that no look has seen.
+        let is_known = self.peaks.len() <= 2 && self.count > 0;
+        f.refaults = is_known.then(|| again as f64 / self.count as f64);
+        let price = fault_seconds() / self.cpu_seconds.max(1e-6);
+        let share = |count: u64| (count as f64 * price).min(self.system);
+        f.fault_share = share(self.count.saturating_sub(start));
+        f.refault_share = if is_known { share(again) } else { 0.0 };
+    }
 }
 
 /// What a page fault takes on this machine, in CPU time: others may run meanwhile.
@@ -370,11 +422,16 @@ pub fn fault_seconds() -> f64 {
     }
 }
 
+/// The most live bytes while RSS was within a hundredth of its peak, of pairs of RSS and live bytes:
+/// memory that is kept stays at the peak when its blocks are gone.
+pub fn live_at_peak(moments: impl Iterator<Item = (u64, i64)> + Clone) -> Option<i64> {
+    let peak = moments.clone().map(|(rss, _)| rss).max()?;
+    let near = moments.filter(|(rss, _)| *rss > 0 && *rss >= peak - peak / 100);
+    near.map(|(_, live)| live).max()
+}
+
 fn memory(f: &mut Figures, found: &Findings) {
-    let highest = found.memory.iter().max_by_key(|memory| memory.rss);
-    f.live_at_peak = highest
-        .filter(|memory| memory.rss > 0)
-        .map(|memory| memory.live);
+    f.live_at_peak = live_at_peak(found.memory.iter().map(|memory| (memory.rss, memory.live)));
     // A heap may have lived between two looks, or before the first.
     let looks = found.memory.iter().map(|memory| memory.live);
     let counted = found.images.iter().map(|image| image.peak_live);

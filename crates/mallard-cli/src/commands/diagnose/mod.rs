@@ -15,9 +15,11 @@ pub mod options;
 mod process;
 mod runs;
 mod sampling;
+mod waits;
 mod words;
 
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::SystemTime;
@@ -26,7 +28,8 @@ use anyhow::{Context, Result};
 use mallard_allocators::Error;
 use mallard_allocators::program::{self, Program};
 use mallard_report::diagnosis::{self, Answer, Diagnosis, Evidence, Figures, SCHEMA, TroubleKey};
-use mallard_runner::{Cpus, End, Launcher, Spec, Stop};
+use mallard_report::units::{self, percent};
+use mallard_runner::{Cpus, End, Launcher, Measurement, Spec, Stop};
 use mallard_service::Service;
 use mallard_watch::Findings;
 use mallard_watch::family::{self, Family, Pool};
@@ -198,6 +201,11 @@ fn diagnose(
     }
     let (mut f, way) = figures::figures(runs, options.way);
     let (family, pool) = name_allocators(&mut f, found, executable);
+    if let Some(one) = &mut f.heaviest
+        && is_script(executable)
+    {
+        one.started_by = Some(format!("the script {}", executable.display()));
+    }
     let mut notes = notes(options, runs, &f);
     let mut d = Diagnosis {
         ways: ways(runs, way),
@@ -213,20 +221,19 @@ fn diagnose(
         subject,
         ends: !runs.ended_by_us,
     };
-    let verdict = judge(&d.figures, about);
-    d.answer = verdict.answer;
-    d.sentence = verdict.sentence;
-    d.bound = verdict.bound;
-    d.troubles = verdict.troubles;
-    d.takes = verdict.takes;
-    d.next = verdict.next;
+    let words = judge(&d.figures, about, || {
+        too_few_samples(&d.figures, way, about.cpus)
+    });
+    d.answer = words.answer;
+    d.verdicts = words.verdicts;
+    d.bound = words.bound;
+    d.troubles = words.troubles;
+    d.takes = words.takes;
+    d.next = words.next;
     let takes = d.takes.as_ref();
     let is_said = takes.is_some_and(|takes| takes.key == TroubleKey::Pool);
     if let Some(pool) = pool.filter(|_| !is_said) {
         notes.push(format!("{}.", pool.advice));
-    }
-    if d.answer == Answer::CannotTell {
-        d.sentence = too_few_samples(&d.figures, way, about.cpus);
     }
     d.notes = notes;
     Ok(d)
@@ -347,6 +354,10 @@ fn notes(options: &Options, runs: &Runs, f: &Figures) -> Vec<String> {
             "The probe’s counters are in a temporary folder: {reason}."
         ));
     }
+    notes.extend(of_several(f));
+    let (_, found) = runs.observed.last().expect("there is a run");
+    notes.extend(left_behind(measured));
+    notes.extend(held(found.held_seconds));
     if f.probe_cost.is_some_and(|cost| cost > 0.10) {
         notes.push(
             "The probe cost more than 10 % of CPU time: the times are only an indication."
@@ -354,10 +365,59 @@ fn notes(options: &Options, runs: &Runs, f: &Figures) -> Vec<String> {
         );
     }
     if f.end.is_none() && options.duration.is_none() {
-        let text = "The program did not end by itself, so memory at the end is not known.";
-        notes.push(text.to_owned());
+        let how = match measured.end {
+            End::Code(_) => "The program ended without `exit`",
+            _ => "The program did not end by itself",
+        };
+        notes.push(format!("{how}, so memory at the end is not known."));
     }
     notes
+}
+
+/// Whether a program is a script, such as the shims of pyenv and rbenv.
+fn is_script(executable: &Path) -> bool {
+    let mut start = [0; 2];
+    let read = fs::File::open(executable).and_then(|mut file| file.read_exact(&mut start));
+    read.is_ok() && start == *b"#!"
+}
+
+/// Which of several processes is judged.
+fn of_several(f: &Figures) -> Option<String> {
+    let one = f.heaviest.as_ref()?;
+    let shim = one.started_by.as_ref();
+    let shim = shim.map_or(String::new(), |shim| format!("It was started by {shim}. "));
+    Some(format!(
+        "Of {} processes, {} (process {}) takes {} of the CPU time. {shim}The figures are of that \
+         process alone.",
+        one.processes,
+        one.program,
+        one.pid,
+        percent(one.share)
+    ))
+}
+
+/// What is said of processes that were still there when the program had ended.
+fn left_behind(measured: &Measurement) -> Option<String> {
+    let names = measured.left.join(", ");
+    (!measured.left.is_empty()).then(|| {
+        format!(
+            "The program has ended and left processes behind ({names}). The lab has ended them, \
+             and the figures end there. To watch such a process, start the program without the \
+             lab, and use `mallard diagnose --pid PID`."
+        )
+    })
+}
+
+/// What is said of a process that was held for so long.
+fn held(seconds: f64) -> Option<String> {
+    /// Shorter stops are those of a shell that takes over the terminal.
+    const HELD_SECONDS_MIN: f64 = 0.5;
+    (seconds >= HELD_SECONDS_MIN).then(|| {
+        format!(
+            "The process was held for {} by a signal or a debugger: it did nothing meanwhile.",
+            units::seconds(seconds)
+        )
+    })
 }
 
 fn ways(runs: &Runs, way: Way) -> Vec<Evidence> {
@@ -417,6 +477,7 @@ fn blank(figures: Figures) -> Diagnosis {
         machine: mallard_report::model::Machine::default(),
         answer: Answer::CannotTell,
         sentence: String::new(),
+        verdicts: Vec::new(),
         bound: None,
         troubles: Vec::new(),
         takes: None,
@@ -433,6 +494,9 @@ fn finish(d: &mut Diagnosis, started: SystemTime) {
     d.command = command_line::words();
     d.started = humantime::format_rfc3339_seconds(started).to_string();
     d.machine = machine::describe(&Cpus::allowed());
+    if let Some(graver) = d.verdicts.first() {
+        d.sentence.clone_from(&graver.sentence);
+    }
     d.thin();
 }
 
@@ -465,7 +529,7 @@ fn show(options: &Options, d: &Diagnosis, name: &Path) -> Result<ExitCode> {
         say!("  report    {}", page.display())?;
     }
     Ok(match d.answer {
-        Answer::CannotTell => ExitCode::from(CANNOT_TELL),
+        Answer::CannotTell | Answer::Perhaps => ExitCode::from(CANNOT_TELL),
         _ => ExitCode::SUCCESS,
     })
 }

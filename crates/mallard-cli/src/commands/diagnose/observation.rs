@@ -10,23 +10,20 @@ use mallard_judge::diagnose::growth::growth;
 use mallard_judge::diagnose::share::wilson;
 use mallard_judge::diagnose::thresholds::FRESH_SECONDS_MAX;
 use mallard_procfs::memory::resident;
-use mallard_procfs::{Stat, is_alive, mapping, stat};
+use mallard_procfs::{Stat, about, is_alive, mapping, stat};
 use mallard_report::diagnosis::{Figures, Heap, Moment};
-use mallard_watch::findings::PARKED_SHARE;
 use mallard_watch::perf::{Code, Refused, Samples};
 use mallard_watch::stops;
 use mallard_watch::threads::{self, Doing, Wait};
+use mallard_watch::waits::Thread;
 
 use super::kernel::{Kernel, Report};
+use super::{figures, waits};
 
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 const MEMORY_INTERVAL: Duration = Duration::from_millis(100);
 /// Threads in one look; of more, the next look takes the next ones.
 const LOOK_THREADS_MAX: usize = 64;
-/// A thread counts as parked only after this many readings.
-const PARKED_LOOKS_MIN: u64 = 20;
-/// CPUs below which a program hardly computes.
-const COMPUTING_CPUS_MIN: f64 = 0.2;
 
 /// What was seen of a process and, by the samples, of its children.
 #[derive(Debug, Default)]
@@ -58,35 +55,13 @@ pub struct Seen {
     pub heap: Option<Snapshot>,
     /// The process that started it, whose samples are not its own.
     started_by: u32,
-    looks: u64,
-    running: u64,
-    waiting_inside: BTreeMap<Wait, u64>,
-    waiting_outside: BTreeMap<Wait, u64>,
-    /// Looks at threads that waited for one thing all the time; they are in none of the above.
-    parked: BTreeMap<Wait, u64>,
     pub threads: u64,
-    each: BTreeMap<u32, Thread>,
-}
-
-/// What one thread was seen to do.
-#[derive(Debug, Default)]
-struct Thread {
-    looks: u64,
-    running: u64,
-    /// What it waited for, and whether inside the allocator.
-    waiting: BTreeMap<(Wait, bool), u64>,
-}
-
-impl Thread {
-    /// What it waits for, if that is all that it does: work to come, such as the threads of a pool
-    /// and the allocator's own background thread.
-    fn parked_in(&self) -> Option<Wait> {
-        let mut most = self.waiting.iter().max_by_key(|(_, count)| **count);
-        most.take_if(|(_, count)| {
-            self.looks >= PARKED_LOOKS_MIN && **count as f64 >= self.looks as f64 * PARKED_SHARE
-        })
-        .map(|((wait, _), _)| *wait)
-    }
+    /// What each of them did. Those of several runs are all here.
+    each: BTreeMap<(u32, u32), Thread>,
+    /// The run that this is of, the first being 0.
+    run: u32,
+    /// For how long a signal or a debugger held it.
+    pub held_seconds: f64,
 }
 
 /// What a process is watched by.
@@ -131,6 +106,9 @@ pub fn watch(process: u32, eyes: Eyes, enough: impl Fn() -> bool) -> Seen {
         kernel.take(&mut code, seen.started_by);
         seen.look(process, &mut code, &mut next_thread);
         after = Stat::of(process).or(after);
+        if after.as_ref().is_some_and(Stat::is_held) {
+            seen.held_seconds += LOOK_INTERVAL.as_secs_f64();
+        }
         if Instant::now() >= memory_at {
             memory_at += MEMORY_INTERVAL;
             // A page that is being written, or gone, leaves what it said last.
@@ -152,7 +130,6 @@ pub fn watch(process: u32, eyes: Eyes, enough: impl Fn() -> bool) -> Seen {
     }
     kernel.take(&mut code, seen.started_by);
     seen.kernel = kernel.report();
-    seen.settle();
     seen.has_allocator = code.has_allocator();
     seen.seconds = begun.elapsed().as_secs_f64();
     if let (Some(before), Some(after)) = (before, after) {
@@ -203,7 +180,11 @@ impl Seen {
             .skip(first)
             .take(LOOK_THREADS_MAX.min(threads.len()))
         {
-            let does = self.each.entry(thread).or_default();
+            let does = self.each.entry((self.run, thread)).or_default();
+            if does.looks == 0 || does.looks.is_power_of_two() {
+                does.id = thread;
+                does.name = about::thread_name(process, thread).unwrap_or_default();
+            }
             match threads::doing(process, thread) {
                 Doing::Running { .. } => {
                     does.running += 1;
@@ -214,12 +195,22 @@ impl Seen {
                     // An allocator waits for nothing else.
                     let may = matches!(
                         wait,
-                        Wait::Futex | Wait::Madvise | Wait::Mapping | Wait::PageFault
+                        Wait::Lock
+                            | Wait::Thread
+                            | Wait::Futex
+                            | Wait::Madvise
+                            | Wait::Mapping
+                            | Wait::PageFault
                     );
                     let inside = may && code.waits_inside(process, thread) == Some(true);
-                    *does.waiting.entry((wait, inside)).or_default() += 1;
+                    let waiting = if inside {
+                        &mut does.inside
+                    } else {
+                        &mut does.outside
+                    };
+                    *waiting.entry(wait).or_default() += 1;
                 }
-                Doing::Gone => continue,
+                Doing::Gone | Doing::Stopped => continue,
             }
             does.looks += 1;
         }
@@ -246,26 +237,6 @@ impl Seen {
         }
     }
 
-    /// Adds the threads up.
-    fn settle(&mut self) {
-        for does in std::mem::take(&mut self.each).into_values() {
-            if let Some(wait) = does.parked_in() {
-                *self.parked.entry(wait).or_default() += does.looks;
-                continue;
-            }
-            self.looks += does.looks;
-            self.running += does.running;
-            for ((wait, inside), count) in does.waiting {
-                let waiting = if inside {
-                    &mut self.waiting_inside
-                } else {
-                    &mut self.waiting_outside
-                };
-                *waiting.entry(wait).or_default() += count;
-            }
-        }
-    }
-
     fn remember(&mut self, since: Duration, rss: u64) {
         self.timeline.push(Moment {
             seconds: since.as_secs_f64(),
@@ -283,18 +254,14 @@ impl Seen {
         self.unknown += more.unknown;
         self.lost += more.lost;
         self.kernel.add(more.kernel);
-        self.looks += more.looks;
-        self.running += more.running;
+        self.held_seconds += more.held_seconds;
         self.has_allocator |= more.has_allocator;
         self.threads = self.threads.max(more.threads);
-        let sum = |into: &mut BTreeMap<Wait, u64>, more: BTreeMap<Wait, u64>| {
-            for (wait, count) in more {
-                *into.entry(wait).or_default() += count;
-            }
-        };
-        sum(&mut self.waiting_inside, more.waiting_inside);
-        sum(&mut self.waiting_outside, more.waiting_outside);
-        sum(&mut self.parked, more.parked);
+        self.run += 1;
+        let threads = more.each.into_iter();
+        let run = self.run;
+        self.each
+            .extend(threads.map(|((_, id), thread)| ((run, id), thread)));
         if more.timeline.len() > self.timeline.len() {
             self.timeline = more.timeline;
             self.mapped = more.mapped;
@@ -314,29 +281,10 @@ impl Seen {
             let (low, high) = wilson(self.inside as f64, f.samples as f64);
             (f.inside_low, f.inside_high) = (Some(low), Some(high));
         }
-        let sorted = |counts: &BTreeMap<Wait, u64>, of: u64| {
-            let share = |(wait, count): (&Wait, &u64)| {
-                (wait.name().to_owned(), *count as f64 / of.max(1) as f64)
-            };
-            let mut shares: Vec<(String, f64)> = counts.iter().map(share).collect();
-            shares.sort_by(|a, b| b.1.total_cmp(&a.1));
-            shares
-        };
-        let waiting: u64 = self.waiting_inside.values().sum();
-        let busy = waiting + self.running;
-        f.waiting = (busy >= 20 && self.has_allocator).then(|| waiting as f64 / busy as f64);
-        f.waits = sorted(&self.waiting_inside, busy);
-        let (mut outside, mut looks) = (self.waiting_outside.clone(), self.looks);
-        let computes = (f.user_seconds + f.system_seconds) / f.wall_seconds.max(1e-3);
-        if computes < COMPUTING_CPUS_MIN {
-            // A program that hardly computes waits where its threads are parked.
-            for (wait, count) in &self.parked {
-                *outside.entry(*wait).or_default() += count;
-                looks += count;
-            }
-        }
-        f.waits_outside = sorted(&outside, looks);
-        f.running = self.running as f64 / looks.max(1) as f64;
+        let cpus = (f.user_seconds + f.system_seconds) / f.wall_seconds.max(1e-3);
+        waits::of_threads(f, self.each.values(), cpus);
+        // Which waits are inside is known by names only.
+        f.waiting = f.waiting.filter(|_| self.has_allocator);
         let rss = self.timeline.iter().map(|moment| moment.rss);
         f.peak_rss = f.peak_rss.max(rss.max().unwrap_or(0));
         self.kernel.figures(f);
@@ -361,8 +309,7 @@ impl Seen {
             return;
         }
         let moments = self.timeline.iter().filter(|moment| moment.live > 0);
-        let highest = moments.clone().max_by_key(|moment| moment.rss);
-        f.live_at_peak = highest.map(|moment| moment.live);
+        f.live_at_peak = figures::live_at_peak(moments.clone().map(|m| (m.rss, m.live)));
         f.peak_live = Some(heap.peak.max(heap.allocated) as i64);
         let live: Vec<_> = moments.map(|m| (m.seconds, m.live as f64)).collect();
         f.grows = growth(&live);
@@ -393,48 +340,39 @@ impl Seen {
 mod tests {
     use super::*;
 
-    fn thread(looks: u64, running: u64, wait: Wait, inside: bool) -> Thread {
+    fn thread(looks: u64, running: u64, wait: Wait) -> Thread {
         Thread {
             looks,
             running,
-            waiting: [((wait, inside), looks - running)].into(),
+            inside: [(wait, looks - running)].into(),
+            ..Thread::default()
         }
+    }
+
+    fn figures_of(threads: impl IntoIterator<Item = Thread>) -> Figures {
+        let seen = Seen {
+            has_allocator: true,
+            each: (1..).map(|id| (0, id)).zip(threads).collect(),
+            ..Seen::default()
+        };
+        let mut f = Figures {
+            wall_seconds: 1.0,
+            user_seconds: 1.0,
+            ..Figures::default()
+        };
+        seen.shares(&mut f);
+        f
     }
 
     #[test]
     fn a_background_thread_of_the_allocator_is_no_wait_for_a_lock() {
-        let mut seen = Seen {
-            has_allocator: true,
-            ..Seen::default()
-        };
-        seen.each.insert(1, thread(100, 100, Wait::Futex, false));
-        seen.each.insert(2, thread(100, 0, Wait::Futex, true));
-        seen.settle();
-        let mut f = Figures {
-            wall_seconds: 1.0,
-            user_seconds: 1.0,
-            ..Figures::default()
-        };
-        seen.shares(&mut f);
+        let f = figures_of([thread(100, 100, Wait::Futex), thread(100, 0, Wait::Futex)]);
         assert_eq!((f.waiting, f.running), (Some(0.0), 1.0));
-        let outside: f64 = f.waits_outside.iter().map(|(_, share)| share).sum();
-        assert!(f.waits.is_empty() && outside == 0.0, "{f:?}");
+        assert!(f.waits.is_empty() && f.waits_outside.is_empty(), "{f:?}");
     }
 
     #[test]
     fn a_thread_that_waits_inside_now_and_then_waits_for_a_lock() {
-        let mut seen = Seen {
-            has_allocator: true,
-            ..Seen::default()
-        };
-        seen.each.insert(1, thread(100, 60, Wait::Futex, true));
-        seen.settle();
-        let mut f = Figures {
-            wall_seconds: 1.0,
-            user_seconds: 1.0,
-            ..Figures::default()
-        };
-        seen.shares(&mut f);
-        assert_eq!(f.waiting, Some(0.4));
+        assert_eq!(figures_of([thread(100, 60, Wait::Lock)]).waiting, Some(0.4));
     }
 }

@@ -4,16 +4,16 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::options::values::{duration, process};
+use crate::options::values::{process, time_to_watch};
 use crate::service::Subject;
 
 /// Find out whether malloc is a program's bottleneck, and why
 ///
 /// Runs the program with a probe before its own allocator, whichever that is. The probe counts
-/// every call; the lab watches what threads do and wait for inside them. The answer is a bound (how
-/// much faster the program could be if malloc and free cost nothing), the reasons with their
-/// thresholds, and the commands to try next. Exit code 0: an answer; 3: cannot tell, with the
-/// reason.
+/// every call; the lab watches what threads do and wait for inside them. There is one answer about
+/// time (a bound: how much faster the program could be if malloc and free cost nothing) and one
+/// about memory, the reasons with their thresholds, and the commands to try next. Exit code 0: an
+/// answer, YES or NO; 3: PERHAPS, or CANNOT TELL, with the reason.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES, override_usage = "mallard diagnose [OPTIONS] -- <PROGRAM> [ARGS]...\n       mallard diagnose [OPTIONS] --service <NAME|FILE>\n       mallard diagnose [OPTIONS] --pid <PID>")]
 pub struct Options {
@@ -23,7 +23,7 @@ pub struct Options {
 
     /// How long to watch; a program still running then is ended, and a service is loaded for this
     /// long [default: with --pid 30s, else to its end]
-    #[arg(long = "for", value_name = "TIME", value_parser = duration)]
+    #[arg(long = "for", value_name = "TIME", value_parser = time_to_watch)]
     pub duration: Option<Duration>,
 
     /// How to measure the share of CPU time [default: the first that works]

@@ -9,21 +9,18 @@ use anyhow::{Result, bail};
 use mallard_inspect::image::Images;
 use mallard_inspect::source::Reader;
 use mallard_procfs::{about, is_alive};
-use mallard_report::diagnosis::{Answer, Diagnosis, Evidence, Figures, Trouble, TroubleKey};
+use mallard_report::diagnosis::{Evidence, Figures};
 use mallard_watch::perf::{Refused, Samples, What};
 
 use super::kernel::Kernel;
 use super::options::{Options, Way};
 use super::sampling::{Subject, verdict};
-use super::words::sentence;
 use super::{figures, observation};
 use crate::options::command_line::typed;
 use crate::session;
 use crate::terminal::exit::usage;
 
 const DEFAULT_DURATION: Duration = Duration::from_secs(30);
-/// A process that uses less of one CPU waits, whatever its samples say.
-const IDLE_CPUS_MAX: f64 = 0.02;
 
 pub fn run(options: &Options, pid: u32) -> Result<ExitCode> {
     if !is_alive(pid) {
@@ -86,39 +83,9 @@ pub fn run(options: &Options, pid: u32) -> Result<ExitCode> {
             Some(reason) => format!("not known: {reason}"),
         },
     });
-    waits_only(&mut d);
     d.program = format!("{} (process {pid})", executable.display());
     super::finish(&mut d, started);
     super::show(options, &d, Path::new(&format!("pid-{pid}")))
-}
-
-/// What is said of a process that hardly computes: only its memory can matter.
-fn waits_only(d: &mut Diagnosis) {
-    let f = &d.figures;
-    let busy = (f.user_seconds + f.system_seconds) / f.wall_seconds.max(1e-3);
-    let in_memory =
-        |trouble: &Trouble| matches!(trouble.key, TroubleKey::HeldBack | TroubleKey::Pinned);
-    if busy >= IDLE_CPUS_MAX {
-        return;
-    }
-    d.bound = None;
-    d.troubles.retain(in_memory);
-    if !d.troubles.is_empty() {
-        d.answer = Answer::Yes;
-        d.sentence = sentence(f, d.answer, None, &d.troubles, None);
-        return;
-    }
-    d.answer = Answer::No;
-    d.sentence = format!(
-        "The process uses {:.1} % of one CPU: it waits, and no allocator makes it faster.",
-        busy * 100.0
-    );
-    d.next.clear();
-    d.takes = f.waits_outside.first().map(|(kind, share)| Trouble {
-        key: TroubleKey::Idle,
-        what: "the process waits".to_owned(),
-        because: format!("{:.0} % of thread time, {kind}", share * 100.0),
-    });
 }
 
 /// Page faults beyond the growth of resident memory are on pages that had been there before.

@@ -376,7 +376,8 @@ pub fn samples(runs: &Runs) -> u64 {
     let of = |found: &Findings| {
         let total = found.total();
         let ticks = total.ticks_inside + total.ticks_outside;
-        ticks.max(found.computing_inside + found.computing_outside)
+        let (inside, outside) = found.computing();
+        ticks.max(inside + outside)
     };
     runs.observed.iter().map(|(_, found)| of(found)).sum()
 }

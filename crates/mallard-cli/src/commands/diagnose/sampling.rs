@@ -8,12 +8,13 @@ use std::time::Instant;
 
 use anyhow::Result;
 use mallard_judge::diagnose::thresholds::{SAMPLES_MIN, WANTED_SAMPLES};
-use mallard_report::diagnosis::{Answer, Diagnosis, Evidence, Figures, TroubleKey};
+use mallard_procfs::about;
+use mallard_report::diagnosis::{Diagnosis, Evidence, Figures, TroubleKey};
 use mallard_runner::{Cpus, Launcher, Measurement, Purpose, Spec, Stop};
 use mallard_watch::family::{self, Family};
-use mallard_watch::findings::Findings;
 use mallard_watch::perf::{Samples, What};
 
+use super::figures::PageFaults;
 use super::kernel::Kernel;
 use super::next::About;
 use super::observation::{Eyes, Seen, watch};
@@ -75,9 +76,19 @@ pub fn diagnose(
     }
     f.processes = 1;
     f.faults = measured.minor_faults + measured.major_faults;
-    figures::faults(&mut f, &measured, &Findings::default());
+    let page_faults = PageFaults {
+        count: f.faults,
+        peak_rss: f.peak_rss,
+        peaks: &[],
+        images: 1,
+        system: measured.system.as_secs_f64() / measured.cpu_seconds().max(1e-6),
+        cpu_seconds: measured.cpu_seconds(),
+    };
+    page_faults.figures(&mut f);
     seen.shares(&mut f);
-    Ok(verdict(f, seen, subject))
+    let mut d = verdict(f, seen, subject);
+    d.notes.extend(super::left_behind(&measured));
+    Ok(d)
 }
 
 fn times(measured: &Measurement) -> Figures {
@@ -133,7 +144,7 @@ pub fn verdict(mut f: Figures, seen: Seen, subject: &Subject<'_>) -> Diagnosis {
         subject: &format!("-- {}", subject.typed),
         ends: subject.ends,
     };
-    let mut judged = judge(&f, about);
+    let mut judged = judge(&f, about, || cannot_tell(&f, &seen, subject));
     if f.samples >= SAMPLES_MIN && f.inside.is_none() {
         // What is not known to be the allocator's is not known to be the program's either.
         judged.takes = None;
@@ -147,10 +158,7 @@ pub fn verdict(mut f: Figures, seen: Seen, subject: &Subject<'_>) -> Diagnosis {
     if let Some(pool) = pool.filter(|_| !is_said) {
         notes.push(format!("{}.", pool.advice));
     }
-    let sentence = match judged.answer {
-        Answer::CannotTell => cannot_tell(&f, &seen, subject),
-        _ => judged.sentence,
-    };
+    notes.extend(super::held(seen.held_seconds));
     let evidence = |what: &str, how: String| Evidence {
         what: what.to_owned(),
         how,
@@ -169,7 +177,7 @@ pub fn verdict(mut f: Figures, seen: Seen, subject: &Subject<'_>) -> Diagnosis {
     ways.extend(seen.kernel.ways());
     Diagnosis {
         answer: judged.answer,
-        sentence,
+        verdicts: judged.verdicts,
         bound: judged.bound,
         troubles: judged.troubles,
         takes: judged.takes,
@@ -184,6 +192,12 @@ pub fn verdict(mut f: Figures, seen: Seen, subject: &Subject<'_>) -> Diagnosis {
 /// Why there is no answer.
 fn cannot_tell(f: &Figures, seen: &Seen, subject: &Subject<'_>) -> String {
     let cpus = (f.user_seconds + f.system_seconds) / f.wall_seconds.max(1e-3);
+    if let Some(pid) = subject
+        .pid
+        .filter(|_| seen.held_seconds * 2.0 >= seen.seconds)
+    {
+        return held_by(pid);
+    }
     match &seen.refused {
         Some(reason) => format!(
             "The program uses {cpus:.1} CPUs, but what share of that is malloc’s is not known: \
@@ -206,6 +220,20 @@ fn cannot_tell(f: &Figures, seen: &Seen, subject: &Subject<'_>) -> String {
              to tell.",
             seen.samples(),
             f.wall_seconds * f64::from(f.runs)
+        ),
+    }
+}
+
+/// What holds a process that did nothing for most of the time.
+fn held_by(pid: u32) -> String {
+    match about::tracer(pid) {
+        Some(tracer) => format!(
+            "The process is held by {} (process {tracer}), a debugger: it does nothing until that \
+             lets it go on.",
+            about::name(tracer).unwrap_or_default()
+        ),
+        None => format!(
+            "The process was stopped by a signal: it does nothing until `kill -CONT {pid}`."
         ),
     }
 }

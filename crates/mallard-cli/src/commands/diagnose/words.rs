@@ -1,7 +1,9 @@
 //! What a verdict is in words.
 
-use mallard_judge::diagnose::{self, Finding, Reason, busy, heap_faults, thresholds as limit};
-use mallard_report::diagnosis::{Answer, Bound, Figures, Next, Trouble, TroubleKey};
+use mallard_judge::diagnose::{self, Finding, Reason, Settle, busy, thresholds as limit};
+use mallard_report::diagnosis::{
+    Answer, Aspect, Bound, Figures, Next, Trouble, TroubleKey, Verdict,
+};
 use mallard_report::units;
 use mallard_report::units::percent;
 use mallard_watch::family::{Family, Pool};
@@ -9,44 +11,63 @@ use mallard_watch::family::{Family, Pool};
 use super::next::{self, About};
 
 /// A verdict as a report has it.
-pub struct Verdict {
+pub struct Words {
     pub answer: Answer,
-    pub sentence: String,
+    /// The answers about time and memory, the graver first.
+    pub verdicts: Vec<Verdict>,
     pub bound: Option<Bound>,
     pub troubles: Vec<Trouble>,
     pub takes: Option<Trouble>,
     pub next: Vec<Next>,
 }
 
-/// Judges the figures.
-pub fn judge(f: &Figures, about: About) -> Verdict {
+/// Judges the figures. `unknown` says why nothing is known about time, where nothing is.
+pub fn judge(f: &Figures, about: About, unknown: impl FnOnce() -> String) -> Words {
     let known = diagnose::About {
         is_glibc: about.family == Family::Glibc,
         has_pool: about.pool.is_some(),
         cpus: about.cpus,
     };
     let found = diagnose::judge(f, known);
-    let in_words = |finding| trouble(finding, about.pool);
-    let troubles: Vec<Trouble> = found.troubles.into_iter().map(in_words).collect();
-    let takes = found.takes.map(in_words);
+    let in_words = |finding: &Finding| trouble(finding, about.pool);
+    let troubles: Vec<Trouble> = found.troubles.iter().map(in_words).collect();
+    let takes = found.takes.as_ref().map(in_words);
     // Of several processes, each.
     let alone = f.threads > 0 && f.threads <= f.processes;
-    Verdict {
-        answer: found.answer,
-        sentence: sentence(f, found.answer, found.bound, &troubles, takes.as_ref()),
+    let time = Verdict {
+        aspect: Aspect::Time,
+        answer: found.time,
+        sentence: match found.time {
+            Answer::CannotTell => unknown(),
+            _ => about_time(f, &found, &troubles, takes.as_ref()),
+        },
+        next: None,
+    };
+    let memory = Verdict {
+        aspect: Aspect::Memory,
+        answer: found.memory,
+        sentence: about_memory(f, found.memory, &troubles),
+        next: None,
+    };
+    Words {
+        answer: found.answer(),
+        verdicts: match found.graver {
+            Aspect::Time => vec![time, memory],
+            Aspect::Memory => vec![memory, time],
+        },
         bound: found.bound,
-        next: next::next(&troubles, found.answer, alone, about),
+        next: next::next(&troubles, found.answer(), alone, about),
         troubles,
         takes,
     }
 }
 
 /// A finding in words.
-fn trouble(found: Finding, pool: Option<Pool>) -> Trouble {
+fn trouble(found: &Finding, pool: Option<Pool>) -> Trouble {
     Trouble {
-        what: what(&found, pool),
+        what: what(found, pool),
         because: because(&found.reason, pool),
-        key: found.key,
+        key: found.key.clone(),
     }
 }
 
@@ -84,6 +105,13 @@ fn what(found: &Finding, pool: Option<Pool>) -> String {
             "live blocks pin pages that are nearly free (fragmentation)"
         }
         (_, Reason::AtEnd { .. } | Reason::InHeap { .. }) => "the allocator keeps free memory",
+        (_, Reason::Above { at_end, .. }) => {
+            if *at_end {
+                "memory at the end is far above live bytes"
+            } else {
+                "memory is far above live bytes at its peak"
+            }
+        }
         (TroubleKey::OwnLock, Reason::WaitsOutside { .. }) => {
             "threads wait for locks of the program’s own"
         }
@@ -91,6 +119,8 @@ fn what(found: &Finding, pool: Option<Pool>) -> String {
         (TroubleKey::Child, Reason::WaitsOutside { .. }) => "the program waits for its children",
         (_, Reason::WaitsOutside { kind, .. }) => match kind.as_str() {
             "events" => "threads wait for events",
+            "another thread" => "threads wait for each other: idle workers, or work that is late",
+            "futex" => "threads wait for locks, or are idle workers",
             "sleep" => "the program sleeps",
             _ => "threads wait outside the allocator",
         },
@@ -110,10 +140,12 @@ fn because(reason: &Reason, pool: Option<Pool>) -> String {
             percent(limit::LOCK_WAIT_SHARE_MIN)
         ),
         Reason::NewPages { faults, new } => format!(
-            "page faults take {} ≥ {} of CPU time, {} of them for new pages",
+            "page faults take {} ≥ {} of CPU time{}",
             percent(*faults),
             percent(limit::FAULT_CPU_SHARE_MIN),
-            percent(*new)
+            new.map_or(String::new(), |new| {
+                format!(", {} of them for new pages", percent(new))
+            })
         ),
         Reason::SlowFrees {
             count,
@@ -172,6 +204,16 @@ fn because(reason: &Reason, pool: Option<Pool>) -> String {
             bytes(live),
             bytes(free)
         ),
+        Reason::Above { kept, live, at_end } => format!(
+            "{} for {} of live bytes{}",
+            bytes(kept),
+            bytes(live),
+            if *at_end {
+                ""
+            } else {
+                ", and free again by the end"
+            }
+        ),
         Reason::WaitsOutside { kind, share } => {
             format!("{} of thread time, {kind}", percent(*share))
         }
@@ -183,8 +225,8 @@ fn because(reason: &Reason, pool: Option<Pool>) -> String {
     }
 }
 
-/// How malloc is the bottleneck, by the first trouble.
-fn how(troubles: &[Trouble]) -> &'static str {
+/// How malloc costs time, by the first trouble.
+fn how(troubles: &[&Trouble]) -> &'static str {
     match troubles.first().map(|first| &first.key) {
         Some(TroubleKey::Locks) => "by locks.",
         Some(TroubleKey::Decay | TroubleKey::Trim | TroubleKey::Mmap | TroubleKey::ToAndFro) => {
@@ -193,65 +235,135 @@ fn how(troubles: &[Trouble]) -> &'static str {
         Some(TroubleKey::Growth) => "by page faults of a growing heap.",
         Some(TroubleKey::HandOff) => "by blocks that change threads.",
         Some(TroubleKey::SlowPurge) => "by slow frees.",
-        Some(TroubleKey::HeldBack) => "in memory: the allocator holds it back.",
-        Some(TroubleKey::Pinned) => "in memory: blocks pin it.",
         _ => "by its own work.",
     }
 }
 
-pub fn sentence(
+/// The sentence about time, behind the word for the answer.
+fn about_time(
     f: &Figures,
-    answer: Answer,
-    bound: Option<Bound>,
+    found: &diagnose::Verdict,
     troubles: &[Trouble],
     takes: Option<&Trouble>,
 ) -> String {
+    let of_time = |trouble: &&Trouble| trouble.key.aspect() == Aspect::Time;
+    let troubles: Vec<&Trouble> = troubles.iter().filter(of_time).collect();
     let inside = f.inside.unwrap_or(0.0);
-    let most = bound.map_or(1.0, |bound| bound.high.max(1.0));
-    let mut text = match answer {
-        Answer::CannotTell => return String::new(),
-        Answer::No if bound.is_none() => format!(
-            "The program uses {} of one CPU: no allocator makes it faster.",
+    let gains = |bound: &Bound| bound.high >= limit::BOUND_FACTOR_MIN;
+    let instead = takes.map_or(String::new(), |takes| match takes.key {
+        TroubleKey::Pool => format!(" {}.", capital(&takes.what)),
+        _ => format!(" {} ({}).", capital(&takes.what), takes.because),
+    });
+    match (found.time, found.bound.filter(gains)) {
+        (Answer::Yes, Some(bound)) => format!(
+            "{} {}. No allocator can do better, except by a better placement of blocks.",
+            how(&troubles),
+            if_free(f, bound)
+        ),
+        (Answer::Yes, None) => format!(
+            "{} {}. {}",
+            how(&troubles),
+            capital(troubles.first().map_or("", |first| &first.because)),
+            found.bound.map_or(String::new(), |bound| format!(
+                "In throughput, no allocator makes it more than {:.2} × as fast.",
+                bound.high.max(1.0)
+            ))
+        ),
+        (Answer::Perhaps, Some(bound)) => format!(
+            "up to {:.2} × as fast. {}. {}{instead}",
+            bound.high,
+            if_free(f, bound),
+            settled(f, found.settle)
+        ),
+        (Answer::Perhaps, None) => format!(
+            "{} How much, {} samples of CPU time do not show. {}",
+            how(&troubles),
+            f.samples,
+            settled(f, found.settle)
+        ),
+        (_, _) if found.bound.is_none() => format!(
+            "The program uses {} of one CPU: no allocator makes it faster.{instead}",
             percent((f.user_seconds + f.system_seconds) / f.wall_seconds.max(1e-3))
         ),
-        Answer::No => format!(
+        (_, _) => format!(
             "malloc and free take {} of CPU time: no allocator makes this program more than \
-             {most:.2} × as fast.",
-            percent(inside)
+             {:.2} × as fast.{instead}",
+            percent(inside),
+            found.bound.map_or(1.0, |bound| bound.high.max(1.0))
         ),
-        Answer::Yes => {
-            let by = how(troubles);
-            match bound {
-                Some(bound) if bound.high >= limit::BOUND_FACTOR_MIN => format!(
-                    "{by} If malloc and free cost nothing: {:.2} to {:.2} × as fast (95 %){}{}. No \
-                     allocator can do better, except by a better placement of blocks.",
-                    bound.low,
-                    bound.high,
-                    bound.without_faults.map_or(String::new(), |more| format!(
-                        "; {more:.2} without those page faults either"
-                    )),
-                    sleeps(f)
-                ),
-                _ if troubles[0].key == TroubleKey::Growth => {
-                    format!("{by} They take {} of CPU time.", percent(heap_faults(f)))
-                }
-                _ => format!("{by} In time, no allocator makes it more than {most:.2} × as fast."),
-            }
-        }
-    };
-    if answer == Answer::No {
-        if let Some(leak) = troubles
-            .iter()
-            .find(|trouble| trouble.key == TroubleKey::Leak)
-        {
-            text += &format!(" But {}: {}.", leak.what, leak.because);
-        } else if let Some(takes) = takes.filter(|takes| takes.key == TroubleKey::Pool) {
-            text += &format!(" {}.", capital(&takes.what));
-        } else if let Some(takes) = takes {
-            text += &format!(" {}: {}.", capital(&takes.what), takes.because);
-        }
     }
-    text
+}
+
+/// The bound in a clause.
+fn if_free(f: &Figures, bound: Bound) -> String {
+    let what = if bound.calls.is_some() {
+        "malloc, free and the page faults of their heap"
+    } else {
+        "malloc and free"
+    };
+    let alone = bound.calls.map_or(String::new(), |(low, high)| {
+        format!("; {low:.2} to {high:.2} if malloc and free alone did")
+    });
+    format!(
+        "If {what} cost nothing: {:.2} to {:.2} × as fast (95 %){alone}{}",
+        bound.low,
+        bound.high,
+        sleeps(f)
+    )
+}
+
+/// What makes an answer of it.
+fn settled(f: &Figures, settle: Option<Settle>) -> String {
+    match settle {
+        None => String::new(),
+        Some(Settle::Samples { times }) => {
+            let seconds = f.wall_seconds * f64::from(f.runs.max(1)) * times;
+            format!(
+                "{} samples are too few: about {} times as many settle it, by more load or more \
+                 time (`--for {}s`).",
+                f.samples,
+                times.ceil(),
+                seconds.ceil().max(1.0)
+            )
+        }
+        Some(Settle::ProbeCost) => {
+            "What the probe costs was not measured: a run without `--quick` settles it.".to_owned()
+        }
+        Some(Settle::QuietMachine) => {
+            "The runs differ more than by chance: a quiet machine settles it, or `mallard compare`."
+                .to_owned()
+        }
+        Some(Settle::Comparison) => "`mallard compare` measures what is left open.".to_owned(),
+    }
+}
+
+/// The sentence about memory, behind the word for the answer.
+fn about_memory(f: &Figures, answer: Answer, troubles: &[Trouble]) -> String {
+    let peak = units::bytes(f.peak_rss as f64);
+    let found = troubles
+        .iter()
+        .find(|trouble| trouble.key.aspect() == Aspect::Memory);
+    match (answer, found) {
+        (Answer::No, Some(leak)) => format!(
+            "The allocator is not at fault: {} ({}).",
+            leak.what, leak.because
+        ),
+        (Answer::Perhaps, Some(found)) => format!(
+            "{}: {}. `mallard compare` shows whether another allocator needs less.",
+            found.what, found.because
+        ),
+        (_, Some(found)) => format!("{}: {}.", found.what, found.because),
+        (Answer::CannotTell, None) => format!(
+            "The peak of RSS is {peak}; how much of it is live is not known for this program."
+        ),
+        (_, None) => match f.live_at_peak.or(f.peak_live) {
+            Some(live) if (1..=f.peak_rss as i64).contains(&live) => format!(
+                "The peak of RSS is {peak}, with {} live then.",
+                units::bytes(live as f64)
+            ),
+            _ => format!("The peak of RSS is {peak}."),
+        },
+    }
 }
 
 /// How much of the time the program sleeps, where that limits the gain from another allocator.
@@ -304,15 +416,19 @@ mod tests {
         is_replaceable: true,
     };
 
+    fn judged(f: &Figures) -> Words {
+        judge(f, ABOUT, String::new)
+    }
+
     fn commands(f: &Figures, about: About) -> Vec<String> {
-        let next = judge(f, about).next.into_iter();
+        let next = judge(f, about, String::new).next.into_iter();
         next.map(|next| next.command).collect()
     }
 
     #[test]
     fn the_sentence_says_what_decides() {
-        let computes = judge(&figures(0.005), ABOUT);
-        assert!(computes.sentence.contains("no allocator makes"));
+        let computes = judged(&figures(0.005));
+        assert!(computes.verdicts[0].sentence.contains("no allocator makes"));
         assert!(computes.next.is_empty());
         let mut sleeps = figures(0.2);
         sleeps.threads = 1;
@@ -320,15 +436,40 @@ mod tests {
         sleeps.running = 0.1;
         sleeps.waits_outside = vec![("sleep".to_owned(), 0.5)];
         let words = "by wall time, of which 50 % is spent waiting for other things";
-        assert!(judge(&sleeps, ABOUT).sentence.contains(words));
-        let mut leaks = figures(0.01);
+        assert!(judged(&sleeps).verdicts[0].sentence.contains(words));
+    }
+
+    #[test]
+    fn memory_has_its_own_sentence_and_the_graver_of_the_two_comes_first() {
+        let mut leaks = figures(0.005);
         leaks.grows = Some(Growth {
             bytes_per_second: 1e6,
             fit: 0.99,
             share: 0.9,
         });
-        let sentence = judge(&leaks, ABOUT).sentence;
-        assert!(sentence.contains("keeps more and more"), "{sentence}");
+        let verdicts = judged(&leaks).verdicts;
+        let text: Vec<String> = verdicts.iter().map(Verdict::text).collect();
+        assert_eq!(
+            text[0],
+            "NO. The allocator is not at fault: the program keeps more and more blocks itself \
+             (live bytes grow by 977 KiB a second through the whole run)."
+        );
+        assert!(
+            text[1].starts_with("NO. malloc and free take"),
+            "{}",
+            text[1]
+        );
+    }
+
+    #[test]
+    fn perhaps_says_how_much_and_what_settles_it() {
+        let mut f = figures(0.04);
+        (f.inside_low, f.inside_high) = (Some(0.01), Some(0.3));
+        f.samples = 54;
+        f.probe_cost = Some(0.01);
+        let text = judged(&f).verdicts[0].text();
+        assert!(text.starts_with("PERHAPS, up to 1.4"), "{text}");
+        assert!(text.contains("settle"), "{text}");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::control::Control;
 use crate::options::search::SearchOptions;
-use crate::options::values::duration;
+use crate::options::values::time_to_watch;
 use mallard_profile::view::View;
 use mallard_profile::view::rows::By;
 
@@ -45,7 +45,7 @@ pub struct Options {
     pub program: Vec<OsString>,
 
     /// Read a process twice, this far apart, and sort by growth: 30s, 5min
-    #[arg(long = "for", value_name = "TIME", value_parser = duration, conflicts_with_all = ["diff", "program", "collapsed", "pprof"])]
+    #[arg(long = "for", value_name = "TIME", value_parser = time_to_watch, conflicts_with_all = ["diff", "program", "collapsed", "pprof"])]
     pub span: Option<Duration>,
 
     /// Mean bytes between samples of a program; 1 for every block [default: 524288, as

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::allocators::choice::Choice;
 use crate::options::amount::Bytes;
-use crate::options::values::duration;
+use crate::options::values::{duration, time_to_watch};
 use crate::service::Subject;
 
 /// Record what a program allocates, with its times
@@ -28,7 +28,7 @@ pub struct Options {
     pub output: Option<PathBuf>,
 
     /// How long to record; the program is ended then, and a service is loaded for this long
-    #[arg(long = "for", value_name = "TIME", value_parser = duration)]
+    #[arg(long = "for", value_name = "TIME", value_parser = time_to_watch)]
     pub time: Option<Duration>,
 
     /// Leave out the first part of the run; the recording begins with the blocks that live then

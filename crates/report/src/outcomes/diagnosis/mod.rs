@@ -12,13 +12,16 @@ use crate::html::SERIES_POINTS_MAX;
 use crate::model::Machine;
 
 pub use mallard_judge::diagnose::model::{
-    Answer, Bound, Calls, EndMemory, Figures, Growth, Heap, TroubleKey,
+    Answer, Aspect, Bound, Calls, EndMemory, Figures, Growth, Heap, Heaviest, TroubleKey,
+    WaitingThread,
 };
 pub use page::page;
 pub use text::{lines, markdown, text};
 
 /// The version of the JSON structure.
-pub const SCHEMA: u32 = 1;
+///
+/// 2 has an answer each about time and memory, and `perhaps` among the answers.
+pub const SCHEMA: u32 = 2;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Diagnosis {
@@ -27,9 +30,12 @@ pub struct Diagnosis {
     pub command: Vec<String>,
     pub started: String,
     pub machine: Machine,
+    /// The answers about time and about memory in one, and the graver one in a sentence or two.
     pub answer: Answer,
-    /// The answer in a sentence or two.
     pub sentence: String,
+    /// Both, the graver first; none in files of schema 1.
+    #[serde(default)]
+    pub verdicts: Vec<Verdict>,
     pub bound: Option<Bound>,
     /// What the allocator does to this program, the worst first.
     pub troubles: Vec<Trouble>,
@@ -41,6 +47,41 @@ pub struct Diagnosis {
     pub ways: Vec<Evidence>,
     pub figures: Figures,
     pub timeline: Vec<Moment>,
+}
+
+/// The answer to one of the two questions.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Verdict {
+    pub aspect: Aspect,
+    pub answer: Answer,
+    pub sentence: String,
+    /// The command to run next.
+    pub next: Option<String>,
+}
+
+impl Verdict {
+    /// The answer and its sentence.
+    pub fn text(&self) -> String {
+        let next = self.next.as_ref();
+        let next = next.map_or(String::new(), |next| format!(" Next: `{next}`."));
+        format!("{} {}{next}", word(self.answer), self.sentence)
+    }
+
+    pub fn name(&self) -> &'static str {
+        match self.aspect {
+            Aspect::Time => "time",
+            Aspect::Memory => "memory",
+        }
+    }
+}
+
+fn word(answer: Answer) -> &'static str {
+    match answer {
+        Answer::Yes => "YES,",
+        Answer::No => "NO.",
+        Answer::Perhaps => "PERHAPS,",
+        Answer::CannotTell => "CANNOT TELL.",
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

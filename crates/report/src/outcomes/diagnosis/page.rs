@@ -25,8 +25,11 @@ pub fn page(d: &Diagnosis) -> String {
         styles: vec![STYLE, OWN_STYLE],
         command: "diagnose",
         header: html! {
-            h1 { "Is malloc the bottleneck of " code { (d.program) } "? " (word(d.answer)) }
-            p class="machine" { (d.sentence) }
+            h1 { "Is malloc the bottleneck of " code { (d.program) } "? " (title_word(d.answer)) }
+            @if d.verdicts.is_empty() { p class="machine" { (d.sentence) } }
+            @for verdict in &d.verdicts {
+                p class="machine" { b { (verdict.name()) ": " (title_word(verdict.answer)) } ". " (capital(&verdict.sentence)) @if let Some(next) = &verdict.next { " Next: " code { (next) } "." } }
+            }
             p class="when" { time datetime=(d.started) { (d.started.replace('T', " ")) } " · " (d.machine.cpu) " · " (d.machine.cpus) " CPUs · " (d.machine.kernel) }
         },
         main,
@@ -57,12 +60,20 @@ dl.figures dt { color: var(--soft); } dl.figures dd { margin: 0; }
 @media (max-width: 480px) { dl.figures { grid-template-columns: 1fr; } }
 ";
 
-fn word(answer: Answer) -> &'static str {
+fn title_word(answer: Answer) -> &'static str {
     match answer {
         Answer::Yes => "Yes",
         Answer::No => "No",
+        Answer::Perhaps => "Perhaps",
         Answer::CannotTell => "Cannot tell",
     }
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or(String::new(), |first| {
+        first.to_uppercase().chain(letters).collect()
+    })
 }
 
 fn findings(d: &Diagnosis) -> Markup {
@@ -76,7 +87,7 @@ fn findings(d: &Diagnosis) -> Markup {
             div class="cards" {
                 @if let Some(bound) = &d.bound {
                     div class="card k-subject" {
-                        h3 { "If malloc and free cost nothing" }
+                        h3 { (if bound.calls.is_some() { "If malloc, free and page faults cost nothing" } else { "If malloc and free cost nothing" }) }
                         p class="winner" { (format!("{:.2} to {:.2} ×", bound.low, bound.high)) }
                         p class="faint" { "as fast, at most; this does not include a better placement of blocks" }
                     }
@@ -240,7 +251,7 @@ fn lifetimes(f: &Figures) -> Markup {
         .iter()
         .map(|(end, count)| (format!("< {}", duration(*end * 1e9)), *count))
         .collect();
-    html! { @if !bars.is_empty() { (columns("lifetimes of one block in 64", &bars)) } }
+    html! { @if !bars.is_empty() { (columns("lifetimes of one block in 128", &bars)) } }
 }
 
 fn matrix(matrix: &[Vec<u64>]) -> Markup {
@@ -248,7 +259,7 @@ fn matrix(matrix: &[Vec<u64>]) -> Markup {
     let most = matrix.iter().flatten().max().copied().unwrap_or(1).max(1) as f64;
     let step = 300.0 / size as f64;
     html! {
-        p class="about" { "Rows are the threads that allocate, columns those that free; the darker, the more. One block in 64." }
+        p class="about" { "Rows are the threads that allocate, columns those that free; the darker, the more. One block in 128." }
         svg class="graph matrix" viewBox="0 0 300 300" role="img" aria-label="frees by thread" {
             @for (row, frees) in matrix.iter().enumerate() {
                 @for (column, count) in frees.iter().enumerate() {

@@ -2,8 +2,9 @@
 
 use crate::units::percent;
 
-use super::{Answer, Calls, Diagnosis, Figures};
+use super::{Calls, Diagnosis, Figures, word};
 use crate::units;
+use mallard_judge::diagnose::fault_share;
 
 const BAR_COLUMNS: usize = 40;
 
@@ -11,11 +12,17 @@ const BAR_COLUMNS: usize = 40;
 pub fn text(d: &Diagnosis, width: usize) -> String {
     let mut out = String::new();
     let width = width.clamp(60, 140);
-    out += &wrapped(
-        "Is malloc the bottleneck?   ",
-        &format!("{} {}", word(d.answer), d.sentence),
-        width,
-    );
+    const QUESTION: &str = "Is malloc the bottleneck?";
+    if d.verdicts.is_empty() {
+        let answer = format!("{} {}", word(d.answer), d.sentence);
+        out += &wrapped(&format!("{QUESTION}   "), &answer, width);
+    } else {
+        out += &format!("{QUESTION}\n");
+    }
+    for verdict in &d.verdicts {
+        let head = format!("  {:<10}", verdict.name());
+        out += &wrapped(&head, &verdict.text(), width);
+    }
     out.push('\n');
     let f = &d.figures;
     out += &format!("  {}\n", title(f));
@@ -66,12 +73,14 @@ pub fn text(d: &Diagnosis, width: usize) -> String {
 /// The diagnosis as Markdown, to paste into an issue.
 pub fn markdown(d: &Diagnosis) -> String {
     let f = &d.figures;
-    let mut out = format!(
-        "**Is malloc the bottleneck of `{}`? {}** {}\n\n",
-        d.program,
-        word(d.answer),
-        d.sentence
-    );
+    let mut out = format!("**Is malloc the bottleneck of `{}`?**", d.program);
+    if d.verdicts.is_empty() {
+        out += &format!(" **{}** {}\n\n", word(d.answer), d.sentence);
+    } else {
+        let verdicts = d.verdicts.iter();
+        let items = verdicts.map(|verdict| format!("- {}: {}\n", verdict.name(), verdict.text()));
+        out += &format!("\n\n{}\n", items.collect::<String>());
+    }
     out += &format!("{}\n\n| | |\n| --- | --- |\n", title(f));
     for (name, line) in lines(f) {
         out += &format!("| {name} | {} |\n", crate::html::cell(&line));
@@ -98,14 +107,6 @@ pub fn markdown(d: &Diagnosis) -> String {
     out
 }
 
-fn word(answer: Answer) -> &'static str {
-    match answer {
-        Answer::Yes => "YES,",
-        Answer::No => "NO.",
-        Answer::CannotTell => "CANNOT TELL.",
-    }
-}
-
 fn wrapped(head: &str, text: &str, width: usize) -> String {
     let indent = " ".repeat(head.chars().count());
     let options = textwrap::Options::new(width)
@@ -121,13 +122,15 @@ pub fn title(f: &Figures) -> String {
         Some(cost) => format!(" · the probe cost {}", percent(cost)),
         None => String::new(),
     };
-    let subject = match f.processes {
-        0 | 1 => format!(
-            "{} {}",
-            f.threads.max(1),
-            noun_for(f.threads.max(1), "thread")
-        ),
-        n => format!("{n} processes, {} threads", f.threads),
+    let threads = format!(
+        "{} {}",
+        f.threads.max(1),
+        noun_for(f.threads.max(1), "thread")
+    );
+    let subject = match (&f.heaviest, f.processes) {
+        (Some(one), _) => format!("{} (process {}, {threads})", one.program, one.pid),
+        (None, 0 | 1) => threads,
+        (None, n) => format!("{n} processes, {threads}"),
     };
     let linkage = match f.linkage.as_str() {
         "" => String::new(),
@@ -152,18 +155,17 @@ fn noun_for(count: u64, noun: &str) -> String {
     }
 }
 
-/// The shares of busy time: the program, inside running, inside waiting, faults of pages that came
-/// again.
+/// The shares of busy time: the program, inside running, inside waiting, page faults of the heap.
 pub fn shares(f: &Figures) -> [(&'static str, f64); 4] {
     let waiting = f.waiting.unwrap_or(0.0);
     let inside = f.inside.unwrap_or(0.0) * (1.0 - waiting);
-    let faults = (f.refault_share * (1.0 - waiting)).min((1.0 - waiting - inside).max(0.0));
+    let faults = (fault_share(f) * (1.0 - waiting)).min((1.0 - waiting - inside).max(0.0));
     let program = (1.0 - inside - waiting - faults).max(0.0);
     [
         ("program", program),
         ("in malloc, running", inside),
         ("in malloc, waiting", waiting),
-        ("page faults again", faults),
+        ("page faults of the heap", faults),
     ]
 }
 
@@ -192,6 +194,7 @@ pub fn lines(f: &Figures) -> Vec<(&'static str, String)> {
     let lines = [
         ("calls", calls(&f.calls)),
         ("waits", waits(f)),
+        ("threads", threads(f)),
         ("kernel", Some(kernel(f))),
         ("memory", Some(memory(f))),
     ];
@@ -262,6 +265,38 @@ fn waits(f: &Figures) -> Option<String> {
     Some(text)
 }
 
+/// The threads that wait most.
+fn threads(f: &Figures) -> Option<String> {
+    if f.waiting_threads.is_empty() {
+        return None;
+    }
+    let each = f.waiting_threads.iter().map(|thread| {
+        let kind = if thread.kind.is_empty() {
+            String::new()
+        } else {
+            format!(" for {}", waited_for(&thread.kind))
+        };
+        let idle = if thread.is_idle { " (idle)" } else { "" };
+        let name = format!("{} {}", thread.name, thread.id);
+        format!("{name} waits {}{kind}{idle}", percent(thread.share))
+    });
+    Some(format!(
+        "those that wait most: {}",
+        each.collect::<Vec<_>>().join("; ")
+    ))
+}
+
+/// What a thread waits for, in a sentence.
+fn waited_for(kind: &str) -> &str {
+    match kind {
+        "lock" => "locks",
+        "futex" => "locks or other threads",
+        "file or socket" => "files or sockets",
+        "sleep" => "a time to come",
+        kind => kind,
+    }
+}
+
 fn kernel(f: &Figures) -> String {
     let mut kernel = Vec::new();
     let by_allocator: Vec<String> = f
@@ -293,6 +328,9 @@ fn memory(f: &Figures) -> String {
     let mut text = format!("peak RSS {}", mib(f.peak_rss as f64));
     if let Some(live) = f.live_at_peak {
         text += &format!(", live then {}", mib(live.max(0) as f64));
+    }
+    if let Some(live) = f.peak_live {
+        text += &format!(" · peak of live bytes {}", mib(live.max(0) as f64));
     }
     if let Some(end) = &f.end {
         text += &format!(" · at the end RSS {}", mib(end.rss as f64));
