@@ -91,7 +91,7 @@ const CASES: [Case; 9] = [
         "/usr/bin/node",
         &[
             "-e",
-            "let x = 0; for (let i = 0; i < 2e9; i++) x = (x + i) | 0;",
+            "let x = 0; for (let i = 0; i < 4e9; i++) x = (x + i) | 0;",
         ],
         POOL,
     ),

@@ -81,6 +81,15 @@ static void *short_thread(void *argument) {
     return NULL;
 }
 
+enum { KEPT = 400000 };
+static void *kept[KEPT];
+
+static void *frees_kept(void *unused) {
+    for (int i = 0; i < KEPT; i++)
+        free(kept[i]);
+    return unused;
+}
+
 int main(int count, char **words) {
     const char *what = count > 1 ? words[1] : "";
     free(malloc(1)); /* whatever the start allocates is there now */
@@ -138,6 +147,15 @@ int main(int count, char **words) {
             for (int i = 0; i < PEAK_BLOCKS; i++)
                 free(blocks[i]);
         }
+    } else if (strcmp(what, "elsewhere") == 0) {
+        /* Half of the blocks are freed at once, at few addresses; another thread frees the rest. */
+        for (int i = 0; i < KEPT; i++) {
+            free(malloc(100));
+            kept[i] = malloc(40);
+        }
+        pthread_t other;
+        pthread_create(&other, NULL, frees_kept, NULL);
+        pthread_join(other, NULL);
     } else if (strcmp(what, "exec") == 0) {
         work(4);
         execl(words[0], words[0], "one", NULL);

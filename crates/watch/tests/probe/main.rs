@@ -188,6 +188,22 @@ fn the_peak_of_a_heap_that_nobody_looked_at_is_counted() {
 }
 
 #[test]
+fn the_share_of_blocks_that_another_thread_frees_is_that_of_all_blocks() {
+    let place = Place::new();
+    let program = place.compile("counted.c", "cc");
+    for on in allocators() {
+        let (output, folder) = place.observed(Command::new(&program).arg("elsewhere"), &on);
+        assert!(output.status.success(), "{}: {output:?}", on.name);
+        let counts = found(&folder)[0].counts();
+        let (here, elsewhere) = (counts.freed_here, counts.freed_elsewhere);
+        let share = elsewhere as f64 / (here + elsewhere) as f64;
+        // Of some 5,000 blocks that are followed, ten standard errors.
+        assert!((share - 0.5).abs() < 0.07, "{}: {here} {elsewhere}", on.name);
+        assert!(here + elsewhere > 3000, "{}: {here} {elsewhere}", on.name);
+    }
+}
+
+#[test]
 fn a_forked_child_counts_from_its_parent_s_live_bytes() {
     let place = Place::new();
     let program = place.compile("counted.c", "cc");
