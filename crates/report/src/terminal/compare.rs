@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::sheet::{Field, Sheet, Tone};
 use super::{ABSENT, FAILED, Screen, compared, interval, tone};
+use crate::arithmetic::known::Known;
 use crate::arithmetic::metrics;
 use crate::arithmetic::stats::{self, Output, Standing};
 use crate::model::{Cell, Experiment, Row};
@@ -92,7 +93,7 @@ fn service_sheet(e: &Experiment, row: &Row) -> Sheet {
             fields.push(Field::new(line.spread, Tone::Faint));
             let (ratio, interval) = match line.to_glibc {
                 Some(_) if line.allocator == stats::BASELINE => ("1.00".to_owned(), String::new()),
-                Some(c) => (units::compared(&c), units::interval(&c)),
+                Some(c) => (Known::of(&c).figure(), Known::of(&c).interval()),
                 None => (ABSENT.to_owned(), String::new()),
             };
             fields.push(Field::new(
