@@ -5,6 +5,7 @@
 
 use mallard_judge::statistics::{ALPHA, BLOCKS_MIN, Comparison, Verdict, holm, paired};
 
+use crate::arithmetic::failures;
 use crate::arithmetic::known::{Ahead, Known, MARKS};
 use crate::arithmetic::stats::{self, BASELINE, CellFigures, Ranking, seconds};
 use crate::arithmetic::suite::{self, Mean};
@@ -176,7 +177,7 @@ fn line(leader: &str, rival: &str, c: &Comparison) -> String {
 
 /// What a reader must know about the intervals of a session, in sentences.
 pub fn notes(r: &Results) -> Vec<String> {
-    let mut notes = Vec::new();
+    let mut notes = failures::sentences(r);
     let rows = || {
         r.experiments
             .iter()

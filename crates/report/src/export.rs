@@ -60,7 +60,7 @@ fn write_pairs(e: &Experiment, csv: &mut csv::Writer<&mut dyn Write>) -> csv::Re
     Ok(())
 }
 
-const FIGURES: [&str; 22] = [
+const FIGURES: [&str; 23] = [
     "median_seconds",
     "min_seconds",
     "max_seconds",
@@ -81,6 +81,7 @@ const FIGURES: [&str; 22] = [
     "major_faults",
     "lazy_free_bytes",
     "runs",
+    "failed_runs",
     "output",
     "failure",
 ];
@@ -244,6 +245,7 @@ fn wide_figures(
         (cell.runs.iter().filter_map(|run| run.lazy_free_bytes).max())
             .map_or_else(String::new, |bytes| bytes.to_string()),
         f.runs.to_string(),
+        (cell.attempts.as_ref()).map_or_else(String::new, |attempts| attempts.failed.to_string()),
         output.to_owned(),
         failure,
     ]

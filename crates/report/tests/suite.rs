@@ -23,6 +23,7 @@ fn cell(allocator: &str, seconds: f64, mib: u64) -> Cell {
             .map(|factor| run(seconds * factor))
             .to_vec(),
         failure: None,
+        attempts: None,
     }
 }
 

@@ -38,6 +38,7 @@ fn cells(runs: usize) -> Vec<Cell> {
             })
             .collect(),
         failure: None,
+        attempts: None,
     };
     NAMES.iter().map(cell).collect()
 }

@@ -6,6 +6,7 @@ use mallard_judge::statistics::Comparison;
 use maud::{Markup, html};
 
 use super::plot::palette::Palette;
+use crate::arithmetic::failures;
 use crate::arithmetic::known::Known;
 use crate::arithmetic::metrics;
 use crate::arithmetic::stats::{self, Output, Overall, Ranking, Standing};
@@ -221,7 +222,7 @@ fn compare_figures(row: &Row, cell: &Cell, standing: Option<&Standing>) -> Marku
         return html! {
             td class="bad" { "failed" }
             @for _ in 0..6 { td class="none" {} }
-            td class="bad" { @if let Some(exit) = exit { (units::exit(exit)) } }
+            td class="bad" { @if let Some(exit) = exit { (units::exit(exit)) (failures::beside_exit(cell)) } }
             td class="none" {}
         };
     };
@@ -244,7 +245,7 @@ fn compare_figures(row: &Row, cell: &Cell, standing: Option<&Standing>) -> Marku
         td { span class={@if s.smallest { "best" }} { (units::bytes(f.rss.median)) } }
         (to_glibc(s.rss_to_glibc))
         td { (units::grouped(f.minor_faults.median + f.major_faults.median)) }
-        td { @if let Some(run) = cell.runs.last() { (units::exit(run.exit)) } }
+        td { @if let Some(run) = cell.runs.last() { (units::exit(run.exit)) (failures::beside_exit(cell)) } }
         (output(stats::output(row, cell), cell))
     }
 }

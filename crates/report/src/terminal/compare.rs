@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::sheet::{Field, Sheet, Tone};
 use super::{ABSENT, FAILED, Screen, compared, interval, tone};
+use crate::arithmetic::failures;
 use crate::arithmetic::known::Known;
 use crate::arithmetic::metrics;
 use crate::arithmetic::stats::{self, Output, Standing};
@@ -117,7 +118,8 @@ fn compare_line(row: &Row, cell: &Cell, standing: Option<&Standing>) -> Vec<Fiel
         let mut fields = vec![name, Field::new(FAILED, Tone::Bad)];
         fields.extend((2..COMPARE_HEADER.len()).map(|_| Field::plain("")));
         if let Some(exit) = cell.failure.as_ref().and_then(|f| f.exit) {
-            fields[10] = Field::new(units::exit(exit), Tone::Bad);
+            let exit = units::exit(exit) + &failures::beside_exit(cell);
+            fields[10] = Field::new(exit, Tone::Bad);
         }
         return fields;
     };
@@ -145,7 +147,8 @@ fn compare_line(row: &Row, cell: &Cell, standing: Option<&Standing>) -> Vec<Fiel
         Field::plain(
             cell.runs
                 .last()
-                .map_or(String::new(), |r| units::exit(r.exit)),
+                .map_or(String::new(), |r| units::exit(r.exit))
+                + &failures::beside_exit(cell),
         ),
         output_field(stats::output(row, cell), &cell.allocator),
     ]
