@@ -3,6 +3,7 @@
 //!
 //! The terminal, the report and exports say the same sentences, so they are made once.
 
+use mallard_judge::statistics::shape::{self, Shape};
 use mallard_judge::statistics::{ALPHA, BLOCKS_MIN, Comparison, Verdict, holm, paired};
 
 use crate::arithmetic::failures;
@@ -192,6 +193,9 @@ pub fn notes(r: &Results) -> Vec<String> {
     if r.kind == Kind::Suite {
         notes.push(format!("{MARKS}."));
     }
+    if r.kind == Kind::Compare {
+        notes.extend(rows().flat_map(|(_, row)| &row.cells).filter_map(shape_of));
+    }
     let cells = rows().flat_map(|(_, row)| &row.cells);
     let median = cells.filter_map(CellFigures::of).map(|f| f.wall.median);
     if median.fold(f64::INFINITY, f64::min) < SHORT_SECONDS {
@@ -201,6 +205,30 @@ pub fn notes(r: &Results) -> Vec<String> {
         );
     }
     notes
+}
+
+/// Where the median of an allocator's times misleads: its runs fall into two groups, or drift.
+fn shape_of(cell: &Cell) -> Option<String> {
+    CellFigures::of(cell)?;
+    let seconds: Vec<f64> = cell.runs.iter().map(|run| run.seconds).collect();
+    let name = &cell.allocator;
+    Some(match shape::of(&seconds)? {
+        Shape::TwoGroups {
+            low,
+            high,
+            runs_high,
+            runs,
+        } => format!(
+            "The runs on {name} fall into two groups, around {} and {} ({runs_high} of {runs} in the higher one): the median is of one of them, and more runs (-r) may move it.",
+            units::seconds(low),
+            units::seconds(high)
+        ),
+        Shape::Drifts { first, last } => format!(
+            "The runs on {name} drift from {} to {} during the session. What all allocators share cancels, because they are compared round by round.",
+            units::seconds(first),
+            units::seconds(last)
+        ),
+    })
 }
 
 fn about_intervals(blocks: usize) -> String {

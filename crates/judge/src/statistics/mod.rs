@@ -5,7 +5,8 @@
 //! these few numbers [`paired`] estimates the ratio with an interval, and [`mod@holm`] judges
 //! several comparisons together. [`signed_rank`] has the distribution behind both. [`unpaired`]
 //! compares blocks of one day with those of another. [`combine`] takes means over rows of different
-//! work, [`fisher`] compares counts of failures. [`spread`] has medians.
+//! work, [`fisher`] compares counts of failures. [`spread`] has medians, and
+//! [`shape`] says where a median misleads.
 //!
 //! The methods assume no normal distribution, which times on a shared machine do not have, only
 //! that the differences are symmetric around their centre. They are exact for few blocks and use
@@ -16,6 +17,7 @@ pub mod fisher;
 pub mod holm;
 mod order;
 pub mod paired;
+pub mod shape;
 pub mod signed_rank;
 pub mod spread;
 pub mod unpaired;

@@ -7,7 +7,7 @@ use mallard_judge::baseline::gate::{Doubt, Verdict};
 use mallard_judge::baseline::looks::{self, Decision, worst};
 use mallard_judge::statistics::{ALPHA, Comparison, Interval};
 use mallard_report::metrics;
-use mallard_report::units::{self, change};
+use mallard_report::units::change;
 use serde::{Deserialize, Serialize};
 
 use super::file::Save;
@@ -123,8 +123,7 @@ fn doubt(line: &Decision, blocks: usize, block_seconds: Option<f64>) -> String {
         None => String::new(),
         Some(Doubt::Zeros) => "; it is zero in too many blocks to be compared".to_owned(),
         Some(Doubt::TooFew { needed }) => format!(
-            "; {} are too few to tell, and at least {needed} blocks are needed{}",
-            units::plural(blocks, "block"),
+            "; too few blocks: {blocks} of the {needed} that are needed at least{}",
             time(needed)
         ),
         Some(Doubt::Wide { needed }) if needed <= most => {
@@ -477,7 +476,7 @@ mod tests {
         few.blocks = 5;
         let change = few.decisions[0].change.as_mut().unwrap();
         (change.blocks, change.interval) = (5, None);
-        let said = "5 blocks are too few to tell, and at least 8 blocks are needed (--budget 14s)";
+        let said = "too few blocks: 5 of the 8 that are needed at least (--budget 14s)";
         assert!(few.text().contains(said), "{}", few.text());
         assert!(CheckOutcome::of(&few.json()).unwrap().text().contains(said));
     }
