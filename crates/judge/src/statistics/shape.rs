@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn two_groups_and_a_drift_are_seen() {
-        let run = |n: u64| (if n % 3 == 0 { 1.4 } else { 1.0 }) * (1.0 + 0.005 * noise(n));
+        let run = |n: u64| (if n.is_multiple_of(3) { 1.4 } else { 1.0 }) * (1.0 + 0.005 * noise(n));
         let groups: Vec<f64> = (0..12).map(run).collect();
         let Some(Shape::TwoGroups {
             low,

@@ -83,10 +83,10 @@ fn a_run_that_fails_is_repeated_and_a_round_that_stays_without_one_counts_for_no
             }
             _ => false,
         };
-        match fails {
-            true => Err(failure("it failed".to_owned(), measured)),
-            false => Ok(figures(measured)),
+        if fails {
+            return Err(failure("it failed".to_owned(), measured));
         }
+        Ok(figures(measured))
     });
     assert_eq!((flaky, broken), (7, FAILING_TRIES_MAX));
     let runs: Vec<usize> = cells.iter().map(|cell| cell.runs.len()).collect();

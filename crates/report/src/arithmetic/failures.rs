@@ -57,9 +57,9 @@ fn of_row(row: &Row) -> Vec<String> {
     if all.len() == 1 && counted.len() > 1 {
         let least = others().map(|(_, c)| fisher(*c, *base)).fold(1.0, f64::min);
         all.push(format!(
-            "That is no certain difference from glibc: counts as far apart come by chance in {} % of sessions (Fisher's exact test, certain from {} %). More runs (-r) may tell.",
-            units::significant(least * 100.0),
-            units::significant(CERTAIN_P_MAX * 100.0)
+            "That is no certain difference from glibc: counts as far apart come by chance in {:.0} % of sessions (Fisher's exact test; {:.0} % or less would be certain). More runs (-r) may tell.",
+            least * 100.0,
+            CERTAIN_P_MAX * 100.0
         ));
     }
     all

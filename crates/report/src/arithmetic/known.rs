@@ -47,10 +47,10 @@ impl Known {
             Known::Seen { runs: 1, low, .. } => format!("({})", units::ratio(*low)),
             Known::Seen { low, high, .. } => {
                 let ends = [*low, *high].map(units::ratio_end);
-                match low < high && ends[0] == ends[1] {
-                    true => format!("{low:.3}…{high:.3}"),
-                    false => ends.join("…"),
+                if low < high && ends[0] == ends[1] {
+                    return format!("{low:.3}…{high:.3}");
                 }
+                ends.join("…")
             }
         }
     }

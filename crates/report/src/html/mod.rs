@@ -155,7 +155,10 @@ fn subject_card(r: &Results, palette: &Palette) -> Markup {
             div class="card k-subject wide" {
                 h3 { "Where " (SUBJECT) " is behind" }
                 @if behind.is_empty() {
-                    p { "By more than the noise, in none of the " (rows) " rows that have other allocators too." }
+                    p {
+                        @if rows == 1 { "It is not, by more than the noise." }
+                        @else { "By more than the noise, in none of the " (rows) " rows whose runs can tell." }
+                    }
                 } @else {
                     p { (behind.len()) " of " (rows) " rows" }
                     ul {

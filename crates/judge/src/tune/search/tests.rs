@@ -362,7 +362,11 @@ fn a_control_that_falls_into_two_groups_is_told() {
     struct Modes(Surface);
     impl Lab for Modes {
         fn run(&mut self, setting: &Setting) -> Option<Result<RunFigures, String>> {
-            let slow = if self.0.runs % 3 == 0 { 1.5 } else { 1.0 };
+            let slow = if self.0.runs.is_multiple_of(3) {
+                1.5
+            } else {
+                1.0
+            };
             let figures = self.0.run(setting)?.map(|mut figures| {
                 figures[0].1 *= slow;
                 figures
