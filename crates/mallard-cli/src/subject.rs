@@ -256,6 +256,18 @@ impl<'a> Subject<'a> {
     }
 
     /// One run; none if a stop ended it.
+    /// The same with another limit for this run.
+    pub fn once_within(
+        &mut self,
+        spec: &Spec,
+        longest: Duration,
+    ) -> Option<Result<RunFigures, Failure>> {
+        let given = self.limit.replace(longest);
+        let ran = self.once(spec);
+        self.limit = given;
+        ran
+    }
+
     pub fn once(&mut self, spec: &Spec) -> Option<Result<RunFigures, Failure>> {
         if self.stop.requested() {
             return None;

@@ -3,9 +3,13 @@
 //!
 //! The terminal, the report and exports say the same sentences, so they are made once.
 
+use mallard_judge::statistics::shape::{self, Shape};
 use mallard_judge::statistics::{ALPHA, BLOCKS_MIN, Comparison, Verdict, holm, paired};
 
-use crate::arithmetic::stats::{self, BASELINE, CellFigures, seconds};
+use crate::arithmetic::failures;
+use crate::arithmetic::known::{Ahead, Known, MARKS};
+use crate::arithmetic::stats::{self, BASELINE, CellFigures, Ranking, seconds};
+use crate::arithmetic::suite::{self, Mean};
 use crate::model::{Cell, Experiment, Kind, Results, Row};
 use crate::units;
 
@@ -21,100 +25,123 @@ pub struct Closing {
 
 /// What a session says, in one sentence; none if nothing was compared.
 pub fn headline(r: &Results) -> Option<String> {
-    if r.kind == Kind::Compare {
-        let mut rows = r.experiments.iter().flat_map(|e| &e.rows);
-        return rows
-            .find_map(closing)
-            .map(|closing| closing.sentence.trim_end_matches(':').to_owned());
-    }
-    if r.kind == Kind::Suite {
-        let means = crate::arithmetic::suite::means(r);
-        let own =
-            |mean: &crate::arithmetic::suite::Mean| Some((mean.allocator.clone(), mean.time?));
-        let mut all: Vec<(String, f64)> = means.iter().filter_map(own).collect();
-        all.sort_by(|a, b| a.1.total_cmp(&b.1));
-        let ((first, time), second) = (all.first()?, all.get(1)?);
-        return Some(format!(
-            "{first} has the lowest geometric mean of times, {} of the best other in each row; {} follows with {}.",
-            units::ratio(*time),
-            second.0,
-            units::ratio(second.1)
-        ));
-    }
-    let ranking = stats::ranking(r);
-    if ranking.allocators.len() < 2 {
-        return None;
-    }
-    let named = |best: fn(&stats::Overall) -> bool| ranking.allocators.iter().find(|o| best(o));
+    let closing = conclusion(r)?;
+    Some(closing.sentence.trim_end_matches(':').to_owned())
+}
+
+/// What a session says: the sentence with which every form of it ends or begins.
+pub fn conclusion(r: &Results) -> Option<Closing> {
+    let sentence = match r.kind {
+        Kind::Compare => return r.experiments.iter().flat_map(|e| &e.rows).find_map(closing),
+        Kind::Suite => of_suite(r)?,
+        Kind::Bench => of_ranking(&stats::ranking(r))?,
+    };
+    Some(Closing {
+        sentence,
+        lines: Vec::new(),
+    })
+}
+
+/// The sentence of the full suite, whose rows are compared with the best of the others.
+fn of_suite(r: &Results) -> Option<String> {
+    let ahead = suite::ahead(r, suite::TIME)?;
+    let means = suite::means(r);
+    let mean = |name: &str| {
+        let mean = means.iter().find(|mean: &&Mean| mean.allocator == name)?;
+        Some(Known::of(&mean.time?).fully())
+    };
+    Some(match &ahead {
+        Ahead::One(name) => format!(
+            "{name} is the fastest: the geometric mean of its times is {} of the best other's in each row.",
+            mean(name)?
+        ),
+        Ahead::TooClose(name, others) => format!(
+            "None is the fastest by more than the noise: {name} has the lowest geometric mean of times, {} of the best other's in each row, but cannot be told from {}.",
+            mean(name)?,
+            others.join(", ")
+        ),
+        Ahead::TooFew { first, runs } => format!(
+            "{} In these, the geometric mean of {first}'s times was {} of the best other's in each row.",
+            too_few(*runs, "the fastest"),
+            mean(first)?
+        ),
+    })
+}
+
+/// The sentence of the basic experiments.
+fn of_ranking(ranking: &Ranking) -> Option<String> {
     let rows = units::plural(ranking.rows, "row");
-    Some(
-        match (named(|o| o.fastest_of_all), named(|o| o.smallest_of_all)) {
-            (Some(fast), Some(small)) if fast.allocator == small.allocator => {
+    let (fastest, smallest) = (ranking.fastest.as_ref()?, ranking.smallest.as_ref()?);
+    if let Ahead::TooFew { first, runs } = fastest {
+        let few = too_few(*runs, "the fastest or the smallest");
+        let first = ranking.allocators.iter().find(|o| o.allocator == *first)?;
+        let seen = first
+            .time_to_glibc
+            .filter(|_| first.allocator != BASELINE)
+            .map(|c| {
+                let ratio = Known::of(&c).fully();
                 format!(
-                    "{} is the fastest and the smallest over {rows}.",
-                    fast.allocator
+                    " In these, {} took {ratio} of glibc's time over {rows}.",
+                    first.allocator
                 )
-            }
-            (Some(fast), Some(small)) => format!(
-                "{} is the fastest and {} the smallest over {rows}.",
-                fast.allocator, small.allocator
-            ),
-            (Some(fast), None) => format!("{} is the fastest over {rows}.", fast.allocator),
-            (None, Some(small)) => format!(
-                "{} is the smallest over {rows}; none is the fastest by more than the noise.",
-                small.allocator
-            ),
-            (None, None) => {
-                format!("None is ahead of all others by more than the noise, over {rows}.")
-            }
-        },
+            });
+        return Some(few + &seen.unwrap_or_default());
+    }
+    Some(match (fastest.one(), smallest.one()) {
+        (Some(fast), Some(small)) if fast == small => {
+            format!("{fast} is the fastest and the smallest over {rows}.")
+        }
+        (Some(fast), Some(small)) => {
+            format!("{fast} is the fastest and {small} the smallest over {rows}.")
+        }
+        (Some(fast), None) => format!("{fast} is the fastest over {rows}."),
+        (None, Some(small)) => format!(
+            "{small} is the smallest over {rows}; none is the fastest by more than the noise."
+        ),
+        (None, None) => {
+            format!("None is ahead of all others by more than the noise, over {rows}.")
+        }
+    })
+}
+
+fn too_few(runs: usize, what: &str) -> String {
+    format!(
+        "{} of each cannot tell which is {what}: at least {BLOCKS_MIN} are needed (-r {BLOCKS_MIN}).",
+        units::plural(runs, "run")
     )
 }
 
 /// The closing sentences of a row; none if fewer than two allocators have figures.
 pub fn closing(row: &Row) -> Option<Closing> {
-    let mut cells: Vec<(&Cell, f64)> = row
+    let ahead = stats::ahead(row, seconds)?;
+    let (Ahead::One(leader) | Ahead::TooClose(leader, _) | Ahead::TooFew { first: leader, .. }) =
+        &ahead;
+    let sentence = match &ahead {
+        Ahead::TooFew { runs, .. } => format!(
+            "{} of each cannot tell which is the fastest: at least {BLOCKS_MIN} are needed; the default is 6 (-r 6).",
+            units::plural(*runs, "run")
+        ),
+        Ahead::One(name) => format!("{name} is the fastest:"),
+        Ahead::TooClose(name, others) => format!(
+            "None is the fastest by more than the noise. {name} has the shortest median, but cannot be distinguished from {}:",
+            others.join(", ")
+        ),
+    };
+    let mut rivals: Vec<(&Cell, f64)> = row
         .cells
         .iter()
         .filter_map(|cell| Some((cell, CellFigures::of(cell)?.seconds.median)))
         .collect();
-    cells.sort_by(|a, b| a.1.total_cmp(&b.1));
-    let ((leader, _), rivals) = cells.split_first()?;
-    if rivals.is_empty() {
-        return None;
-    }
+    rivals.sort_by(|a, b| a.1.total_cmp(&b.1));
+    let first = rivals.iter().find(|(cell, _)| cell.allocator == *leader)?.0;
     // How many times as fast the leader is: the rival's time as a multiple of the leader's.
-    let against = |rival: &&Cell| stats::compare(rival, leader, seconds);
-    let rivals: Vec<(&str, Comparison)> = rivals
-        .iter()
-        .filter_map(|(cell, _)| Some((cell.allocator.as_str(), against(cell)?)))
-        .collect();
-    let name = &leader.allocator;
-    let sentence = if rivals.iter().all(|(_, c)| c.verdict() == Verdict::TooFew) {
-        let blocks = rivals.iter().map(|(_, c)| c.blocks).max().unwrap_or(0);
-        let runs = if blocks == 1 { "run" } else { "runs" };
-        format!(
-            "{blocks} {runs} of each cannot tell which is fastest: at least {BLOCKS_MIN} are needed; the default is 6 (-r 6)."
-        )
-    } else {
-        let level: Vec<&str> = (rivals.iter())
-            .filter(|(_, c)| c.verdict() != Verdict::More && c.blocks >= BLOCKS_MIN)
-            .map(|(name, _)| *name)
-            .collect();
-        if level.is_empty() {
-            format!("{name} is the fastest:")
-        } else {
-            format!(
-                "None is the fastest by more than the noise. {name} has the shortest median, but cannot be distinguished from {}:",
-                level.join(", ")
-            )
-        }
-    };
-    let known = |(_, c): &&(&str, Comparison)| c.blocks >= BLOCKS_MIN;
     let lines = rivals
         .iter()
-        .filter(known)
-        .map(|(rival, c)| line(name, rival, c));
+        .filter(|(rival, _)| rival.allocator != *leader)
+        .filter_map(|(rival, _)| {
+            let c = stats::compare(rival, first, seconds)?;
+            Some(line(leader, &rival.allocator, &c))
+        });
     Some(Closing {
         sentence,
         lines: lines.collect(),
@@ -122,41 +149,52 @@ pub fn closing(row: &Row) -> Option<Closing> {
 }
 
 fn line(leader: &str, rival: &str, c: &Comparison) -> String {
-    let sure = |c: &Comparison| match c.interval {
-        Some(interval) => format!("{} %", percent(interval.confidence)),
+    let known = Known::of(c);
+    let sure = match c.interval {
+        Some(interval) => format!("{} at {} %", known.interval(), percent(interval.confidence)),
         None => String::new(),
     };
-    match c.verdict() {
-        Verdict::More => format!(
-            "{leader} is {} times as fast as {rival} ({} at {})",
-            units::ratio(c.ratio),
-            units::interval(c),
-            sure(c)
+    match known {
+        Known::Ratio(ratio, _) if ratio >= 1.0 => format!(
+            "{leader} is {} times as fast as {rival} ({sure})",
+            units::ratio(ratio)
         ),
-        Verdict::Level => format!("level with {rival} ({} at {})", units::interval(c), sure(c)),
-        Verdict::Unclear | Verdict::Less => format!(
-            "within the noise of {rival} ({} times as fast at {})",
-            units::interval(c),
-            sure(c)
+        Known::Level(..) => format!("level with {rival} ({sure})"),
+        Known::Ratio(..) | Known::Noise(..) => {
+            let (range, confidence) = sure.split_once(" at ").unwrap_or((&sure, ""));
+            format!("within the noise of {rival} ({range} times as fast at {confidence})")
+        }
+        Known::Seen { runs: 1, low, .. } => format!(
+            "{rival} took {} of {leader}'s time in 1 run",
+            units::ratio(low)
         ),
-        Verdict::TooFew => format!("{rival}: {}", units::plural(c.blocks, "run")),
+        Known::Seen { .. } => format!(
+            "{rival} took {} of {leader}'s time in {}",
+            known.figure(),
+            known.interval()
+        ),
     }
 }
 
 /// What a reader must know about the intervals of a session, in sentences.
 pub fn notes(r: &Results) -> Vec<String> {
-    let mut notes = Vec::new();
+    let mut notes = failures::sentences(r);
     let rows = || {
         r.experiments
             .iter()
             .flat_map(|e| e.rows.iter().map(move |row| (e, row)))
     };
-    let blocks = rows()
-        .flat_map(|(e, row)| to_glibc(e, row))
-        .map(|c| c.blocks);
+    // An allocator that dropped out of a row early has fewer runs than the row.
+    let blocks = rows().filter_map(|(e, row)| to_glibc(e, row).iter().map(|c| c.blocks).max());
     if let Some(least) = blocks.min() {
         notes.push(about_intervals(least));
         notes.extend(together(rows()));
+    }
+    if r.kind == Kind::Suite {
+        notes.push(format!("{MARKS}."));
+    }
+    if r.kind == Kind::Compare {
+        notes.extend(rows().flat_map(|(_, row)| &row.cells).filter_map(shape_of));
     }
     let cells = rows().flat_map(|(_, row)| &row.cells);
     let median = cells.filter_map(CellFigures::of).map(|f| f.wall.median);
@@ -169,10 +207,34 @@ pub fn notes(r: &Results) -> Vec<String> {
     notes
 }
 
+/// Where the median of an allocator's times misleads: its runs fall into two groups, or drift.
+fn shape_of(cell: &Cell) -> Option<String> {
+    CellFigures::of(cell)?;
+    let seconds: Vec<f64> = cell.runs.iter().map(|run| run.seconds).collect();
+    let name = &cell.allocator;
+    Some(match shape::of(&seconds)? {
+        Shape::TwoGroups {
+            low,
+            high,
+            runs_high,
+            runs,
+        } => format!(
+            "The runs on {name} fall into two groups, around {} and {} ({runs_high} of {runs} in the higher one): the median is of one of them, and more runs (-r) may move it.",
+            units::seconds(low),
+            units::seconds(high)
+        ),
+        Shape::Drifts { first, last } => format!(
+            "The runs on {name} drift from {} to {} during the session. What all allocators share cancels, because they are compared round by round.",
+            units::seconds(first),
+            units::seconds(last)
+        ),
+    })
+}
+
 fn about_intervals(blocks: usize) -> String {
     match blocks {
         ..BLOCKS_MIN => format!(
-            "Fewer than {BLOCKS_MIN} runs: only the range of the runs is shown (a…b), no ratio is known and none is marked as best."
+            "Fewer than {BLOCKS_MIN} runs: a…b is the range of the ratios that they saw, and (a) that of a single run; no ratio is known, and none is marked as best."
         ),
         BLOCKS_MIN => {
             "Intervals hold the true ratio in 93.8 of 100 sessions: five rounds allow no more, and -r 6 allows 95."

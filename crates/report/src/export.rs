@@ -7,6 +7,7 @@
 use std::io::{self, Read, Write};
 
 use crate::arithmetic::analysis::{self, Analysed};
+use crate::arithmetic::known::Known;
 use crate::arithmetic::stats::{self, CellFigures};
 use crate::arithmetic::suite::{self, Figure};
 use crate::model::{Cell, Exit, Experiment, Failure, Results, Row, SCHEMA};
@@ -59,7 +60,7 @@ fn write_pairs(e: &Experiment, csv: &mut csv::Writer<&mut dyn Write>) -> csv::Re
     Ok(())
 }
 
-const FIGURES: [&str; 22] = [
+const FIGURES: [&str; 23] = [
     "median_seconds",
     "min_seconds",
     "max_seconds",
@@ -80,6 +81,7 @@ const FIGURES: [&str; 22] = [
     "major_faults",
     "lazy_free_bytes",
     "runs",
+    "failed_runs",
     "output",
     "failure",
 ];
@@ -187,7 +189,8 @@ fn write_suite(e: &Experiment, csv: &mut csv::Writer<&mut dyn Write>) -> csv::Re
             let mine = places
                 .iter()
                 .find(|place| place.allocator == cell.allocator);
-            let ratio = mine.and_then(|place| place.to_best_peer);
+            let known = mine.and_then(|place| Some(Known::of(&place.compared?)));
+            let ratio = known.and_then(|known| known.ratio());
             let interval = mine.and_then(|place| place.compared?.interval);
             let ends = [interval.map(|i| i.low), interval.map(|i| i.high)];
             for value in [ratio].into_iter().chain(ends) {
@@ -242,6 +245,7 @@ fn wide_figures(
         (cell.runs.iter().filter_map(|run| run.lazy_free_bytes).max())
             .map_or_else(String::new, |bytes| bytes.to_string()),
         f.runs.to_string(),
+        (cell.attempts.as_ref()).map_or_else(String::new, |attempts| attempts.failed.to_string()),
         output.to_owned(),
         failure,
     ]
@@ -269,14 +273,16 @@ struct Written<'a> {
     #[serde(flatten)]
     results: &'a Results,
     analysis: Vec<analysis::AllocatorAnalysis<'a>>,
+    conclusion: analysis::Conclusion,
 }
 
 /// Writes everything as JSON, in the structure of [`crate::model`], with each ratio to glibc and
-/// its interval under `analysis`.
+/// its interval under `analysis`, and the sentences of the session under `conclusion`.
 pub fn write_json(r: &Results, out: &mut dyn Write) -> io::Result<()> {
     let written = Written {
         results: r,
         analysis: analysis::lines(r),
+        conclusion: analysis::conclusion(r),
     };
     serde_json::to_writer_pretty(&mut *out, &written)?;
     out.write_all(b"\n")

@@ -1,7 +1,8 @@
 //! The results of a session, and every form in which people and programs read them.
 //!
 //! [`model`] is the data, which the runner fills and [`write_json`] writes unchanged. [`stats`] has
-//! the arithmetic that all forms share, so a median in the terminal is the same as in the report;
+//! the arithmetic that all forms share, so a median in the terminal is the same as in the report,
+//! and [`known`] decides what may be said of a ratio;
 //! [`suite`] has the arithmetic for rows of different work, [`metrics`] that for the figures of
 //! services, and [`mod@closing`] the sentences about the allocator that is ahead. [`diagnosis`],
 //! [`tuning`] and [`history`] are the results of the commands of their names, [`sites`] those of a
@@ -18,10 +19,10 @@ mod outcomes;
 mod terminal;
 pub mod units;
 
-pub use arithmetic::{metrics, stats, suite};
+pub use arithmetic::{known, metrics, stats, suite};
 pub use outcomes::{diagnosis, history, sites, tuning};
 
-pub use closing::{Closing, closing, headline, notes};
+pub use closing::{Closing, closing, conclusion, headline, notes};
 pub use export::{read_json, write_csv, write_json};
 pub use html::{Frame, html, write_html};
 pub use markdown::write_markdown;

@@ -4,11 +4,13 @@ use std::io::{self, Write};
 
 use mallard_judge::statistics::Comparison;
 
+use crate::arithmetic::known::Known;
 use crate::arithmetic::metrics;
 use crate::arithmetic::stats::{self, BASELINE, Output, Standing};
-use crate::closing::{closing, notes};
+use crate::arithmetic::suite::{self, Ratios};
+use crate::closing::{conclusion, notes};
 use crate::model::{Experiment, Kind, Results, Row};
-use crate::terminal::machine_line;
+use crate::terminal::{columns, machine_line};
 use crate::units;
 
 /// Writes the tables, the closing sentences and the notes.
@@ -20,19 +22,27 @@ pub fn write_markdown(r: &Results, out: &mut dyn Write) -> io::Result<()> {
             writeln!(out, "### {}: {}\n", e.name, escaped(&e.title))?;
         }
         // All rows of services have metrics; of the full suite some have one besides.
-        if e.rows.iter().any(|row| row.metrics.is_empty()) {
+        if r.kind == Kind::Suite {
+            for ratios in suite::RATIOS
+                .iter()
+                .filter(|t| suite::is_known(e, t.figure))
+            {
+                to_best_peer(r, e, ratios, out)?;
+            }
+        } else if e.rows.iter().any(|row| row.metrics.is_empty()) {
             table(r, e, out)?;
         }
         if e.rows.iter().any(|row| !row.metrics.is_empty()) {
             services(e, out)?;
         }
-        if r.kind == Kind::Compare
-            && let Some(closing) = e.rows.iter().find_map(closing)
-        {
-            writeln!(out, "{}\n", escaped(&closing.sentence))?;
-            for line in closing.lines {
-                writeln!(out, "- {}", escaped(&line))?;
-            }
+    }
+    totals(r, out)?;
+    if let Some(closing) = conclusion(r) {
+        writeln!(out, "{}\n", escaped(&closing.sentence))?;
+        for line in &closing.lines {
+            writeln!(out, "- {}", escaped(line))?;
+        }
+        if !closing.lines.is_empty() {
             writeln!(out)?;
         }
     }
@@ -81,6 +91,113 @@ fn table(r: &Results, e: &Experiment, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out)
 }
 
+/// The ratios of the full suite, one line for each row.
+fn to_best_peer(
+    r: &Results,
+    e: &Experiment,
+    ratios: &Ratios,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let names = columns(r, e);
+    writeln!(out, "{}, as a multiple of the best peer's:\n", ratios.title)?;
+    let heads = names.iter().map(|name| escaped(name));
+    let heads = heads.collect::<Vec<_>>().join(" | ");
+    writeln!(out, "| row | best peer | {heads} |")?;
+    writeln!(out, "| --- | ---: |{}", " ---: |".repeat(names.len()))?;
+    for row in &e.rows {
+        let best = suite::best_peer(row, ratios.figure);
+        let best = best.map_or(String::new(), |(_, figure)| (ratios.absolute)(figure));
+        write!(out, "| {} | {best} |", escaped(&row.label))?;
+        let places = suite::places(row, ratios.figure);
+        for name in &names {
+            let place = places.iter().find(|place| place.allocator == *name);
+            let text = match place {
+                Some(place) => marked(
+                    place
+                        .said()
+                        .unwrap_or_else(|| (ratios.absolute)(place.spread.median)),
+                    place.best,
+                ),
+                None if row
+                    .cells
+                    .iter()
+                    .any(|c| c.allocator == *name && c.failure.is_some()) =>
+                {
+                    "failed".to_owned()
+                }
+                None => String::new(),
+            };
+            write!(out, " {text} |")?;
+        }
+        writeln!(out)?;
+    }
+    writeln!(out)
+}
+
+/// What all rows say about each allocator, if there are several.
+fn totals(r: &Results, out: &mut dyn Write) -> io::Result<()> {
+    let to_glibc = |own: bool, c: Option<Comparison>| match c {
+        Some(_) if own => "1.00 | ".to_owned(),
+        Some(c) => format!("{} | {}", Known::of(&c).figure(), Known::of(&c).interval()),
+        None => " | ".to_owned(),
+    };
+    let alone = |c: Option<Comparison>| match c {
+        Some(c) => format!("{} | {}", Known::of(&c).alone(), Known::of(&c).interval()),
+        None => " | ".to_owned(),
+    };
+    let mut lines = Vec::new();
+    if r.kind == Kind::Suite {
+        for mean in suite::means(r) {
+            lines.push(format!(
+                "{} | {} | {} | {} | {} | {}",
+                escaped(&mean.allocator),
+                alone(mean.time),
+                mean.fastest,
+                alone(mean.peak_rss),
+                mean.smallest,
+                mean.rows
+            ));
+        }
+    } else {
+        let ranking = stats::ranking(r);
+        if ranking.rows < 2 || ranking.allocators.len() < 2 {
+            return Ok(());
+        }
+        for o in &ranking.allocators {
+            let own = o.allocator == BASELINE;
+            lines.push(format!(
+                "{} | {} | {} | {} | {} | {}",
+                marked(escaped(&o.allocator), o.fastest_of_all),
+                to_glibc(own, o.time_to_glibc),
+                o.fastest,
+                to_glibc(own, o.rss_to_glibc),
+                o.smallest,
+                o.rows
+            ));
+        }
+    }
+    let what = if r.kind == Kind::Suite {
+        "to the best other allocator in each row"
+    } else {
+        "to glibc"
+    };
+    writeln!(out, "Geometric means over the rows, {what}:\n")?;
+    writeln!(
+        out,
+        "| allocator | time | interval | rows won | peak RSS | interval | rows won | rows |"
+    )?;
+    writeln!(out, "| --- |{}", " ---: |".repeat(7))?;
+    for line in lines {
+        writeln!(out, "| {line} |")?;
+    }
+    writeln!(out)
+}
+
+/// A figure, bold if it is the best.
+fn marked(text: String, best: bool) -> String {
+    if best { format!("**{text}**") } else { text }
+}
+
 /// One line for each metric and allocator.
 fn services(e: &Experiment, out: &mut dyn Write) -> io::Result<()> {
     writeln!(
@@ -101,14 +218,10 @@ fn services(e: &Experiment, out: &mut dyn Write) -> io::Result<()> {
                     continue;
                 };
                 let figure = metrics::figure(metric, median);
-                let figure = if line.best {
-                    format!("**{figure}**")
-                } else {
-                    figure
-                };
+                let figure = marked(figure, line.best);
                 let (ratio, interval) = match line.to_glibc {
                     Some(_) if line.allocator == BASELINE => ("1.00".to_owned(), String::new()),
-                    Some(c) => (units::compared(&c), units::interval(&c)),
+                    Some(c) => (Known::of(&c).figure(), Known::of(&c).interval()),
                     None => (String::new(), String::new()),
                 };
                 let spread = line.spread;
@@ -152,24 +265,23 @@ fn lines(e: &Experiment, row: &Row, compares: bool, labelled: bool) -> Vec<Vec<S
 }
 
 fn figures(s: &Standing) -> [String; 6] {
-    let best = |text: String, best: bool| if best { format!("**{text}**") } else { text };
     let own = s.allocator == BASELINE;
     let ratio = |c: Option<Comparison>| match c {
         Some(_) if own => "1.00".to_owned(),
-        Some(c) => units::compared(&c),
+        Some(c) => Known::of(&c).figure(),
         None => String::new(),
     };
     let interval = s
         .time_to_glibc
         .filter(|_| !own)
-        .map(|c| units::interval(&c));
+        .map(|c| Known::of(&c).interval());
     let f = &s.figures;
     [
-        best(units::seconds(f.seconds.median), s.fastest),
+        marked(units::seconds(f.seconds.median), s.fastest),
         units::deviation(f.seconds.relative()),
         ratio(s.time_to_glibc),
         interval.unwrap_or_default(),
-        best(units::bytes(f.rss.median), s.smallest),
+        marked(units::bytes(f.rss.median), s.smallest),
         ratio(s.rss_to_glibc),
     ]
 }

@@ -163,6 +163,19 @@ pub struct Cell {
     /// In the order of the runs; empty if the allocator failed or lacks the row's setting.
     pub runs: Vec<Run>,
     pub failure: Option<Failure>,
+    /// How many of its runs failed, if failed runs were repeated and any allocator had one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempts: Option<Attempts>,
+}
+
+/// All runs of a cell, those that were not measured included, and how many of them failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attempts {
+    pub failed: usize,
+    pub of: usize,
+    /// How the last failed one ended: `exit code 1`, `SIGSEGV`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub how: Option<String>,
 }
 
 /// One measured process.

@@ -4,8 +4,6 @@
 //! A table that mixes `41 ms` with `2.1 s` is easily misread, so one [`TimeUnit`] is chosen for all
 //! values that are shown together.
 
-use mallard_judge::statistics::{Comparison, Verdict};
-
 use crate::model::Exit;
 
 /// Stands where there is no figure.
@@ -107,39 +105,12 @@ pub fn ratio(value: f64) -> String {
     }
 }
 
-/// The ratio of a comparison in a table: a number only where the runs say one.
-pub fn compared(c: &Comparison) -> String {
-    match c.verdict() {
-        Verdict::Less | Verdict::More => ratio(c.ratio),
-        Verdict::Level => "level".to_owned(),
-        Verdict::Unclear => "noise".to_owned(),
-        Verdict::TooFew => "?".to_owned(),
-    }
-}
-
-/// The interval of a comparison, `0.49–0.56`; for too few runs the range of the runs, `0.4…0.6`.
-pub fn interval(c: &Comparison) -> String {
-    match c.interval {
-        Some(interval) => format!("{}–{}", end(interval.low), end(interval.high)),
-        None if c.blocks == 1 => "1 run".to_owned(),
-        None => format!("{}…{}", end(c.range.0), end(c.range.1)),
-    }
-}
-
 /// The end of an interval. Close to 1, two decimals would hide on which side it is.
-fn end(value: f64) -> String {
+pub fn ratio_end(value: f64) -> String {
     if (value - 1.0).abs() < 0.095 && ratio(value) == "1.00" {
         format!("{value:.3}")
     } else {
         ratio(value)
-    }
-}
-
-/// A comparison in a text: `0.52 (0.49–0.56)`, `level (0.995–1.01)`.
-pub fn compared_fully(c: &Comparison) -> String {
-    match c.verdict() {
-        Verdict::TooFew => interval(c),
-        _ => format!("{} ({})", compared(c), interval(c)),
     }
 }
 

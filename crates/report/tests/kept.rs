@@ -48,8 +48,10 @@ fn results_keep_their_keys() {
     write_json(&results, &mut bytes).unwrap();
     let mut written: Value = serde_json::from_slice(&bytes).unwrap();
     let analysis = written.as_object_mut().unwrap().remove("analysis");
+    let conclusion = written.as_object_mut().unwrap().remove("conclusion");
     same(recorded, &written);
     assert!(analysis.is_some_and(|lines| lines.is_array()));
+    assert!(conclusion.is_some_and(|conclusion| conclusion.is_object()));
 }
 
 #[test]
@@ -78,11 +80,16 @@ fn the_analysis_of_results_keeps_its_keys() {
         "high",
         "confidence",
         "is",
+        "said",
+        "said_interval",
         "p",
         "p_together",
     ];
     for key in ends {
         assert!(line.get(key).is_some(), "{key} is missing in {line:#}");
+    }
+    for key in ["sentence", "lines", "notes", "allocators"] {
+        assert!(written["conclusion"].get(key).is_some(), "{key} is missing");
     }
     for (figure, key) in ["time_to_glibc", "peak_rss_to_glibc"]
         .iter()

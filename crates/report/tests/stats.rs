@@ -4,6 +4,7 @@ mod common;
 
 use common::{cell, empty, failed};
 use mallard_judge::statistics::Spread;
+use mallard_report::known::Known;
 use mallard_report::model::*;
 use mallard_report::stats::{self, Output, behind, geometric_mean, ranking, standings};
 use mallard_report::units;
@@ -292,10 +293,10 @@ fn nobody_is_marked_with_fewer_than_five_runs_or_within_the_noise() {
         let all = standings(&e, &e.rows[0]);
         (
             all[1].fastest,
-            units::compared(&all[1].time_to_glibc.unwrap()),
+            Known::of(&all[1].time_to_glibc.unwrap()).figure(),
         )
     };
-    assert_eq!(clear(4), (false, "?".to_owned()));
+    assert_eq!(clear(4), (false, "0.50…0.50".to_owned()));
     assert_eq!(clear(5), (true, "0.50".to_owned()));
     let noisy = vec![
         times("glibc", &[1.0, 1.2, 0.9, 1.1, 1.0, 1.3]),
@@ -305,11 +306,12 @@ fn nobody_is_marked_with_fewer_than_five_runs_or_within_the_noise() {
     let all = standings(&e, &e.rows[0]);
     assert!(all.iter().all(|s| !s.fastest), "{all:?}");
     let ratio = all[1].time_to_glibc.unwrap();
-    assert_eq!(units::compared(&ratio), "noise");
+    let ratio = Known::of(&ratio);
+    assert_eq!(ratio.figure(), "noise");
     assert!(
-        units::interval(&ratio).contains('\u{2013}'),
+        ratio.interval().contains('\u{2013}'),
         "{}",
-        units::interval(&ratio)
+        ratio.interval()
     );
 }
 

@@ -3,6 +3,7 @@
 mod common;
 
 use common::MIB;
+use mallard_judge::statistics::Comparison;
 use mallard_report::model::{About, Cell, Exit, Failure, Kind, Latency, Metric, Results, Row, Run};
 use mallard_report::{TerminalOptions, suite};
 
@@ -22,6 +23,7 @@ fn cell(allocator: &str, seconds: f64, mib: u64) -> Cell {
             .map(|factor| run(seconds * factor))
             .to_vec(),
         failure: None,
+        attempts: None,
     }
 }
 
@@ -97,6 +99,10 @@ fn results() -> Results {
     results
 }
 
+fn ratio(mean: Option<Comparison>) -> Option<f64> {
+    mean.map(|c| c.ratio)
+}
+
 fn near(value: Option<f64>, expected: f64) {
     let value = value.expect("there is a figure");
     assert!(
@@ -110,13 +116,13 @@ fn means_are_against_the_best_of_all_others_in_each_row() {
     let means = suite::means(&results());
     let of = |name: &str| means.iter().find(|mean| mean.allocator == name).unwrap();
     // Time: 1/2, 1/4 and 3/1 of the best peer. RSS: 10/20, 60/20 and 10/20.
-    near(of("mallard").time, (0.5f64 * 0.25 * 3.0).cbrt());
-    near(of("mallard").peak_rss, (0.5f64 * 3.0 * 0.5).cbrt());
+    near(ratio(of("mallard").time), (0.5f64 * 0.25 * 3.0).cbrt());
+    near(ratio(of("mallard").peak_rss), (0.5f64 * 3.0 * 0.5).cbrt());
     // For glibc, mallard is among the others: 4/1, 4/1 and 1/2.
-    near(of("glibc").time, (4.0f64 * 4.0 * 0.5).cbrt());
+    near(ratio(of("glibc").time), (4.0f64 * 4.0 * 0.5).cbrt());
     // jemalloc's failed row counts in no mean: 2/1 and 2/1; 40/10 and 20/10.
-    near(of("jemalloc").time, 2.0);
-    near(of("jemalloc").peak_rss, 8f64.sqrt());
+    near(ratio(of("jemalloc").time), 2.0);
+    near(ratio(of("jemalloc").peak_rss), 8f64.sqrt());
     assert_eq!((of("mallard").rows, of("jemalloc").rows), (3, 2));
     assert_eq!((of("mallard").fastest, of("glibc").fastest), (2, 1));
     assert_eq!(means[0].allocator, "mallard", "the best mean comes first");
@@ -370,7 +376,10 @@ fn pages_on_another_node_are_told_by_every_output() {
         markdown.contains("| numa: remote | glibc | 37.0 %"),
         "{markdown}"
     );
-    assert!(markdown.contains("| mixed | glibc |"), "{markdown}");
+    assert!(
+        markdown.contains("| mixed | 2.00 s | **0.50** | 2.00 | 1.00 |"),
+        "{markdown}"
+    );
 
     let text = mallard_report::terminal(&self::results(), TerminalOptions::default());
     assert!(!text.contains("NUMA"), "{text}");

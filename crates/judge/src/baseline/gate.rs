@@ -27,6 +27,25 @@ pub enum Verdict {
     Worse,
 }
 
+/// Why the blocks do not decide a gate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Doubt {
+    /// They are too few for an interval; at least so many are needed.
+    TooFew { needed: usize },
+    /// The interval holds the limit; so many would probably decide.
+    Wide { needed: usize },
+    /// The estimate is at the limit: no number of blocks tells on which side it lies.
+    AtLimit,
+    /// The figure is zero in too many blocks to be compared.
+    Zeros,
+}
+
+/// A figure that does not vary needs so many blocks.
+pub const STEADY_BLOCKS_MIN: usize = 3;
+/// A figure does not vary if all its ratios lie within this part of the distance to the limit. Even
+/// the t-interval of three blocks, at a risk of one percent, is then within a fifth of it.
+const STEADY_SHARE_MAX: f64 = 1.0 / 20.0;
+
 impl Verdict {
     pub const ALL: [Verdict; 3] = [Verdict::Within, Verdict::Worse, Verdict::Unclear];
 
@@ -63,6 +82,35 @@ impl Gate {
             (true, _) => Verdict::Within,
             (_, true) => Verdict::Worse,
             _ => Verdict::Unclear,
+        }
+    }
+
+    /// Whether the figure does not vary and is within the limit: all ratios of the blocks are as
+    /// good as equal, seen from the limit.
+    pub fn is_steadily_within(&self, c: &Comparison) -> bool {
+        let bound = self.bound().ln();
+        let (low, high) = (c.range.0.ln(), c.range.1.ln());
+        let distance = if self.rises {
+            bound - high
+        } else {
+            low - bound
+        };
+        c.blocks >= STEADY_BLOCKS_MIN && distance > 0.0 && high - low <= STEADY_SHARE_MAX * distance
+    }
+
+    /// Why a gate is not decided, where a first interval takes `least` blocks.
+    pub fn doubt(&self, change: Option<&Comparison>, least: usize) -> Doubt {
+        let Some(c) = change else {
+            return Doubt::Zeros;
+        };
+        if c.interval.is_none() {
+            return Doubt::TooFew {
+                needed: least.max(c.blocks + 1),
+            };
+        }
+        match self.blocks_needed(c) {
+            Some(needed) => Doubt::Wide { needed },
+            None => Doubt::AtLimit,
         }
     }
 
@@ -226,6 +274,33 @@ mod tests {
             ..found(2.0, 3.0)
         };
         assert_eq!(rise.judge(&few), Verdict::Unclear);
+    }
+
+    #[test]
+    fn what_does_not_vary_is_within_after_three_blocks_and_few_blocks_are_named() {
+        let gate: Gate = "rss_peak>+10%".parse().unwrap();
+        let few = |blocks, low: f64, high: f64| Comparison {
+            blocks,
+            interval: None,
+            ..found(low, high)
+        };
+        assert!(gate.is_steadily_within(&few(3, 1.0, 1.001)));
+        assert!(
+            !gate.is_steadily_within(&few(2, 1.0, 1.001)),
+            "too few blocks"
+        );
+        assert!(!gate.is_steadily_within(&few(3, 0.98, 1.03)), "it varies");
+        assert!(
+            !gate.is_steadily_within(&few(3, 1.2, 1.2)),
+            "beyond the limit"
+        );
+        let fall: Gate = "qps<-3%".parse().unwrap();
+        assert!(fall.is_steadily_within(&few(3, 1.0, 1.0)));
+        assert!(!fall.is_steadily_within(&few(3, 0.9, 0.9)));
+        let doubt = gate.doubt(Some(&few(5, 0.98, 1.03)), 8);
+        assert_eq!(doubt, Doubt::TooFew { needed: 8 });
+        assert_eq!(gate.doubt(None, 8), Doubt::Zeros);
+        assert_eq!(gate.doubt(Some(&found(1.099, 1.101)), 8), Doubt::AtLimit);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use mallard_judge::statistics::{Comparison, Verdict, compare};
+use mallard_report::known::Known;
 use mallard_report::model::{Cell, Results, Row};
 use mallard_report::stats::{BASELINE, CellFigures};
 use mallard_report::units;
@@ -198,7 +199,7 @@ fn table(lines: &[Line]) -> Result<()> {
             units::seconds(line.seconds[0]),
             units::seconds(line.seconds[1]),
             word(&line.time),
-            units::interval(&line.time),
+            range(&line.time),
         )?;
     }
     say!("")?;
@@ -206,6 +207,14 @@ fn table(lines: &[Line]) -> Result<()> {
         "Times are medians. The ratio is after to before, of the times relative to glibc's in the same"
     )?;
     say!("round where both results have glibc; in parentheses its interval.")
+}
+
+/// The interval, or what the runs saw if they are too few for one.
+fn range(c: &Comparison) -> String {
+    match Known::of(c) {
+        seen @ Known::Seen { .. } => seen.fully(),
+        known => known.interval(),
+    }
 }
 
 /// The exit code, with a sentence.

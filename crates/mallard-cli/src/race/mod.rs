@@ -4,6 +4,9 @@
 //! one run, and memory is warmed before each run. An allocator that fails or [has enough
 //! runs](Runs) drops out of the row, and the others go on. A run during which the machine [gave
 //! memory back](reporting) is repeated a few times at most; the last repetition always counts.
+//! Where a program may fail in some runs ([`Race::repeats_failures`]), one that fails is repeated in
+//! its turn, and only an allocator that never got through drops out. A round in which one still has
+//! no run counts for none, so that rounds stay pairs.
 
 pub mod runs;
 pub mod settings;
@@ -28,6 +31,8 @@ const LONG_RUN_TIME: Duration = Duration::from_millis(1500);
 /// The maximum number of attempts to get an undisturbed run. A report disturbs every other run of
 /// one second, counting its warm-up.
 const TRIES_MAX: usize = 4;
+/// So often a failing program is tried in a turn.
+const FAILING_TRIES_MAX: usize = 3;
 
 /// One allocator's part in a row.
 #[derive(Debug)]
@@ -81,6 +86,8 @@ pub struct Race<'a> {
     pub runs: Runs,
     /// Whether memory is warmed before each run.
     pub warm: bool,
+    /// Whether a run that fails is repeated, because the next may not fail.
+    pub repeats_failures: bool,
     pub progress: Progress,
     /// Returns how often the machine has given memory back so far: [`reporting::reports`].
     reports: fn() -> u64,
@@ -117,6 +124,10 @@ struct Part {
     spent: Duration,
     /// The number of runs that the progress still expects.
     due: usize,
+    /// Whether a run of it did not fail.
+    worked: bool,
+    /// The rounds of its counted runs.
+    rounds: Vec<usize>,
 }
 
 impl<'a> Race<'a> {
@@ -134,6 +145,7 @@ impl<'a> Race<'a> {
             warm_up_runs,
             runs,
             warm,
+            repeats_failures: false,
             progress: Progress::new(1.0),
             reports: reporting::reports,
             clock,
@@ -153,6 +165,8 @@ impl Race<'_> {
             least: Duration::MAX,
             spent: Duration::ZERO,
             due: self.expected(row.weight),
+            worked: false,
+            rounds: Vec::new(),
         };
         let mut parts = vec![part; row.entries.len()];
         let rounds = self.warm_up_runs + self.runs.most();
@@ -173,18 +187,24 @@ impl Race<'_> {
             let counted = round.checked_sub(self.warm_up_runs);
             self.announce(row, entry, counted);
             let began = (self.clock)();
-            match self.once(row, spec, part) {
-                Some(Ok(measured)) => match judge(&entry.allocator, &measured) {
-                    Ok(mut run) if counted.is_some() => {
-                        run.started_seconds = Some(began.as_secs_f64());
-                        cell.runs.push(run);
+            let Some(outcome) = self.judged(row, entry, spec, part, judge) else {
+                break;
+            };
+            match outcome {
+                Ok(run) => {
+                    part.worked = true;
+                    if counted.is_some() {
+                        cell.runs.push(Run {
+                            started_seconds: Some(began.as_secs_f64()),
+                            ..run
+                        });
+                        part.rounds.push(round);
                         part.spent += (self.clock)() - began;
                     }
-                    Ok(_) => {}
-                    Err(failure) => cell.failure = Some(failure),
-                },
-                Some(Err(failure)) => cell.failure = Some(failure),
-                None => break,
+                }
+                // It did work, so the round is lost, not the allocator.
+                Err(_) if self.repeats_failures && part.worked => {}
+                Err(failure) => cell.failure = Some(failure),
             }
             if let Some(failure) = &cell.failure {
                 let name = &entry.allocator;
@@ -196,10 +216,41 @@ impl Race<'_> {
                 self.progress.advance(row.weight);
             }
         }
+        if self.repeats_failures {
+            keep_common_rounds(&mut cells, &parts);
+        }
         for (entry, cell) in row.entries.iter().zip(&mut cells) {
             self.count(row, entry, cell);
         }
         cells
+    }
+
+    /// One turn: a run that the judge accepts, or its failure, after as many tries as there are.
+    /// None if a stop ended it.
+    fn judged(
+        &mut self,
+        row: &Row<'_>,
+        entry: &Entry,
+        spec: &Spec,
+        part: &mut Part,
+        judge: &mut Judge<'_>,
+    ) -> Option<Result<Run, Failure>> {
+        let tries = if self.repeats_failures {
+            FAILING_TRIES_MAX
+        } else {
+            1
+        };
+        for _ in 1..tries {
+            let measured = match self.once(row, spec, part)? {
+                Ok(measured) => measured,
+                Err(failure) => return Some(Err(failure)),
+            };
+            if let Ok(run) = judge(&entry.allocator, &measured) {
+                return Some(Ok(run));
+            }
+        }
+        let measured = self.once(row, spec, part)?;
+        Some(measured.and_then(|measured| judge(&entry.allocator, &measured)))
     }
 
     /// Counts the system calls of an allocator that has figures. If that fails the count is
@@ -373,6 +424,23 @@ pub fn runners(entries: &[Entry]) -> usize {
     entries.iter().filter(runs).count()
 }
 
+/// Leaves the rounds in which all that did not drop out have a run.
+fn keep_common_rounds(cells: &mut [Cell], parts: &[Part]) {
+    let took = |(cell, _): &(&Cell, &Part)| cell.failure.is_none() && !cell.runs.is_empty();
+    let rounds = cells.iter().zip(parts).filter(took);
+    let rounds: Vec<&Vec<usize>> = rounds.map(|(_, part)| &part.rounds).collect();
+    let most = rounds.iter().filter_map(|rounds| rounds.last()).min();
+    let Some(most) = most.copied() else { return };
+    let is_common = |round: &usize| {
+        // Rounds after the end of one, which a stop cut, are no gaps.
+        *round > most || rounds.iter().all(|rounds| rounds.contains(round))
+    };
+    for (cell, part) in cells.iter_mut().zip(parts) {
+        let mut own = part.rounds.iter();
+        cell.runs.retain(|_| own.next().is_none_or(is_common));
+    }
+}
+
 fn cell(entry: &Entry) -> Cell {
     let failure = match &entry.start {
         Start::Impossible(reason) => Some(Failure {
@@ -386,6 +454,7 @@ fn cell(entry: &Entry) -> Cell {
         allocator: entry.allocator.clone(),
         runs: Vec::new(),
         failure,
+        attempts: None,
     }
 }
 

@@ -62,6 +62,39 @@ fn all_take_turns_and_one_that_fails_drops_out_while_the_others_go_on() {
     assert_eq!(cells[3].failure.as_ref().unwrap().reason, "it is not there");
 }
 
+#[test]
+fn a_run_that_fails_is_repeated_and_a_round_that_stays_without_one_counts_for_nobody() {
+    let stop = Stop::default();
+    let launcher = Launcher::new(stop.clone()).unwrap();
+    let entries = ["sound", "flaky", "broken"].map(|name| entry(name, shell("exit 0")));
+    let mut race = race(&launcher, &stop);
+    race.repeats_failures = true;
+    let (mut flaky, mut broken) = (0, 0);
+    let cells = race.row(&row(&entries), &mut |allocator, measured| {
+        let fails = match allocator {
+            // The second try of the warm-up works; in the second counted round none does.
+            "flaky" => {
+                flaky += 1;
+                [1, 4, 5, 6].contains(&flaky)
+            }
+            "broken" => {
+                broken += 1;
+                true
+            }
+            _ => false,
+        };
+        if fails {
+            return Err(failure("it failed".to_owned(), measured));
+        }
+        Ok(figures(measured))
+    });
+    assert_eq!((flaky, broken), (7, FAILING_TRIES_MAX));
+    let runs: Vec<usize> = cells.iter().map(|cell| cell.runs.len()).collect();
+    assert_eq!(runs, [2, 2, 0], "two rounds are pairs");
+    let failed: Vec<bool> = cells.iter().map(|cell| cell.failure.is_some()).collect();
+    assert_eq!(failed, [false, false, true]);
+}
+
 thread_local! {
     /// The time by the clock of a race by time, which only the scripts' durations move.
     static TIME: std::cell::Cell<Duration> = const { std::cell::Cell::new(Duration::ZERO) };

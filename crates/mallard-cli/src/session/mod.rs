@@ -14,6 +14,7 @@ use std::time::{Instant, SystemTime};
 use anyhow::{Context, Result, bail};
 use console::style;
 use mallard_allocators::{Allocator, Kind as AllocatorKind, Unavailable};
+use mallard_report::known::Known;
 use mallard_report::model::{AllocatorInfo, Experiment, Kind, Results, SCHEMA};
 use mallard_report::{TerminalOptions, terminal, units};
 use mallard_runner::{Cpus, Launcher, Stop};
@@ -332,7 +333,7 @@ pub fn row_line(what: &str, experiment: &Experiment) -> Option<String> {
     })?;
     let ratio = match best.time_to_glibc {
         Some(ratio) if best.allocator != mallard_report::stats::BASELINE => {
-            format!(", to glibc {}", units::compared_fully(&ratio))
+            format!(", to glibc {}", Known::of(&ratio).fully())
         }
         _ => String::new(),
     };

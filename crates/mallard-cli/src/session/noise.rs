@@ -130,6 +130,7 @@ pub mod tests {
             allocator: allocator.to_owned(),
             runs: seconds.iter().map(run).collect(),
             failure: None,
+            attempts: None,
         }
     }
 

@@ -318,6 +318,15 @@ fn two_builds_are_compared_in_one_sitting() {
     );
     let (code, stdout, stderr) = ab("./after", "./before");
     assert_eq!(code, Some(SUCCESS), "{stdout}{stderr}");
+    assert!(
+        stdout.contains("3 blocks"),
+        "what does not vary passes at once: {stdout}"
+    );
+    let words = typed("ab --budget 1ms --against ./before --fail-if time>+5% -a glibc -- ./after");
+    let (code, stdout, stderr) = run(&place, &words);
+    assert_eq!(code, Some(CANNOT_TELL), "{stdout}{stderr}");
+    let reason = "too few blocks: 1 of the 8 that are needed at least (--budget ";
+    assert!(stdout.contains(reason), "{stdout}");
     let words = typed("ab --variant a=mallard --variant b=mallard:narenas:1");
     let words = [&words[..], &["--fail-if", "rss_peak>+50%", "--", "true"]].concat();
     let (code, stdout, stderr) = run(&place, &words);

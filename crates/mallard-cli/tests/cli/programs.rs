@@ -76,6 +76,73 @@ fn a_program_that_fails_under_one_allocator_is_reported_with_its_last_lines() {
     assert_eq!(failure.last_lines, ["help"]);
 }
 
+/// A program that fails in the runs of these numbers, counted from 1 and apart for each allocator.
+fn failing(place: &Place, under_bump: &str, under_glibc: &str) {
+    place.script(
+        "flaky",
+        &format!(
+            "#!/bin/sh\nname=glibc\nruns='{under_glibc}'\n\
+             case $LD_PRELOAD in *bump*) name=bump; runs='{under_bump}';; esac\n\
+             echo >> count-$name\nn=$(wc -l < count-$name)\n\
+             for run in $runs; do [ $run = $n ] && exit 1; done\nexit 0\n"
+        ),
+    );
+}
+
+/// Compares that program, and returns what was printed and the counts of failed runs.
+fn counted(runs: &str, under_bump: &str, under_glibc: &str) -> (String, Vec<[usize; 2]>) {
+    let place = Place::new();
+    let library = place.compile("bump.so", BUMP, &LIBRARY);
+    let spec = format!("bump={}", library.display());
+    failing(&place, under_bump, under_glibc);
+    let words = [
+        "compare", "-a", "glibc", "--add", &spec, "-r", runs, "--", "./flaky",
+    ];
+    let stdout = place.mallard(&words).exits(SUCCESS).0;
+    let cells = &compared(&place).experiments[0].rows[0].cells;
+    let page = place.text("mallard-results/latest/compare.html");
+    let mut counts = Vec::new();
+    for attempts in cells.iter().filter_map(|cell| cell.attempts.as_ref()) {
+        counts.push([attempts.failed, attempts.of]);
+        let said = format!("{} of {}", attempts.failed, attempts.of);
+        assert!(stdout.contains(&said) && page.contains(&said), "{stdout}");
+    }
+    (stdout, counts)
+}
+
+#[test]
+fn one_run_that_fails_is_repeated_and_blames_no_allocator() {
+    let (stdout, counts) = counted("6", "3", "");
+    assert_eq!(counts, [[0, 7], [1, 8]], "{stdout}");
+    let plain = stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        plain.contains("no certain difference from glibc"),
+        "{stdout}"
+    );
+    assert!(
+        !plain.contains("more often") && !plain.contains("bump failed"),
+        "{stdout}"
+    );
+    // The first run under glibc does not say how the program ends.
+    let (stdout, counts) = counted("5", "", "1");
+    assert_eq!(counts, [[1, 6], [0, 6]], "{stdout}");
+    assert!(!stdout.contains("bump failed"), "{stdout}");
+    assert!(!stdout.contains("counts as success"), "{stdout}");
+}
+
+#[test]
+fn an_allocator_under_which_every_run_fails_is_blamed() {
+    let (stdout, counts) = counted("6", "1 2 3 4", "");
+    assert_eq!(counts, [[0, 7], [3, 3]], "{stdout}");
+    let plain = stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    let blamed = "more often under bump than under glibc: 3 of 3 runs and 0 of 7";
+    assert!(plain.contains(blamed), "{stdout}");
+    assert!(
+        plain.contains("bump failed: the program exits with code 1; under glibc"),
+        "{stdout}"
+    );
+}
+
 #[test]
 fn a_different_output_and_a_different_exit_code_are_reported() {
     let place = Place::new();

@@ -120,6 +120,40 @@ fn an_argument_that_is_no_text_reaches_the_results_as_well_as_it_can() {
 }
 
 #[test]
+fn a_budget_that_one_run_exceeds_is_refused_before_the_run_ends() {
+    let place = Place::new();
+    let words = typed("tune --budget 2s -o out -- sleep 1000");
+    let (code, stdout, stderr) = outcome(&mut place.mallard(&words));
+    assert_eq!(code, Some(CANNOT_TELL), "{stdout}{stderr}");
+    let said = "fewer than 16 runs, because one takes longer than 125 ms";
+    assert!(stdout.contains(said), "{stdout}");
+}
+
+#[test]
+#[cfg_attr(not(feature = "full"), ignore = "`cargo test-all` runs it")]
+fn a_small_budget_compares_the_defaults_and_says_what_it_left_out() {
+    let place = Place::new();
+    let (code, stdout, stderr) = tune(&place, &["--budget", "10s"]);
+    assert_eq!(code, Some(SUCCESS), "{stdout}{stderr}");
+    assert!(
+        stdout.contains("That is too little for options"),
+        "{stdout}"
+    );
+    assert!(
+        stdout.contains("Keep glibc with its defaults: mallard with its defaults is not better"),
+        "{stdout}"
+    );
+    let left = stdout
+        .lines()
+        .find(|line| line.contains("not tried"))
+        .unwrap();
+    assert!(
+        left.contains("narenas") && left.contains("--budget"),
+        "{left}"
+    );
+}
+
+#[test]
 fn what_cannot_be_tuned_is_said_at_once() {
     let place = Place::new();
     let (code, stdout, stderr) = tune(&place, &["--budget", "1ms"]);

@@ -4,19 +4,28 @@
 use mallard_judge::statistics::{Comparison, Verdict, holm};
 use serde::Serialize;
 
+use super::known::Known;
 use super::stats::{self, BASELINE};
-use crate::model::Results;
+use super::suite;
+use crate::model::{Kind, Results};
 
 /// A comparison in fields.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Analysed {
     pub rounds: usize,
-    /// The estimate; `is` says how far it can be trusted.
+    /// The estimate; none for fewer than five rounds, which establish no ratio.
     pub ratio: Option<f64>,
     /// The ends of the interval; none for fewer than five rounds.
     pub low: Option<f64>,
     pub high: Option<f64>,
     pub confidence: Option<f64>,
+    /// The lowest and the highest ratio that fewer than five rounds saw.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seen: Option<(f64, f64)>,
+    /// What the tables of text, page and Markdown have in its place: `0.52`, `noise`, `0.27…0.29`.
+    pub said: String,
+    /// The interval there: `0.49–0.56`, `3 runs`.
+    pub said_interval: String,
     /// `less`, `more`, `level`, `noise` or `too few runs`.
     pub is: String,
     /// The p-value of this comparison alone.
@@ -31,9 +40,16 @@ impl Analysed {
         let Some(c) = c else {
             return Analysed::default();
         };
+        let known = Known::of(&c);
         Analysed {
             rounds: c.blocks,
-            ratio: Some(c.ratio),
+            ratio: known.ratio(),
+            seen: match known {
+                Known::Seen { low, high, .. } => Some((low, high)),
+                _ => None,
+            },
+            said: known.figure(),
+            said_interval: known.interval(),
             low: c.interval.map(|i| i.low),
             high: c.interval.map(|i| i.high),
             confidence: c.interval.map(|i| i.confidence),
@@ -65,6 +81,70 @@ pub struct AllocatorAnalysis<'a> {
     /// Best of the row by more than the noise.
     pub fastest: bool,
     pub smallest: bool,
+    /// What the tables of the full suite have: the ratios to the best peer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time_to_best_peer: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peak_rss_to_best_peer: Option<String>,
+}
+
+/// One allocator over all rows.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Total {
+    pub allocator: String,
+    pub rows: usize,
+    /// Of the geometric means: to glibc, or for the full suite to the best of the others.
+    pub time: Analysed,
+    pub peak_rss: Analysed,
+    /// The number of rows in which it is marked.
+    pub fastest: usize,
+    pub smallest: usize,
+}
+
+/// What a session says as a whole: the same sentences as in every other form.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Conclusion {
+    pub sentence: Option<String>,
+    pub lines: Vec<String>,
+    pub notes: Vec<String>,
+    pub allocators: Vec<Total>,
+}
+
+pub fn conclusion(r: &Results) -> Conclusion {
+    let closing = crate::closing::conclusion(r);
+    Conclusion {
+        sentence: closing.as_ref().map(|closing| closing.sentence.clone()),
+        lines: closing.map(|closing| closing.lines).unwrap_or_default(),
+        notes: crate::closing::notes(r),
+        allocators: if r.kind == Kind::Suite {
+            suite::means(r).into_iter().map(of_suite).collect()
+        } else {
+            let ranking = stats::ranking(r).allocators;
+            ranking.into_iter().map(of_all_rows).collect()
+        },
+    }
+}
+
+fn of_suite(mean: suite::Mean) -> Total {
+    Total {
+        allocator: mean.allocator,
+        rows: mean.rows,
+        time: Analysed::of(mean.time),
+        peak_rss: Analysed::of(mean.peak_rss),
+        fastest: mean.fastest,
+        smallest: mean.smallest,
+    }
+}
+
+fn of_all_rows(all: stats::Overall) -> Total {
+    Total {
+        time: Analysed::of(all.time_to_glibc),
+        peak_rss: Analysed::of(all.rss_to_glibc),
+        allocator: all.allocator,
+        rows: all.rows,
+        fastest: all.fastest,
+        smallest: all.smallest,
+    }
 }
 
 /// All comparisons of a session with glibc.
@@ -76,6 +156,11 @@ pub fn lines(r: &Results) -> Vec<AllocatorAnalysis<'_>> {
         .flat_map(|e| e.rows.iter().map(move |row| (e, row)))
     {
         let start = lines.len();
+        let to_best_peer = |figure, allocator: &str| {
+            let places = suite::places(row, figure);
+            let own = places.iter().find(|place| place.allocator == allocator);
+            own.filter(|_| r.kind == Kind::Suite)?.said()
+        };
         for s in stats::standings(e, row)
             .into_iter()
             .filter(|s| s.allocator != BASELINE)
@@ -88,6 +173,8 @@ pub fn lines(r: &Results) -> Vec<AllocatorAnalysis<'_>> {
                 peak_rss_to_glibc: Analysed::of(s.rss_to_glibc),
                 fastest: s.fastest,
                 smallest: s.smallest,
+                time_to_best_peer: to_best_peer(suite::TIME, s.allocator),
+                peak_rss_to_best_peer: to_best_peer(suite::PEAK_RSS, s.allocator),
             });
         }
         let own = &mut lines[start..];

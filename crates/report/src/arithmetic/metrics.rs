@@ -84,6 +84,7 @@ mod tests {
             allocator: allocator.to_owned(),
             runs: figures.iter().map(run).collect(),
             failure: None,
+            attempts: None,
         }
     }
 

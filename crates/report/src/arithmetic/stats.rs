@@ -15,8 +15,9 @@
 //! * The overall ranking counts only the rows that have every available allocator; otherwise an
 //!   allocator with many settings would be judged by rows that others do not have.
 
-use mallard_judge::statistics::{Comparison, Spread, Verdict};
+use mallard_judge::statistics::{BLOCKS_MIN, Comparison, Spread, Verdict};
 
+use super::known::Ahead;
 use crate::model::{Cell, Experiment, Results, Row, Run};
 
 /// The allocator to which every ratio refers.
@@ -100,17 +101,24 @@ pub fn compare(
     mallard_judge::statistics::compare(rounds.filter_map(|(a, b)| Some((figure(a)?, figure(b)?))))
 }
 
+/// How the first cell's figure compares with the second's, and over how many rounds. An allocator
+/// that dropped out early because it was far behind is behind although it has few runs.
+pub fn judged(
+    one: &Cell,
+    other: &Cell,
+    figure: impl Fn(&Run) -> Option<f64>,
+) -> Option<(Verdict, usize)> {
+    let c = compare(one, other, figure)?;
+    let dropped_out = other.runs.len() < one.runs.len() && c.range.1 < 1.0;
+    Some(match c.verdict() {
+        Verdict::TooFew if dropped_out => (Verdict::Less, one.runs.len()),
+        verdict => (verdict, c.blocks),
+    })
+}
+
 /// Whether the first cell's figure is below the second's by more than the noise.
 pub fn is_below(one: &Cell, other: &Cell, figure: impl Fn(&Run) -> Option<f64>) -> bool {
-    let Some(compared) = compare(one, other, figure) else {
-        return false;
-    };
-    match compared.verdict() {
-        Verdict::Less => true,
-        // It dropped out early because it was far behind.
-        Verdict::TooFew => other.runs.len() < one.runs.len() && compared.range.1 < 1.0,
-        Verdict::More | Verdict::Level | Verdict::Unclear => false,
-    }
+    matches!(judged(one, other, figure), Some((Verdict::Less, _)))
 }
 
 /// Whether a cell's figure is below those of all `others`, of which there must be one.
@@ -121,6 +129,23 @@ pub fn is_best<'a>(
 ) -> bool {
     let mut others = others.into_iter().peekable();
     others.peek().is_some() && others.all(|other| is_below(cell, other, &figure))
+}
+
+/// Which allocator of a row is ahead in a figure.
+pub fn ahead(row: &Row, figure: impl Fn(&Run) -> Option<f64>) -> Option<Ahead> {
+    let median = |cell: &Cell| {
+        CellFigures::of(cell)?;
+        Spread::of(cell.runs.iter().filter_map(&figure)).map(|spread| spread.median)
+    };
+    let mut cells: Vec<(&Cell, f64)> = (row.cells.iter())
+        .filter_map(|cell| Some((cell, median(cell)?)))
+        .collect();
+    cells.sort_by(|a, b| a.1.total_cmp(&b.1));
+    let names: Vec<&str> = cells.iter().map(|(cell, _)| &*cell.allocator).collect();
+    let cell = |name: &str| cells.iter().find(|(cell, _)| cell.allocator == name);
+    Ahead::of(&names, |one, other| {
+        judged(cell(one)?.0, cell(other)?.0, &figure)
+    })
 }
 
 pub(crate) fn seconds(run: &Run) -> Option<f64> {
@@ -201,9 +226,12 @@ pub struct Overall {
     pub allocator: String,
     /// Rows with a figure.
     pub rows: usize,
+    /// The fewest runs that it has in a row.
+    pub runs: usize,
     /// Of the geometric means over the rows, round by round.
     pub time_to_glibc: Option<Comparison>,
     pub rss_to_glibc: Option<Comparison>,
+    /// The means of its multiples of the best of each row; see [`Overall::known`].
     pub time_to_best: Option<f64>,
     pub rss_to_best: Option<f64>,
     /// Rows in which it is marked as the fastest.
@@ -214,6 +242,13 @@ pub struct Overall {
     pub fastest_of_all: bool,
     /// The same for the mean peak RSS.
     pub smallest_of_all: bool,
+}
+
+impl Overall {
+    /// A multiple of the best, unless the runs are too few to know one.
+    pub fn known(&self, to_best: Option<f64>) -> Option<f64> {
+        to_best.filter(|_| self.runs >= BLOCKS_MIN)
+    }
 }
 
 /// Geometric means over the rows, best first.
@@ -227,6 +262,9 @@ pub struct Ranking {
     pub common: bool,
     /// By time relative to the best of the row. Allocators without some rows come last.
     pub allocators: Vec<Overall>,
+    /// Which one is ahead in mean time and in mean peak RSS, among those that have all rows.
+    pub fastest: Option<Ahead>,
+    pub smallest: Option<Ahead>,
 }
 
 /// Ranks the allocators of a session.
@@ -257,25 +295,60 @@ pub fn ranking(r: &Results) -> Ranking {
     let common = !shared.is_empty();
     let counted = if common { shared } else { all.clone() };
 
-    let mut allocators: Vec<Overall> = names
-        .iter()
-        .map(|name| overall(name, &names, &counted))
-        .collect();
+    let mut allocators: Vec<Overall> = names.iter().map(|name| overall(name, &counted)).collect();
     allocators.sort_by(|a, b| {
         let key = |o: &Overall| o.time_to_best.unwrap_or(f64::INFINITY);
         b.rows.cmp(&a.rows).then(key(a).total_cmp(&key(b)))
     });
+    let fastest = ahead_of_all(&allocators, &counted, |o| o.time_to_best, seconds);
+    let smallest = ahead_of_all(&allocators, &counted, |o| o.rss_to_best, peak_rss);
+    for one in &mut allocators {
+        let is = |ahead: &Option<Ahead>| {
+            ahead.as_ref().and_then(Ahead::one) == Some(one.allocator.as_str())
+        };
+        (one.fastest_of_all, one.smallest_of_all) = (is(&fastest), is(&smallest));
+    }
     Ranking {
         rows: counted.len(),
         of_rows: all.len(),
         common,
         allocators,
+        fastest,
+        smallest,
     }
+}
+
+/// The cells of an allocator in some rows; none where it has no figure.
+fn cells_of<'a>(name: &str, rows: &[LocatedRow<'a>]) -> Vec<Option<&'a Cell>> {
+    let cells = rows.iter().map(|(_, row)| {
+        let mut cells = row.cells.iter();
+        cells.find(|cell| cell.allocator == name && CellFigures::of(cell).is_some())
+    });
+    cells.collect()
+}
+
+/// Which of the allocators that have all rows is ahead in the mean of a figure.
+fn ahead_of_all(
+    all: &[Overall],
+    rows: &[LocatedRow<'_>],
+    to_best: fn(&Overall) -> Option<f64>,
+    figure: fn(&Run) -> Option<f64>,
+) -> Option<Ahead> {
+    let complete = all.iter().filter(|o| o.rows == rows.len());
+    let mut order: Vec<(&str, f64)> = complete
+        .filter_map(|o| Some((o.allocator.as_str(), to_best(o)?)))
+        .collect();
+    order.sort_by(|a, b| a.1.total_cmp(&b.1));
+    let names: Vec<&str> = order.iter().map(|(name, _)| *name).collect();
+    Ahead::of(&names, |one, other| {
+        let c = compare_means(&cells_of(one, rows), &cells_of(other, rows), figure)?;
+        Some((c.verdict(), c.blocks))
+    })
 }
 
 type LocatedRow<'a> = (&'a Experiment, &'a Row);
 
-fn overall(name: &str, names: &[&str], rows: &[LocatedRow<'_>]) -> Overall {
+fn overall(name: &str, rows: &[LocatedRow<'_>]) -> Overall {
     let standings: Vec<Vec<Standing>> = rows.iter().map(|(e, row)| standings(e, row)).collect();
     let mine: Vec<&Standing> = standings
         .iter()
@@ -284,38 +357,20 @@ fn overall(name: &str, names: &[&str], rows: &[LocatedRow<'_>]) -> Overall {
         .collect();
     let mean =
         |value: fn(&Standing) -> Option<f64>| geometric_mean(mine.iter().filter_map(|s| value(s)));
-    let of = |wanted: &str| -> Vec<Option<&Cell>> {
-        let cells = rows.iter().map(|(_, row)| {
-            let mut cells = row.cells.iter();
-            cells.find(|cell| cell.allocator == wanted && CellFigures::of(cell).is_some())
-        });
-        cells.collect()
-    };
-    let own = of(name);
+    let own = cells_of(name, rows);
     let bases: Vec<Option<&Cell>> = rows.iter().map(|(e, row)| baseline(e, row)).collect();
-    let complete = |cells: &[Option<&Cell>]| cells.iter().all(Option::is_some);
-    let others = names.iter().filter(|other| **other != name);
-    let others: Vec<Vec<Option<&Cell>>> = others
-        .map(|other| of(other))
-        .filter(|cells| complete(cells))
-        .collect();
-    let first = |figure: fn(&Run) -> Option<f64>| {
-        let below = |other: &Vec<Option<&Cell>>| {
-            compare_means(&own, other, figure).is_some_and(|c| c.verdict() == Verdict::Less)
-        };
-        complete(&own) && !others.is_empty() && others.iter().all(below)
-    };
     Overall {
         allocator: name.to_owned(),
         rows: mine.len(),
+        runs: mine.iter().map(|s| s.figures.runs).min().unwrap_or(0),
         time_to_glibc: compare_means(&own, &bases, seconds),
         rss_to_glibc: compare_means(&own, &bases, peak_rss),
         time_to_best: mean(|s| s.time_to_best),
         rss_to_best: mean(|s| s.rss_to_best),
         fastest: mine.iter().filter(|s| s.fastest).count(),
         smallest: mine.iter().filter(|s| s.smallest).count(),
-        fastest_of_all: first(seconds),
-        smallest_of_all: first(peak_rss),
+        fastest_of_all: false,
+        smallest_of_all: false,
     }
 }
 
@@ -394,7 +449,8 @@ pub struct Behind {
     pub times: Comparison,
 }
 
-/// The number of rows that compare an allocator with others, and those in which it is behind.
+/// The number of rows whose runs can compare an allocator with another, and those in which it is
+/// behind.
 pub fn behind(r: &Results, allocator: &str) -> (usize, Vec<Behind>) {
     let (mut rows, mut found) = (0, Vec::new());
     for (e, row) in r
@@ -410,7 +466,11 @@ pub fn behind(r: &Results, allocator: &str) -> (usize, Vec<Behind>) {
             continue;
         };
         let standings = standings(e, row);
-        rows += usize::from(standings.len() > 1);
+        let others = row.cells.iter().filter(|cell| cell.allocator != allocator);
+        let sure = |other: &Cell| {
+            compare(own, other, seconds).is_some_and(|c| c.verdict() != Verdict::TooFew)
+        };
+        rows += usize::from(others.into_iter().any(sure));
         let median = |s: &&Standing| s.figures.seconds.median;
         let leader = standings
             .iter()

@@ -12,11 +12,17 @@
 //!   row are ratios to that peer, so they are comparable.
 //! * A mean is over an allocator's ratios to the best of all others in each row. For the subject
 //!   that is the best peer; a peer is compared with the subject and the other peers. An allocator
-//!   with a mean below 1 beats, on average, the best of the others in each row.
+//!   with a mean below 1 beats, on average, the best of the others in each row. Rows have different
+//!   numbers of runs, so the interval of a mean is combined from those of its rows. It is known if
+//!   those of all its rows are; a row in which one of the two dropped out early counts by the range
+//!   of its ratios.
+//! * One allocator is ahead of all if its mean ratio to each other, over the rows that both have, is
+//!   below 1 by more than the noise.
 //! * A cell that failed is left out: it counts neither for nor against any allocator.
 
-use mallard_judge::statistics::{Comparison, Spread};
+use mallard_judge::statistics::{BLOCKS_MIN, Comparison, Interval, Spread, Verdict, combine};
 
+use super::known::{Ahead, Known};
 use super::stats::{self, SUBJECT};
 use crate::model::{Cell, Experiment, Results, Row, Run};
 
@@ -105,6 +111,26 @@ pub struct RowEntry<'a> {
     pub compared: Option<Comparison>,
     /// Ahead of all others by more than the noise.
     pub best: bool,
+    /// The one to which the others are compared.
+    pub is_best_peer: bool,
+}
+
+impl RowEntry<'_> {
+    /// The ratio to the best peer as every form shows it; none if there is no ratio.
+    pub fn said(&self) -> Option<String> {
+        let c = self.compared.as_ref()?;
+        if self.is_best_peer {
+            return Some("1.00".to_owned());
+        }
+        Some(Known::of(c).alone())
+    }
+
+    /// Whether the ratio is faint: within the noise, or from too few runs.
+    pub fn is_faint(&self) -> bool {
+        let known = self.compared.as_ref().map(Known::of);
+        let doubtful = matches!(known, Some(Known::Noise(..) | Known::Seen { .. }));
+        doubtful && !self.is_best_peer && !self.best
+    }
 }
 
 /// A figure of all allocators that have it in a row.
@@ -117,6 +143,7 @@ pub fn places<'a>(row: &'a Row, figure: Figure) -> Vec<RowEntry<'a>> {
             to_best_peer: best_peer.and_then(|best| versus(cell, best, figure)),
             compared: best_peer.and_then(|best| stats::compare(cell, best, figure.of)),
             best: stats::is_best(cell, with_figure(row, cell, figure), figure.of),
+            is_best_peer: best_peer.is_some_and(|best| best.allocator == cell.allocator),
         })
     };
     row.cells.iter().filter_map(place).collect()
@@ -174,6 +201,28 @@ fn best_other<'a>(row: &'a Row, cell: &'a Cell, figure: Figure) -> Option<(&'a C
     ratios.reduce(|best, other| if other.1 > best.1 { other } else { best })
 }
 
+/// The same with what the rounds say about it.
+fn against_best_other(row: &Row, allocator: &str, figure: Figure) -> Option<Comparison> {
+    let cell = row.cells.iter().find(|cell| cell.allocator == allocator)?;
+    let (best, _) = best_other(row, cell, figure)?;
+    in_row(cell, best, figure)
+}
+
+/// Two cells of a row. If one of them dropped out early, the other being far ahead, the range of
+/// their ratios stands for an interval.
+fn in_row(one: &Cell, other: &Cell, figure: Figure) -> Option<Comparison> {
+    let c = stats::compare(one, other, figure.of)?;
+    let dropped_out =
+        one.runs.len() != other.runs.len() && one.runs.len().max(other.runs.len()) >= BLOCKS_MIN;
+    let by_range = Interval {
+        low: c.range.0,
+        high: c.range.1,
+        confidence: 1.0,
+    };
+    let interval = c.interval.or(dropped_out.then_some(by_range));
+    Some(Comparison { interval, ..c })
+}
+
 /// An allocator's figure divided by that of the best of all others in the row.
 pub fn to_best_other(row: &Row, allocator: &str, figure: Figure) -> Option<f64> {
     let cell = row.cells.iter().find(|cell| cell.allocator == allocator)?;
@@ -187,9 +236,9 @@ pub struct Mean {
     /// The number of rows in which it has figures.
     pub rows: usize,
     /// Geometric means of its ratios to the best of all others.
-    pub time: Option<f64>,
-    pub peak_rss: Option<f64>,
-    pub end_rss: Option<f64>,
+    pub time: Option<Comparison>,
+    pub peak_rss: Option<Comparison>,
+    pub end_rss: Option<Comparison>,
     /// The number of rows in which it is ahead of all others.
     pub fastest: usize,
     pub smallest: usize,
@@ -200,17 +249,16 @@ pub fn means(r: &Results) -> Vec<Mean> {
     let rows: Vec<&Row> = r.experiments.iter().flat_map(|e| &e.rows).collect();
     let available = r.allocators.iter().filter(|a| a.unavailable.is_none());
     let mut means: Vec<Mean> = available.map(|a| mean(&a.name, &rows)).collect();
-    let key = |mean: &Mean| mean.time.unwrap_or(f64::INFINITY);
+    let key = |mean: &Mean| mean.time.map_or(f64::INFINITY, |c| c.ratio);
     means.sort_by(|a, b| key(a).total_cmp(&key(b)));
     means
 }
 
 fn mean(allocator: &str, rows: &[&Row]) -> Mean {
     let over = |figure| {
-        stats::geometric_mean(
-            rows.iter()
-                .filter_map(|row| to_best_other(row, allocator, figure)),
-        )
+        let all = rows.iter();
+        let all = all.filter_map(|row| against_best_other(row, allocator, figure));
+        combine(&all.collect::<Vec<_>>())
     };
     let won = |figure| {
         let ahead = |place: &RowEntry| place.allocator == allocator && place.best;
@@ -233,6 +281,45 @@ fn mean(allocator: &str, rows: &[&Row]) -> Mean {
     }
 }
 
+/// Which allocator is ahead in the mean of a figure over all rows.
+pub fn ahead(r: &Results, figure: Figure) -> Option<Ahead> {
+    let rows: Vec<&Row> = r.experiments.iter().flat_map(|e| &e.rows).collect();
+    let cell = |row: &&Row, name: &str| -> Option<usize> {
+        let mut cells = row.cells.iter();
+        cells.position(|cell| cell.allocator == name && cell.failure.is_none())
+    };
+    let against = |one: &str, other: &str| {
+        let all = rows.iter().filter_map(|row| {
+            let (one, other) = (cell(row, one)?, cell(row, other)?);
+            in_row(&row.cells[one], &row.cells[other], figure)
+        });
+        combine(&all.collect::<Vec<_>>())
+    };
+    let means = means(r);
+    let of = |mean: &Mean| {
+        if figure.is_time {
+            mean.time
+        } else {
+            mean.peak_rss
+        }
+    };
+    let mut order: Vec<(&str, f64)> = (means.iter())
+        .filter_map(|mean| Some((mean.allocator.as_str(), of(mean)?.ratio)))
+        .collect();
+    order.sort_by(|a, b| a.1.total_cmp(&b.1));
+    let names: Vec<&str> = order.iter().map(|(name, _)| *name).collect();
+    Ahead::of(&names, |one, other| {
+        let c = against(one, other)?;
+        // An interval from a row with an early end is one of all rounds that there were.
+        let runs = if c.interval.is_some() {
+            c.blocks.max(BLOCKS_MIN)
+        } else {
+            c.blocks
+        };
+        Some((c.verdict(), runs))
+    })
+}
+
 /// A row in which the subject is further behind the best peer than it should be.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Lag {
@@ -242,12 +329,21 @@ pub struct Lag {
     pub rss: Option<(String, f64)>,
 }
 
-/// The rows above a limit, the worst time first.
+/// Whether the runs can tell of any row where the subject is behind.
+pub fn can_tell(r: &Results) -> bool {
+    let mut rows = r.experiments.iter().flat_map(|e| &e.rows);
+    rows.any(|row| {
+        against_best_other(row, SUBJECT, TIME).is_some_and(|c| c.verdict() != Verdict::TooFew)
+    })
+}
+
+/// The rows above a limit by more than the noise, the worst time first.
 pub fn lags(r: &Results) -> Vec<Lag> {
     let above = |row: &Row, figure, limit: f64| {
-        let ratio = to_best_other(row, SUBJECT, figure)?;
+        let behind = against_best_other(row, SUBJECT, figure)?;
         let (leader, _) = best_peer(row, figure)?;
-        (ratio > limit).then(|| (leader.to_owned(), ratio))
+        let is_sure = behind.verdict() == Verdict::More && behind.ratio > limit;
+        is_sure.then(|| (leader.to_owned(), behind.ratio))
     };
     let rows = r.experiments.iter().flat_map(|e| &e.rows);
     let mut lags: Vec<Lag> = rows

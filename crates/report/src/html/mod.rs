@@ -21,8 +21,9 @@ use std::io::{self, Write};
 use mallard_judge::statistics::Comparison;
 use maud::{Markup, PreEscaped, html};
 
+use crate::arithmetic::known::Known;
 use crate::arithmetic::stats::{self, Overall, Ranking, SUBJECT};
-use crate::closing::{self, Closing};
+use crate::closing;
 use crate::model::{Experiment, Kind, Results};
 use crate::terminal::{columns, machine_line};
 use crate::units;
@@ -100,7 +101,7 @@ fn summary(r: &Results, palette: &Palette) -> Markup {
     html! {
         section class="summary" {
             h2 { "Ranking" }
-            @if let Some(closing) = sentence(r) {
+            @if let Some(closing) = closing::conclusion(r).filter(|closing| !closing.lines.is_empty()) {
                 ul class="closing" { @for line in &closing.lines { li { (line) } } }
             }
             @for note in closing::notes(r) { p class="about" { (note) } }
@@ -111,12 +112,6 @@ fn summary(r: &Results, palette: &Palette) -> Markup {
             }
         }
     }
-}
-
-/// Which allocator is ahead in the one row of a comparison.
-fn sentence(r: &Results) -> Option<Closing> {
-    let mut rows = r.experiments.iter().flat_map(|e| &e.rows);
-    (r.kind == Kind::Compare).then(|| rows.find_map(closing::closing))?
 }
 
 fn about(ranking: &Ranking) -> String {
@@ -141,7 +136,7 @@ fn cards(ranking: &Ranking, palette: &Palette) -> Markup {
             div class={"card " (palette.look(&o.allocator).class)} {
                 h3 { (title) }
                 p class="winner" { (tables::name(palette, &o.allocator)) }
-                @if let Some(ratio) = ratio.filter(|_| o.allocator != stats::BASELINE) { p { b { (units::compared_fully(&ratio)) } " of glibc’s " (what) } }
+                @if let Some(ratio) = ratio.filter(|_| o.allocator != stats::BASELINE) { p { b { (Known::of(&ratio).fully()) } " of glibc’s " (what) } }
                 @if ranking.rows > 1 { p class="faint" { "best in " (won) " of " (ranking.rows) " rows" } }
             }
         }
@@ -160,7 +155,10 @@ fn subject_card(r: &Results, palette: &Palette) -> Markup {
             div class="card k-subject wide" {
                 h3 { "Where " (SUBJECT) " is behind" }
                 @if behind.is_empty() {
-                    p { "By more than the noise, in none of the " (rows) " rows that have other allocators too." }
+                    p {
+                        @if rows == 1 { "It is not, by more than the noise." }
+                        @else { "By more than the noise, in none of the " (rows) " rows whose runs can tell." }
+                    }
                 } @else {
                     p { (behind.len()) " of " (rows) " rows" }
                     ul {
@@ -168,7 +166,7 @@ fn subject_card(r: &Results, palette: &Palette) -> Markup {
                             li {
                                 (b.place) ": "
                                 b { (units::times(b.times.ratio)) } " the time of " (tables::name(palette, &b.leader))
-                                span class="faint" { " (" (units::interval(&b.times)) ")" }
+                                span class="faint" { " (" (Known::of(&b.times).interval()) ")" }
                             }
                         }
                     }

@@ -1,12 +1,13 @@
 //! The section of the full suite: means, rows that need work, ratios for time and each kind of
 //! memory, latencies, kernel activity, and a plot of memory over time.
 
-use mallard_judge::statistics::Verdict;
+use mallard_judge::statistics::Comparison;
 use maud::{Markup, html};
 
 use super::plot::curves;
 use super::plot::palette::Palette;
 use super::tables;
+use crate::arithmetic::known::Known;
 use crate::arithmetic::stats::SUBJECT;
 use crate::arithmetic::suite::{self, Plain, Ratios, RowEntry};
 use crate::export::failure_line;
@@ -20,10 +21,19 @@ const NOTE: &str = "MiB; starts when everything but the kept blocks has been fre
 pub fn summary(r: &Results, palette: &Palette) -> Markup {
     let means = suite::means(r);
     let lags = suite::lags(r);
-    let ratio = |value: Option<f64>| value.map_or(units::ABSENT.to_owned(), units::ratio);
+    let ratio = |value: Option<Comparison>| {
+        html! {
+            @match value {
+                Some(c) => { td class=(tables::doubt(&c)) { (Known::of(&c).alone()) " " small { (Known::of(&c).interval()) } } }
+                None => { td class="none" { (units::ABSENT) } }
+            }
+        }
+    };
+    let can_tell = suite::can_tell(r);
     html! {
         section class="summary" {
             h2 { "Ranking" }
+            @for note in crate::closing::notes(r) { p class="about" { (note) } }
             p class="about" {
                 "Geometric means over all rows of the ratio to the best other allocator in the row. Below 1, an allocator beats, on average, the best of the others in each row."
             }
@@ -36,9 +46,9 @@ pub fn summary(r: &Results, palette: &Palette) -> Markup {
                         @for mean in &means {
                             tr data-a=(mean.allocator) {
                                 th { (tables::name(palette, &mean.allocator)) }
-                                td { (ratio(mean.time)) } td { (mean.fastest) }
-                                td { (ratio(mean.peak_rss)) } td { (mean.smallest) }
-                                td { (ratio(mean.end_rss)) } td { (mean.rows) }
+                                (ratio(mean.time)) td { (mean.fastest) }
+                                (ratio(mean.peak_rss)) td { (mean.smallest) }
+                                (ratio(mean.end_rss)) td { (mean.rows) }
                             }
                         }
                     }
@@ -46,7 +56,8 @@ pub fn summary(r: &Results, palette: &Palette) -> Markup {
             }
             div class="card k-subject lags" {
                 h3 { "Where " (SUBJECT) " is above " (units::ratio(suite::TIME_RATIO_LIMIT)) " in time or " (units::ratio(suite::RSS_RATIO_LIMIT)) " in peak RSS" }
-                @if lags.is_empty() { p { "Nowhere." } }
+                @if !can_tell { p { "The runs are too few to tell." } }
+                @else if lags.is_empty() { p { "Nowhere." } }
                 ul { @for lag in &lags { li { b { (lag.row) } ": " (suite::lag_line(lag)) } } }
             }
         }
@@ -126,18 +137,20 @@ fn ratio(row: &Row, allocator: &str, place: Option<&RowEntry>, table: &Ratios) -
         (table.absolute)(spread.max)
     );
     let tip = match &place.compared {
-        Some(c) => format!("{tip}; {} to the best peer", units::interval(c)),
+        Some(c) => format!("{tip}; {} to the best peer", Known::of(c).fully()),
         None => tip,
     };
-    let class = match &place.compared {
-        _ if place.best => "best",
-        Some(c) if c.verdict() != Verdict::Level => tables::doubt(c),
-        _ => "",
+    let class = if place.best {
+        "best"
+    } else if place.is_faint() {
+        "none"
+    } else {
+        ""
     };
     html! {
         td data-a=(allocator) title=(tip) {
             span class=(class) {
-                (place.to_best_peer.map_or_else(|| (table.absolute)(spread.median), units::ratio))
+                (place.said().unwrap_or_else(|| (table.absolute)(spread.median)))
             }
         }
     }

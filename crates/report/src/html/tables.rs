@@ -2,10 +2,12 @@
 //!
 //! A table wider than the page scrolls on its own, with its first column always visible.
 
-use mallard_judge::statistics::{Comparison, Verdict};
+use mallard_judge::statistics::Comparison;
 use maud::{Markup, html};
 
 use super::plot::palette::Palette;
+use crate::arithmetic::failures;
+use crate::arithmetic::known::Known;
 use crate::arithmetic::metrics;
 use crate::arithmetic::stats::{self, Output, Overall, Ranking, Standing};
 use crate::export::failure_line;
@@ -33,7 +35,7 @@ pub fn ranking(ranking: &Ranking, palette: &Palette) -> Markup {
     let to_glibc = |o: &Overall, value: Option<Comparison>| match value {
         Some(_) if o.allocator == stats::BASELINE => html! { td class="none" { "1.00" } },
         Some(c) => {
-            html! { td class={(doubt(&c))} { (units::compared(&c)) " " small { (units::interval(&c)) } } }
+            html! { td class={(doubt(&c))} { (Known::of(&c).figure()) " " small { (Known::of(&c).interval()) } } }
         }
         None => html! { td class="none" { (units::ABSENT) } },
     };
@@ -64,8 +66,8 @@ pub fn ranking(ranking: &Ranking, palette: &Palette) -> Markup {
                     @for o in &ranking.allocators {
                         tr data-a=(o.allocator) {
                             th { (name(palette, &o.allocator)) }
-                            (to_glibc(o, o.time_to_glibc)) (mean(o, |o| o.time_to_best, o.fastest_of_all)) td { (o.fastest) }
-                            (to_glibc(o, o.rss_to_glibc)) (mean(o, |o| o.rss_to_best, o.smallest_of_all)) td { (o.smallest) }
+                            (to_glibc(o, o.time_to_glibc)) (mean(o, |o| o.known(o.time_to_best), o.fastest_of_all)) td { (o.fastest) }
+                            (to_glibc(o, o.rss_to_glibc)) (mean(o, |o| o.known(o.rss_to_best), o.smallest_of_all)) td { (o.smallest) }
                             td class=[(o.rows < full).then_some("bad")] { (o.rows) }
                         }
                     }
@@ -130,7 +132,7 @@ fn figure(row: &Row, allocator: &str, standing: Option<&Standing>, unit: TimeUni
             @if s.figures.runs > 1 { " " small { (units::deviation(s.figures.seconds.relative())) } }
             span class="more" {
                 @if let Some(c) = s.time_to_glibc.filter(|_| allocator != stats::BASELINE) {
-                    span class=(doubt(&c)) title={"interval " (units::interval(&c))} { (units::compared(&c)) " " small { (units::interval(&c)) } }
+                    span class=(doubt(&c)) title={"interval " (Known::of(&c).interval())} { (Known::of(&c).figure()) " " small { (Known::of(&c).interval()) } }
                 }
                 span class={@if s.smallest { "best" }} { (units::mib(s.figures.rss.median)) }
             }
@@ -140,9 +142,10 @@ fn figure(row: &Row, allocator: &str, standing: Option<&Standing>, unit: TimeUni
 
 /// The class that greys a ratio which the runs do not establish.
 pub fn doubt(c: &Comparison) -> &'static str {
-    match c.verdict() {
-        Verdict::Less | Verdict::More => "",
-        Verdict::Level | Verdict::Unclear | Verdict::TooFew => "none",
+    if Known::of(c).is_difference() {
+        ""
+    } else {
+        "none"
     }
 }
 
@@ -198,7 +201,7 @@ fn service(e: &Experiment, row: &Row, palette: &Palette) -> Markup {
                                         }
                                         @match line.to_glibc {
                                             Some(_) if line.allocator == stats::BASELINE => { td class="none" { "1.00" } }
-                                            Some(c) => { td class=(doubt(&c)) { (units::compared(&c)) " " small { (units::interval(&c)) } } }
+                                            Some(c) => { td class=(doubt(&c)) { (Known::of(&c).figure()) " " small { (Known::of(&c).interval()) } } }
                                             None => { td class="none" { (units::ABSENT) } }
                                         }
                                     }
@@ -219,7 +222,7 @@ fn compare_figures(row: &Row, cell: &Cell, standing: Option<&Standing>) -> Marku
         return html! {
             td class="bad" { "failed" }
             @for _ in 0..6 { td class="none" {} }
-            td class="bad" { @if let Some(exit) = exit { (units::exit(exit)) } }
+            td class="bad" { @if let Some(exit) = exit { (units::exit(exit)) (failures::beside_exit(cell)) } }
             td class="none" {}
         };
     };
@@ -227,7 +230,7 @@ fn compare_figures(row: &Row, cell: &Cell, standing: Option<&Standing>) -> Marku
     let to_glibc = |c: Option<Comparison>| match c {
         Some(_) if cell.allocator == stats::BASELINE => html! { td class="none" { "1.00" } },
         Some(c) => {
-            html! { td class=(doubt(&c)) { (units::compared(&c)) " " small { (units::interval(&c)) } } }
+            html! { td class=(doubt(&c)) { (Known::of(&c).figure()) " " small { (Known::of(&c).interval()) } } }
         }
         None => html! { td class="none" { (units::ABSENT) } },
     };
@@ -242,7 +245,7 @@ fn compare_figures(row: &Row, cell: &Cell, standing: Option<&Standing>) -> Marku
         td { span class={@if s.smallest { "best" }} { (units::bytes(f.rss.median)) } }
         (to_glibc(s.rss_to_glibc))
         td { (units::grouped(f.minor_faults.median + f.major_faults.median)) }
-        td { @if let Some(run) = cell.runs.last() { (units::exit(run.exit)) } }
+        td { @if let Some(run) = cell.runs.last() { (units::exit(run.exit)) (failures::beside_exit(cell)) } }
         (output(stats::output(row, cell), cell))
     }
 }

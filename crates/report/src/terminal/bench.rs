@@ -10,6 +10,7 @@ use super::sheet::{Field, Sheet, Tone};
 use super::{ABSENT, Screen, clipped, columns, compared, interval, no_figure, time_unit, tone};
 use mallard_judge::statistics::Comparison;
 
+use crate::arithmetic::known::Known;
 use crate::arithmetic::stats::{self, SUBJECT, Standing};
 use crate::model::{Experiment, Results, Row};
 use crate::units;
@@ -64,7 +65,7 @@ impl Screen {
                 b.place,
                 units::times(b.times.ratio),
                 b.leader,
-                units::interval(&b.times)
+                Known::of(&b.times).interval()
             );
             text.push_str(&self.paragraph(&line, 4));
         }
@@ -200,8 +201,8 @@ fn summary_sheet(ranking: &stats::Ranking) -> Sheet {
             [Field::new("1.00", Tone::Faint), Field::plain("")]
         }
         Some(c) => [
-            Field::new(units::compared(&c), tone(&c)),
-            Field::new(units::interval(&c), Tone::Faint),
+            Field::new(Known::of(&c).figure(), tone(&c)),
+            Field::new(Known::of(&c).interval(), Tone::Faint),
         ],
         None => [Field::new(ABSENT, Tone::Faint), Field::plain("")],
     };
@@ -212,10 +213,10 @@ fn summary_sheet(ranking: &stats::Ranking) -> Sheet {
             Field::new(&o.allocator, Tone::Strong),
             time,
             time_interval,
-            mean(o.time_to_best, o.fastest_of_all),
+            mean(o.known(o.time_to_best), o.fastest_of_all),
             Field::plain(o.fastest.to_string()),
             rss,
-            mean(o.rss_to_best, o.smallest_of_all),
+            mean(o.known(o.rss_to_best), o.smallest_of_all),
             Field::plain(o.smallest.to_string()),
             Field::new(
                 o.rows.to_string(),

@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 
 use super::sheet::{Field, Sheet, Tone};
 use super::{ABSENT, FAILED, Screen, compared, interval, tone};
+use crate::arithmetic::failures;
+use crate::arithmetic::known::Known;
 use crate::arithmetic::metrics;
 use crate::arithmetic::stats::{self, Output, Standing};
 use crate::model::{Cell, Experiment, Row};
@@ -92,7 +94,7 @@ fn service_sheet(e: &Experiment, row: &Row) -> Sheet {
             fields.push(Field::new(line.spread, Tone::Faint));
             let (ratio, interval) = match line.to_glibc {
                 Some(_) if line.allocator == stats::BASELINE => ("1.00".to_owned(), String::new()),
-                Some(c) => (units::compared(&c), units::interval(&c)),
+                Some(c) => (Known::of(&c).figure(), Known::of(&c).interval()),
                 None => (ABSENT.to_owned(), String::new()),
             };
             fields.push(Field::new(
@@ -116,7 +118,8 @@ fn compare_line(row: &Row, cell: &Cell, standing: Option<&Standing>) -> Vec<Fiel
         let mut fields = vec![name, Field::new(FAILED, Tone::Bad)];
         fields.extend((2..COMPARE_HEADER.len()).map(|_| Field::plain("")));
         if let Some(exit) = cell.failure.as_ref().and_then(|f| f.exit) {
-            fields[10] = Field::new(units::exit(exit), Tone::Bad);
+            let exit = units::exit(exit) + &failures::beside_exit(cell);
+            fields[10] = Field::new(exit, Tone::Bad);
         }
         return fields;
     };
@@ -144,7 +147,8 @@ fn compare_line(row: &Row, cell: &Cell, standing: Option<&Standing>) -> Vec<Fiel
         Field::plain(
             cell.runs
                 .last()
-                .map_or(String::new(), |r| units::exit(r.exit)),
+                .map_or(String::new(), |r| units::exit(r.exit))
+                + &failures::beside_exit(cell),
         ),
         output_field(stats::output(row, cell), &cell.allocator),
     ]

@@ -9,11 +9,11 @@ mod compare;
 mod sheet;
 mod suite;
 
-use mallard_judge::statistics::{Comparison, Verdict};
+use mallard_judge::statistics::Comparison;
 
 use crate::TerminalOptions;
+use crate::arithmetic::known::Known;
 use crate::arithmetic::stats::{self, Standing};
-use crate::closing::closing;
 use crate::export::failure_line;
 use crate::model::{Experiment, Kind, Results, Row};
 use crate::units::{self, ABSENT, TimeUnit};
@@ -37,6 +37,7 @@ pub fn terminal(r: &Results, options: TerminalOptions) -> String {
     let mut blocks = vec![page.head(r)];
     if r.kind == Kind::Suite {
         blocks.push(suite::suite(&page, r));
+        blocks.extend(page.closing(r));
         blocks.extend(page.unavailable(r));
         return blocks.join("\n");
     }
@@ -76,12 +77,10 @@ impl Screen {
         text
     }
 
-    /// Which allocator is ahead, for the one row of a comparison, and how to read the intervals.
+    /// Which allocator is ahead, and how to read the intervals.
     fn closing(&self, r: &Results) -> Option<String> {
         let mut text = String::new();
-        if r.kind == Kind::Compare
-            && let Some(closing) = r.experiments.iter().flat_map(|e| &e.rows).find_map(closing)
-        {
+        if let Some(closing) = crate::closing::conclusion(r) {
             text += &self.paragraph(&closing.sentence, 0);
             for line in &closing.lines {
                 text += &self.paragraph(line, 2);
@@ -237,7 +236,7 @@ fn clipped(label: &str, width: usize) -> String {
 fn compared(s: &Standing, value: Option<Comparison>) -> Field {
     match value {
         Some(_) if s.allocator == stats::BASELINE => Field::new("1.00", Tone::Faint),
-        Some(c) => Field::new(units::compared(&c), tone(&c)),
+        Some(c) => Field::new(Known::of(&c).figure(), tone(&c)),
         None => Field::plain(ABSENT),
     }
 }
@@ -245,15 +244,16 @@ fn compared(s: &Standing, value: Option<Comparison>) -> Field {
 /// The interval of a ratio to glibc.
 fn interval(s: &Standing, value: Option<Comparison>) -> Field {
     match value.filter(|_| s.allocator != stats::BASELINE) {
-        Some(c) => Field::new(units::interval(&c), Tone::Faint),
+        Some(c) => Field::new(Known::of(&c).interval(), Tone::Faint),
         None => Field::plain(""),
     }
 }
 
 fn tone(c: &Comparison) -> Tone {
-    match c.verdict() {
-        Verdict::Less | Verdict::More => Tone::Plain,
-        Verdict::Level | Verdict::Unclear | Verdict::TooFew => Tone::Faint,
+    if Known::of(c).is_difference() {
+        Tone::Plain
+    } else {
+        Tone::Faint
     }
 }
 

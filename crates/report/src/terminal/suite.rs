@@ -3,10 +3,11 @@
 
 use super::sheet::{Field, Sheet, Tone};
 use super::{ABSENT, Screen, columns, no_figure};
-use mallard_judge::statistics::{Comparison, Verdict};
+use mallard_judge::statistics::Comparison;
 
+use crate::arithmetic::known::Known;
 use crate::arithmetic::stats::SUBJECT;
-use crate::arithmetic::suite::{self, Mean, Plain, Ratios, RowEntry};
+use crate::arithmetic::suite::{self, Mean, Plain, Ratios};
 use crate::model::{Experiment, Results, Row};
 use crate::units;
 
@@ -35,9 +36,6 @@ pub fn suite(page: &Screen, r: &Results) -> String {
         }
         text.push_str(&page.notes(e));
     }
-    let about = "~ marks a ratio within the noise of the runs, or from fewer than five; a star the best by more than the noise";
-    text.push_str(&page.paragraph(about, 2));
-    text.push('\n');
     text.push_str(&page.strong("Summary"));
     text.push('\n');
     let about = "geometric means over the rows of the ratio to the best other allocator";
@@ -64,8 +62,9 @@ fn ratio_sheet(e: &Experiment, names: &[&str], ratios: &Ratios) -> Sheet {
         fields.extend(names.iter().map(|name| {
             let place = places.iter().find(|place| place.allocator == *name);
             match place {
-                Some(place) => match place.to_best_peer {
-                    Some(ratio) => shown_ratio(place, ratio),
+                Some(place) => match place.said() {
+                    Some(said) if place.is_faint() => Field::new(said, Tone::Faint),
+                    Some(said) => Field::figure(said, place.best),
                     None => Field::plain((ratios.absolute)(place.spread.median)),
                 },
                 None => no_figure(row, name, true),
@@ -77,17 +76,6 @@ fn ratio_sheet(e: &Experiment, names: &[&str], ratios: &Ratios) -> Sheet {
         leading: 2,
         header,
         rows: rows.collect(),
-    }
-}
-
-/// A ratio to the best peer. In the noise it is faint, with a `~` where there are no colours.
-fn shown_ratio(place: &RowEntry, ratio: f64) -> Field {
-    let known =
-        |c: &Comparison| matches!(c.verdict(), Verdict::Less | Verdict::More | Verdict::Level);
-    if place.compared.as_ref().is_none_or(known) {
-        Field::figure(units::ratio(ratio), place.best)
-    } else {
-        Field::new(format!("~{}", units::ratio(ratio)), Tone::Faint)
     }
 }
 
@@ -131,6 +119,7 @@ fn means_sheet(means: &[Mean]) -> Sheet {
     let heads = [
         "allocator",
         "time",
+        "interval",
         "fastest",
         "peak RSS",
         "smallest",
@@ -138,11 +127,19 @@ fn means_sheet(means: &[Mean]) -> Sheet {
         "rows",
     ];
     let full = means.iter().map(|mean| mean.rows).max().unwrap_or(0);
-    let ratio = |value: Option<f64>| Field::plain(value.map_or(ABSENT.to_owned(), units::ratio));
+    let ratio = |value: Option<Comparison>| match value {
+        Some(c) => Field::new(Known::of(&c).alone(), super::tone(&c)),
+        None => Field::new(ABSENT, Tone::Faint),
+    };
+    let interval = |value: Option<Comparison>| {
+        let text = value.map_or(String::new(), |c| Known::of(&c).interval());
+        Field::new(text, Tone::Faint)
+    };
     let rows = means.iter().map(|mean| {
         vec![
             Field::new(&mean.allocator, Tone::Strong),
             ratio(mean.time),
+            interval(mean.time),
             Field::plain(mean.fastest.to_string()),
             ratio(mean.peak_rss),
             Field::plain(mean.smallest.to_string()),
@@ -171,6 +168,12 @@ fn lags(page: &Screen, r: &Results) -> String {
         units::ratio(suite::TIME_RATIO_LIMIT),
         units::ratio(suite::RSS_RATIO_LIMIT)
     );
+    if !suite::can_tell(r) {
+        return page.paragraph(
+            &format!("The runs are too few to tell where {SUBJECT} is {limits}."),
+            2,
+        );
+    }
     if lags.is_empty() {
         return page.paragraph(&format!("{SUBJECT} is not {limits} in any row."), 2);
     }

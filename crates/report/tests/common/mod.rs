@@ -67,6 +67,7 @@ pub fn cell(name: &str, seconds: f64, rss: u64) -> Cell {
         // Each cell has its own spread, which is the same in every run of the tests.
         runs: runs(seconds, rss, 0.01 + 0.09 * (seconds * 997.0).sin().abs()),
         failure: None,
+        attempts: None,
     }
 }
 
@@ -75,6 +76,7 @@ pub fn empty(name: &str) -> Cell {
         allocator: name.to_owned(),
         runs: Vec::new(),
         failure: None,
+        attempts: None,
     }
 }
 
@@ -89,6 +91,7 @@ pub fn failed(name: &str, reason: &str, exit: Exit, last_lines: &[&str]) -> Cell
         allocator: name.to_owned(),
         runs: Vec::new(),
         failure: Some(failure),
+        attempts: None,
     }
 }
 

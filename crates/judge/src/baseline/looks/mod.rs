@@ -1,11 +1,12 @@
 //! When a check has seen enough: a few looks at the blocks, which share the risk of 5 %.
 //!
 //! Looking after each block would find a difference sooner or later where there is none. A gate
-//! that a look decided stays decided; one that none decides is unclear. The module runs nothing, so
+//! that a look decided stays decided; one that none decides is unclear. Figures that do not vary are
+//! within their limits after a few blocks, without a look. The module runs nothing, so
 //! the tests can give it blocks of which the truth is known.
 
 use super::blocks::{self, Block};
-use super::gate::{Gate, Verdict};
+use super::gate::{Doubt, Gate, STEADY_BLOCKS_MIN, Verdict};
 use super::zeros::{self, Zeros};
 use crate::figures::Metric;
 use crate::statistics::{self, Comparison};
@@ -17,6 +18,9 @@ const LOOK_BLOCKS_AND_RISKS: [(usize, f64); 3] = [(8, 0.01), (14, 0.015), (20, 0
 pub const fn most() -> usize {
     LOOK_BLOCKS_AND_RISKS[LOOK_BLOCKS_AND_RISKS.len() - 1].0
 }
+
+/// The fewest blocks that a look decides by.
+const LEAST_BLOCKS: usize = LOOK_BLOCKS_AND_RISKS[0].0;
 
 /// What compares the blocks with the reference, at a risk.
 pub type Find<'a> = dyn Fn(&[Block], &Gate, f64) -> Option<Comparison> + 'a;
@@ -36,6 +40,14 @@ pub struct Decision {
     /// None where one of the two is zero.
     pub change: Option<Comparison>,
     pub verdict: Verdict,
+}
+
+impl Decision {
+    /// Why the gate is not decided.
+    pub fn doubt(&self) -> Option<Doubt> {
+        let is_unclear = self.verdict == Verdict::Unclear;
+        is_unclear.then(|| self.gate.doubt(self.change.as_ref(), LEAST_BLOCKS))
+    }
 }
 
 /// The worst verdict of some gates.
@@ -79,7 +91,7 @@ impl<'a> Looks<'a> {
             .iter()
             .position(|(at, _)| blocks.len() <= *at);
         let Some(look) = due.or(if last { next } else { None }) else {
-            return false;
+            return self.all_steady(blocks);
         };
         for (index, gate) in self.gates.iter().enumerate() {
             // What an earlier look decided stands.
@@ -88,6 +100,34 @@ impl<'a> Looks<'a> {
             }
         }
         self.decisions.iter().all(is_decided) || look + 1 == LOOK_BLOCKS_AND_RISKS.len()
+    }
+
+    /// Whether every gate that is open is on a figure that does not vary and is within its limit.
+    /// They are decided then.
+    fn all_steady(&mut self, blocks: &[Block]) -> bool {
+        if blocks.len() < STEADY_BLOCKS_MIN {
+            return false;
+        }
+        let decide = |(gate, made): (&Gate, &Option<Decision>)| {
+            if is_decided(made) {
+                return made.clone();
+            }
+            let made = self.decide(blocks, gate, LOOK_BLOCKS_AND_RISKS[0].1)?;
+            // An interval between two looks would be one more look.
+            let change = made.change.as_ref()?;
+            gate.is_steadily_within(change).then_some(made)
+        };
+        let now: Vec<Option<Decision>> =
+            self.gates.iter().zip(&self.decisions).map(decide).collect();
+        let within = |one: &Option<Decision>| {
+            let verdict = one.as_ref().map(|decision| decision.verdict);
+            verdict == Some(Verdict::Within)
+        };
+        let steady = now.iter().all(within);
+        if steady {
+            self.decisions = now;
+        }
+        steady
     }
 
     /// What the blocks say about a gate. One whose metric they cannot compare is unclear.
@@ -102,7 +142,10 @@ impl<'a> Looks<'a> {
             Zeros::Unclear => (Verdict::Unclear, None),
             Zeros::Few => {
                 let change = (self.found)(blocks, gate, risk);
-                let verdict = change.as_ref().map(|change| gate.judge(change));
+                let verdict = change.as_ref().map(|change| match gate.judge(change) {
+                    Verdict::Unclear if gate.is_steadily_within(change) => Verdict::Within,
+                    verdict => verdict,
+                });
                 (verdict.unwrap_or(Verdict::Unclear), change)
             }
         };

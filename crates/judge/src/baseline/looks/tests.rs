@@ -170,3 +170,53 @@ fn a_runner_at_half_the_speed_never_fails_a_check() {
         assert_eq!(failed, 0, "a neighbour in {busy} of the runs");
     }
 }
+
+/// Blocks whose memory never varies, and whose time does.
+fn even(time: [f64; 2]) -> Vec<Block> {
+    let figures = |number: usize, time: f64| {
+        let time = time * (1.0 + 0.3 * (number % 3) as f64);
+        [("time".to_owned(), time), ("rss_peak".to_owned(), 7e6)].into()
+    };
+    let block = |number| Block {
+        subject: figures(number, time[0]),
+        anchor: Some(figures(number + 1, time[1])),
+    };
+    (0..20).map(block).collect()
+}
+
+/// Checks with so many blocks at most, and returns the decisions and the number of blocks.
+fn looked(gates: &[&str], blocks: &[Block]) -> (Vec<Decision>, usize) {
+    let gates: Vec<Gate> = gates.iter().map(|gate| gate.parse().unwrap()).collect();
+    let metrics = ["time", "rss_peak"].map(|name| Metric {
+        name: name.to_owned(),
+        unit: String::new(),
+        higher_is_better: false,
+    });
+    let base = |blocks: &[Block], gate: &Gate| blocks::figures(blocks, &gate.metric, true);
+    let beside = crate::baseline::reference::beside;
+    let mut looks = Looks::new(&gates, &metrics, &beside, &base);
+    let mut taken = 0;
+    for count in 1..=blocks.len() {
+        taken = count;
+        if looks.enough(&blocks[..count], count == blocks.len()) {
+            break;
+        }
+    }
+    (looks.decisions(), taken)
+}
+
+#[test]
+fn figures_that_do_not_vary_pass_at_once_and_others_say_how_many_blocks_they_need() {
+    let blocks = even([1.0, 1.0]);
+    let (decisions, taken) = looked(&["rss_peak>+10%"], &blocks);
+    assert_eq!(
+        (decisions[0].verdict, taken),
+        (Verdict::Within, STEADY_BLOCKS_MIN)
+    );
+    // A budget that ends after five blocks: the memory is known, the time is not.
+    let (decisions, taken) = looked(&["time>+5%", "rss_peak>+10%"], &blocks[..5]);
+    assert_eq!(taken, 5);
+    assert_eq!(decisions[0].doubt(), Some(Doubt::TooFew { needed: 8 }));
+    assert_eq!(decisions[1].verdict, Verdict::Within);
+    assert_eq!(decisions[1].doubt(), None);
+}

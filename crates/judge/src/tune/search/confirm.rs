@@ -30,8 +30,8 @@ impl<L: Lab> Search<'_, L> {
             return Ok(());
         }
         self.lab.phase(Phase::Confirmation);
-        let most = self.confirmed_blocks();
-        for _ in 0..most {
+        // A search of the defaults alone learns the noise here.
+        while self.outcome.confirmation.len() < self.confirmed_blocks() {
             let block = settings.len() as f64 * self.each();
             let late = self.lab.spent() + block > self.budget * 1.05;
             if late && self.outcome.confirmation.len() >= CONFIRMED_BLOCKS_MIN {

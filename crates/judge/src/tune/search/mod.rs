@@ -28,6 +28,7 @@ use super::model::{self, Fit, Observation};
 use super::space::{self, Knob, Setting};
 use crate::figures::RunFigures;
 use crate::schedule;
+use crate::statistics::shape::{self, Shape};
 use crate::statistics::{Comparison, paired};
 
 /// What runs a setting.
@@ -102,6 +103,13 @@ pub struct SearchOutcome {
     /// A stop, or the end of the budget, came before the confirmation.
     pub unconfirmed: bool,
     pub base: Option<String>,
+    /// The options of which the budget allowed no value.
+    pub untried: Vec<String>,
+    /// The settings with all options at random.
+    pub drawn: usize,
+    /// What the control's runs look like in their order, as multiples of each other, if they fall
+    /// into two groups or drift.
+    pub shape: Option<Shape>,
 }
 
 impl SearchOutcome {
@@ -154,23 +162,65 @@ pub fn search<L: Lab>(
     budget: f64,
     bases: &[(String, Vec<Knob>)],
 ) -> SearchOutcome {
-    let mut search = Search {
-        lab,
-        goal,
-        budget,
-        outcome: SearchOutcome::default(),
-        observations: Vec::new(),
-        broken: Vec::new(),
-        control: None,
-        draws: 0,
-    };
-    if search.all(bases).is_err() {
-        search.outcome.unconfirmed = true;
+    let mut search = Search::new(lab, goal, budget);
+    let ended = search.all(bases);
+    search.end(ended)
+}
+
+/// What a budget allows that is too small for options: the second allocator beside the control, both
+/// at their defaults, by fresh blocks.
+pub fn defaults<L: Lab>(
+    lab: &mut L,
+    goal: &Goal,
+    budget: f64,
+    bases: &[(String, Vec<Knob>)],
+) -> SearchOutcome {
+    let mut search = Search::new(lab, goal, budget);
+    let ended = search.defaults(bases);
+    search.end(ended)
+}
+
+/// The fewest runs from which [`defaults`] can tell anything.
+pub const DEFAULTS_RUNS_MIN: usize = 2 * CONFIRMED_BLOCKS_MIN;
+
+impl<'a, L: Lab> Search<'a, L> {
+    fn new(lab: &'a mut L, goal: &'a Goal, budget: f64) -> Search<'a, L> {
+        Search {
+            lab,
+            goal,
+            budget,
+            outcome: SearchOutcome::default(),
+            observations: Vec::new(),
+            broken: Vec::new(),
+            control: None,
+            draws: 0,
+        }
     }
-    search.outcome
+
+    fn end(mut self, ended: Step<()>) -> SearchOutcome {
+        self.outcome.unconfirmed |= ended.is_err();
+        let control = self.control.as_ref();
+        let own = self.observations.iter();
+        let own = own.filter(|o| Some(&o.setting) == control);
+        let figures: Vec<f64> = own.map(|o| o.score.exp()).collect();
+        self.outcome.shape = shape::of(&figures);
+        self.outcome
+    }
 }
 
 impl<L: Lab> Search<'_, L> {
+    fn defaults(&mut self, bases: &[(String, Vec<Knob>)]) -> Step<()> {
+        let control = Setting::default_of(&bases[0].0);
+        self.control = Some(control.clone());
+        let base = bases.get(1).unwrap_or(&bases[0]);
+        let default = Setting::default_of(&base.0);
+        let keys = base.1.iter().map(|knob| knob.key.clone());
+        self.outcome.untried = keys.collect();
+        self.outcome.base = Some(base.0.clone());
+        self.outcome.found = Some(default.clone());
+        self.confirm(&control, &default, &default)
+    }
+
     fn all(&mut self, bases: &[(String, Vec<Knob>)]) -> Step<()> {
         let control = Setting::default_of(&bases[0].0);
         self.control = Some(control.clone());
@@ -349,6 +399,22 @@ impl<L: Lab> Search<'_, L> {
             }
         }
         let fit = model::fit(&self.by_name(), &[name_knob()]);
+        let tried = |setting: &Setting| {
+            let failed = self
+                .outcome
+                .failures
+                .iter()
+                .any(|(other, _)| other == setting);
+            failed || self.observations.iter().any(|o| o.setting == *setting)
+        };
+        let untried = |knob: &&Knob| {
+            let mut values = knob.values[1..].iter();
+            !values.any(|value| tried(&default.with(knob, value)))
+        };
+        let untried: Vec<String> = (knobs.iter().filter(untried))
+            .map(|knob| knob.key.clone())
+            .collect();
+        self.outcome.untried = untried;
         for knob in knobs.iter_mut() {
             let values = std::mem::take(&mut knob.values);
             let whole = Knob {
@@ -407,6 +473,7 @@ impl<L: Lab> Search<'_, L> {
             }
         }
         self.outcome.noise = fit.noise;
+        self.outcome.drawn = drawn;
         Ok(fit)
     }
 

@@ -324,3 +324,73 @@ fn one_bad_run_of_the_control_does_not_end_the_comparison() {
     let found = outcome.recommended.expect("it is far better");
     assert_eq!(found.options["a"], "v3");
 }
+
+#[test]
+fn a_small_budget_compares_the_defaults_and_says_what_it_did_not_try() {
+    let bases = [
+        ("slow".to_owned(), Vec::new()),
+        ("fast".to_owned(), knobs()),
+    ];
+    let mut small = surface(7, 0.0);
+    small.allocators = [("slow".to_owned(), 0.4)].into();
+    let budget = 20.0;
+    let outcome = defaults(&mut small, &goal(), budget, &bases);
+    assert_eq!(outcome.recommended, Some(Setting::default_of("fast")));
+    assert_eq!(outcome.untried, ["a", "b", "c", "d", "e"]);
+    assert!(
+        (DEFAULTS_RUNS_MIN..=22).contains(&outcome.runs),
+        "{}",
+        outcome.runs
+    );
+    let mut same = surface(7, 0.0);
+    let outcome = defaults(&mut same, &goal(), budget, &bases);
+    assert!(
+        outcome.recommended.is_none() && !outcome.cannot_tell(),
+        "{outcome:?}"
+    );
+    // A search whose budget ends early names the options that it did not reach.
+    let mut early = surface(7, 0.0);
+    let outcome = search(&mut early, &goal(), 55.0, &bases[1..]);
+    assert!(
+        !outcome.untried.is_empty() && outcome.drawn == 0,
+        "{outcome:?}"
+    );
+}
+
+#[test]
+fn a_control_that_falls_into_two_groups_is_told() {
+    struct Modes(Surface);
+    impl Lab for Modes {
+        fn run(&mut self, setting: &Setting) -> Option<Result<RunFigures, String>> {
+            let slow = if self.0.runs.is_multiple_of(3) {
+                1.5
+            } else {
+                1.0
+            };
+            let figures = self.0.run(setting)?.map(|mut figures| {
+                figures[0].1 *= slow;
+                figures
+            });
+            Some(figures)
+        }
+
+        fn spent(&self) -> f64 {
+            self.0.spent()
+        }
+
+        fn phase(&mut self, phase: Phase) {
+            self.0.phase(phase);
+        }
+    }
+    let bases = [
+        ("slow".to_owned(), Vec::new()),
+        ("fast".to_owned(), knobs()),
+    ];
+    let mut quiet = surface(7, 0.0);
+    quiet.noise = 0.002;
+    let outcome = defaults(&mut Modes(quiet), &goal(), 40.0, &bases);
+    assert!(
+        matches!(outcome.shape, Some(Shape::TwoGroups { .. })),
+        "{outcome:?}"
+    );
+}

@@ -91,7 +91,11 @@ impl Bench {
                 Some(self.side(&self.target, &other, None, anchor.clone())?)
             }
         };
-        Ok(Pair { subject, anchor })
+        Ok(Pair {
+            subject,
+            anchor,
+            block_time: Duration::ZERO,
+        })
     }
 
     /// The two of `ab`: what must not be worse, and what it is compared with.
@@ -105,12 +109,14 @@ impl Bench {
             return Ok(Pair {
                 subject: self.side(&self.target, &allocator, None, name(&self.target))?,
                 anchor: Some(self.side(other, &allocator, None, name(other))?),
+                block_time: Duration::ZERO,
             });
         }
         let (first, second) = pair_of(&options.choice)?;
         Ok(Pair {
             subject: self.side(&self.target, &second, None, second.name.clone())?,
             anchor: Some(self.side(&self.target, &first, None, first.name.clone())?),
+            block_time: Duration::ZERO,
         })
     }
 

@@ -137,6 +137,7 @@ fn check(options: &Check) -> Result<ExitCode> {
     let outcome = CheckOutcome {
         title,
         blocks: blocks.len(),
+        block_seconds: Some(pair.block_time.as_secs_f64()),
         decisions,
         sitting: Sitting {
             name: baseline.name.clone(),
@@ -245,6 +246,7 @@ fn ab(options: &Ab) -> Result<ExitCode> {
     let outcome = CheckOutcome {
         title: format!("{} against {}", names.0, names.1),
         blocks: blocks.len(),
+        block_seconds: Some(pair.block_time.as_secs_f64()),
         decisions,
         sitting: Sitting {
             what: bench.shown(),

@@ -1,9 +1,10 @@
 //! The outcome of a check: a line for each gate, in every form in which people and CI read it.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
-use mallard_judge::baseline::gate::Verdict;
-use mallard_judge::baseline::looks::{Decision, worst};
+use mallard_judge::baseline::gate::{Doubt, Verdict};
+use mallard_judge::baseline::looks::{self, Decision, worst};
 use mallard_judge::statistics::{ALPHA, Comparison, Interval};
 use mallard_report::metrics;
 use mallard_report::units::change;
@@ -17,6 +18,8 @@ pub struct CheckOutcome {
     /// `web (saved 2026-11-12, 3c40325)`.
     pub title: String,
     pub blocks: usize,
+    /// The seconds of a block; files of earlier versions lack it.
+    pub block_seconds: Option<f64>,
     pub decisions: Vec<Decision>,
     pub sitting: Sitting,
 }
@@ -41,6 +44,8 @@ struct Kept {
     schema: u32,
     title: String,
     blocks: usize,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    block_seconds: Option<f64>,
     gates: Vec<KeptLine>,
     #[serde(flatten)]
     sitting: Sitting,
@@ -102,19 +107,42 @@ fn moved(line: &Decision) -> String {
     }
 }
 
-/// The change in a sentence.
-fn sentence(line: &Decision) -> String {
-    let (then, now) = figures(line);
-    let needed = match line.verdict {
-        Verdict::Unclear => match &line.change {
-            None => "; it is zero in too many blocks to be compared".to_owned(),
-            Some(found) => match line.gate.blocks_needed(found) {
-                Some(blocks) => format!("; about {blocks} blocks are needed"),
-                None => "; it is too close to the limit to tell".to_owned(),
-            },
-        },
-        Verdict::Within | Verdict::Worse => String::new(),
+/// Why a gate is not decided, how many blocks would decide it, and how long they take.
+fn doubt(line: &Decision, blocks: usize, block_seconds: Option<f64>) -> String {
+    let most = looks::most();
+    let time = |needed: usize| match block_seconds {
+        Some(seconds) => {
+            let all = (seconds * (needed + 1) as f64).ceil().max(1.0);
+            let all = humantime::format_duration(Duration::from_secs(all as u64));
+            // A budget is one word.
+            format!(" (--budget {})", all.to_string().replace(' ', ""))
+        }
+        None => String::new(),
     };
+    match line.doubt() {
+        None => String::new(),
+        Some(Doubt::Zeros) => "; it is zero in too many blocks to be compared".to_owned(),
+        Some(Doubt::TooFew { needed }) => format!(
+            "; too few blocks: {blocks} of the {needed} that are needed at least{}",
+            time(needed)
+        ),
+        Some(Doubt::Wide { needed }) if needed <= most => {
+            format!("; about {needed} blocks are needed{}", time(needed))
+        }
+        Some(Doubt::Wide { needed }) => format!(
+            "; about {needed} blocks are needed, and a check makes at most {most}: longer runs, or a wider limit, decide it"
+        ),
+        Some(Doubt::AtLimit) => {
+            "; the change is as large as the limit, so no number of blocks tells on which side it is"
+                .to_owned()
+        }
+    }
+}
+
+/// The change in a sentence.
+fn sentence(line: &Decision, blocks: usize, block_seconds: Option<f64>) -> String {
+    let (then, now) = figures(line);
+    let needed = doubt(line, blocks, block_seconds);
     let change = format!("{} {}", moved(line), interval(line));
     format!(
         "{}: {then} → {now}, {}, limit {}: {}{needed}",
@@ -149,6 +177,10 @@ impl CheckOutcome {
         }
     }
 
+    fn sentence(&self, line: &Decision) -> String {
+        sentence(line, self.blocks, self.block_seconds)
+    }
+
     pub fn text(&self) -> String {
         let rows = self.cells();
         let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
@@ -167,7 +199,7 @@ impl CheckOutcome {
             .iter()
             .filter(|line| line.verdict == Verdict::Unclear)
         {
-            let _ = writeln!(text, "{}", sentence(line));
+            let _ = writeln!(text, "{}", self.sentence(line));
         }
         text
     }
@@ -193,6 +225,7 @@ impl CheckOutcome {
             schema: SCHEMA,
             title: self.title.clone(),
             blocks: self.blocks,
+            block_seconds: self.block_seconds,
             gates: self.decisions.iter().map(line).collect(),
             sitting: self.sitting.clone(),
         };
@@ -239,6 +272,7 @@ impl CheckOutcome {
         Ok(CheckOutcome {
             title: kept.title,
             blocks: kept.blocks,
+            block_seconds: kept.block_seconds,
             decisions: lines?,
             sitting: kept.sitting,
         })
@@ -297,7 +331,7 @@ impl CheckOutcome {
         );
         for line in &self.decisions {
             let gate = escaped(&line.gate.to_string());
-            let said = escaped(&sentence(line));
+            let said = escaped(&self.sentence(line));
             let body = match line.verdict {
                 Verdict::Within => format!("<system-out>{said}</system-out>"),
                 Verdict::Worse => format!("<failure message=\"{said}\"/>"),
@@ -321,7 +355,7 @@ impl CheckOutcome {
                 Verdict::Worse => "error",
                 Verdict::Unclear => "warning",
             };
-            let said = sentence(line).replace('%', "%25").replace('\n', "%0A");
+            let said = self.sentence(line).replace('%', "%25").replace('\n', "%0A");
             let title = self.title.replace('%', "%25").replace([',', ':'], " ");
             let _ = writeln!(text, "::{level} title=mallard baseline {title}::{said}");
         }
@@ -360,6 +394,7 @@ mod tests {
         CheckOutcome {
             title: "web (saved 2026-11-12, 3c40325)".to_owned(),
             blocks: 8,
+            block_seconds: Some(1.5),
             decisions: vec![Decision {
                 gate,
                 metric: metric.clone(),
@@ -437,6 +472,13 @@ mod tests {
             unclear.text()
         );
         assert!(outcome(Verdict::Within, 1.0).annotations().is_empty());
+        let mut few = outcome(Verdict::Unclear, 1.0);
+        few.blocks = 5;
+        let change = few.decisions[0].change.as_mut().unwrap();
+        (change.blocks, change.interval) = (5, None);
+        let said = "too few blocks: 5 of the 8 that are needed at least (--budget 14s)";
+        assert!(few.text().contains(said), "{}", few.text());
+        assert!(CheckOutcome::of(&few.json()).unwrap().text().contains(said));
     }
 
     #[test]

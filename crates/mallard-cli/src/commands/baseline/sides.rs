@@ -25,6 +25,8 @@ pub struct Side<'a> {
 pub struct Pair<'a> {
     pub subject: Side<'a>,
     pub anchor: Option<Side<'a>>,
+    /// The time of a block, once there is one.
+    pub block_time: Duration,
 }
 
 impl Pair<'_> {
@@ -51,7 +53,8 @@ impl Pair<'_> {
             };
             blocks.push(block);
             let spent = begun.elapsed();
-            let next = spent + spent / number as u32;
+            self.block_time = spent / number as u32;
+            let next = spent + self.block_time;
             let last = budget.is_some_and(|budget| next > budget);
             if enough(&blocks, last) || last {
                 return Ok(blocks);

@@ -28,8 +28,8 @@ use experiments::plan::{Plan, PlannedRow};
 pub use options::Options;
 use options::Suite;
 
+/// The fewest runs with an interval. `--quick` has shorter runs, not fewer.
 const DEFAULT_RUNS: u32 = 5;
-const QUICK_RUNS: u32 = 3;
 
 pub fn run(options: &Options) -> Result<ExitCode> {
     match asked(options)? {
@@ -203,14 +203,9 @@ fn only_for_basic(options: &Options) -> Result<()> {
 }
 
 fn runs(options: &Options) -> Runs {
-    let default = if options.work.quick {
-        QUICK_RUNS
-    } else {
-        DEFAULT_RUNS
-    };
     match options.min_runs {
         Some(least) => Runs::AtLeast(least as usize),
-        None => Runs::Fixed(options.runs.unwrap_or(default) as usize),
+        None => Runs::Fixed(options.runs.unwrap_or(DEFAULT_RUNS) as usize),
     }
 }
 

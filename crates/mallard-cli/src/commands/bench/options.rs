@@ -32,7 +32,7 @@ pub struct Options {
     #[arg(short = 'e', long = "experiments", value_delimiter = ',', hide = true)]
     pub listed: Vec<String>,
 
-    /// Measured runs of each row on each allocator [default: 5; with --quick 3; in full 5 to 15,
+    /// Measured runs of each row on each allocator [default: 5; in full 5 to 15,
     /// depending on their time, or 1 with --quick]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub runs: Option<u32>,

@@ -1,6 +1,7 @@
 //! `mallard compare -- PROGRAM`: the race of a program that ends by itself.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::ExitCode;
@@ -10,6 +11,7 @@ use mallard_allocators::probe::NotBound;
 use mallard_allocators::program::{self, Program};
 use mallard_allocators::{Allocator, Error, Kind as AllocatorKind, environment, probe};
 use mallard_report::model::{Cell, Experiment, Kind, Row};
+use mallard_report::stats;
 use mallard_runner::{Cpus, Measurement, Spec};
 
 use super::judge::Judge;
@@ -56,14 +58,19 @@ pub fn run(options: &Options, runs: Runs) -> Result<ExitCode> {
         ignore_failure: options.ignore_failure,
         printed: &printed,
         watched: &watched,
-        glibc: None,
+        has_glibc: entries
+            .iter()
+            .any(|entry| entry.allocator == stats::BASELINE),
+        ends: BTreeMap::new(),
     };
-    let cells = race.row(&row, &mut |allocator, measured| {
+    race.repeats_failures = !options.ignore_failure;
+    let mut cells = race.row(&row, &mut |allocator, measured| {
         if options.show_output {
             show_output(allocator, measured);
         }
         judge.run(allocator, measured)
     });
+    judge.settle(&mut cells);
     race.finish();
     let cleaned = options.hooks.clean_up();
     // Ctrl-C reaches the command too.

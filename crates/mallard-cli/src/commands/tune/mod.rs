@@ -35,8 +35,10 @@ use crate::terminal::output::{self, say};
 use lab::Bench;
 use options::Options;
 
-/// Fewer runs than this cannot confirm anything.
-const RUNS_MIN: f64 = 40.0;
+/// With fewer runs than this, options cannot be searched.
+const OPTIONS_RUNS_MIN: f64 = 40.0;
+/// The fewest runs from which the defaults of two allocators can be compared.
+const DEFAULTS_RUNS_MIN: f64 = search::DEFAULTS_RUNS_MIN as f64;
 
 pub fn run(options: &Options) -> Result<ExitCode> {
     let started = SystemTime::now();
@@ -63,6 +65,11 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     let bases = ordered(bases(&allocators), options, &target)?;
     let control = &allocators[0];
     let budget = options.budget.as_secs_f64();
+    let least = if bases.len() > 1 {
+        DEFAULTS_RUNS_MIN
+    } else {
+        OPTIONS_RUNS_MIN
+    };
     // A session that goes on keeps to what its beginning chose.
     let (each, times) = match earlier.front() {
         Some(run) => {
@@ -70,14 +77,28 @@ pub fn run(options: &Options) -> Result<ExitCode> {
             (run.seconds, run.times)
         }
         None => {
-            let once = first(&mut subject, control)?.ok_or(exit::Interrupted)?;
+            let longest = Duration::from_secs_f64(budget / least);
+            let once = match first(&mut subject, control, options, longest)? {
+                First::Took(once) => once,
+                First::TooLong => return too_long(longest, least),
+                First::Stopped => return Err(exit::Interrupted.into()),
+            };
             let times = lab::times(once, budget);
             (once * times as f64, times)
         }
     };
     output::text(&plan(&target, &bases, budget, each, times))?;
-    if budget / each < RUNS_MIN {
-        return too_little(budget, each);
+    let only_defaults = budget / each < OPTIONS_RUNS_MIN;
+    if budget / each < least {
+        return too_little(budget, each, least);
+    }
+    if only_defaults {
+        say!(
+            "That is too little for options: it compares {} with {} at their defaults. Options take a --budget of {} or more.",
+            bases[1].0,
+            bases[0].0,
+            enough(each)
+        )?;
     }
     if options.dry_run {
         return Ok(ExitCode::SUCCESS);
@@ -85,7 +106,12 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     let folder = Folder::open(options.output.as_deref(), "tune", &target.name(), started)?;
     let log = folder.log(lab::RUNS_FILE)?;
     let mut bench = Bench::new(subject, &allocators, earlier, log, budget, times);
-    let outcome = search::search(&mut bench, &goal, budget, &bases);
+    let search = if only_defaults {
+        search::defaults
+    } else {
+        search::search
+    };
+    let outcome = search(&mut bench, &goal, budget, &bases);
     let spent = bench.spent;
     drop(bench);
     let found = show::Found {
@@ -97,6 +123,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         outcome: &outcome,
         times,
         spent,
+        needed: each * (runs_of_all(&bases) as f64),
         folder: &folder,
     };
     found.show(options.json)?;
@@ -154,15 +181,48 @@ fn ending(stop: &Stop, folder: &Folder, outcome: &SearchOutcome) -> ExitCode {
 }
 
 /// Ends with what budget would do, for runs that take so many seconds each.
-fn too_little(budget: f64, each: f64) -> Result<ExitCode> {
-    let enough = Duration::from_secs((each * RUNS_MIN * 2.0) as u64 + 1);
+fn too_little(budget: f64, each: f64, least: f64) -> Result<ExitCode> {
     say!(
-        "Cannot tell: the budget allows {:.0} runs, but at least {RUNS_MIN} are needed. Give a --budget of \
+        "Cannot tell: the budget allows {:.0} runs, but at least {least} are needed. Give a --budget of \
          {} or more, or a shorter load.",
-        budget / each,
-        humantime::format_duration(enough)
+        (budget / each).floor(),
+        enough(each)
     )?;
     Ok(ExitCode::from(exit::CANNOT_TELL))
+}
+
+/// Ends before the first run does: it takes longer than the budget allows for each.
+fn too_long(longest: Duration, least: f64) -> Result<ExitCode> {
+    say!(
+        "Cannot tell: the budget allows fewer than {least} runs, because one takes longer than {}. Give a \
+         --budget of {} times a run, or a shorter load.",
+        mallard_report::units::duration(longest.as_secs_f64() * 1e9),
+        2.0 * OPTIONS_RUNS_MIN
+    )?;
+    Ok(ExitCode::from(exit::CANNOT_TELL))
+}
+
+/// A budget that is enough for options, in the form that `--budget` takes.
+fn enough(each: f64) -> String {
+    let seconds = (each * OPTIONS_RUNS_MIN * 2.0).ceil() as u64 + 1;
+    let time = humantime::format_duration(Duration::from_secs(seconds));
+    time.to_string().replace(' ', "")
+}
+
+/// The runs of a search that tries every value: the noise, the allocators, each value with the
+/// default beside every six, a few rounds of all options, and the confirmation.
+fn runs_of_all(bases: &[(String, Vec<Knob>)]) -> usize {
+    let values = bases
+        .iter()
+        .map(|base| {
+            base.1
+                .iter()
+                .map(|knob| knob.values.len() - 1)
+                .sum::<usize>()
+        })
+        .max();
+    let values = values.unwrap_or(0);
+    6 + 8 * bases.len() + values + values.div_ceil(6) + 3 * 24 + 24 + 60
 }
 
 /// The allocators that take part, the control first.
@@ -220,15 +280,41 @@ fn bases(allocators: &[Allocator]) -> Vec<(String, Vec<Knob>)> {
     allocators.iter().map(base).collect()
 }
 
-/// Runs the control once: a subject that fails must not cost a search. Returns the seconds.
-fn first(subject: &mut Subject, control: &Allocator) -> Result<Option<f64>> {
+/// The first run of the control.
+enum First {
+    /// The seconds that it took.
+    Took(f64),
+    /// It was ended because no search fits into the budget with such runs.
+    TooLong,
+    Stopped,
+}
+
+/// Runs the control once: a subject that fails must not cost a search. A program that takes longer
+/// than the budget allows for a run is not waited for.
+fn first(
+    subject: &mut Subject,
+    control: &Allocator,
+    options: &Options,
+    longest: Duration,
+) -> Result<First> {
     let spec = subject
         .spec(control, None, &[])
         .map_err(anyhow::Error::msg)?;
+    let is_shorter = options
+        .timeout
+        .is_none_or(|own| own.is_zero() || own > longest);
+    let ends_early = is_shorter && !options.dry_run;
     let begun = std::time::Instant::now();
-    match subject.once(&spec) {
-        None => Ok(None),
-        Some(Ok(_)) => Ok(Some(begun.elapsed().as_secs_f64())),
+    let ran = if ends_early {
+        subject.once_within(&spec, longest)
+    } else {
+        subject.once(&spec)
+    };
+    let took = begun.elapsed();
+    match ran {
+        None => Ok(First::Stopped),
+        Some(Ok(_)) => Ok(First::Took(took.as_secs_f64())),
+        Some(Err(_)) if ends_early && took >= longest => Ok(First::TooLong),
         Some(Err(failure)) => Err(work::failed(&failure)),
     }
 }
@@ -257,7 +343,7 @@ fn plan(
         names.join(", "),
         mallard_report::units::duration(each * 1e9),
         lab::executions(times),
-        budget / each,
+        (budget / each).floor(),
         humantime::format_duration(std::time::Duration::from_secs(budget as u64))
     )
 }

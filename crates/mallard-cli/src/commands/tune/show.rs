@@ -4,6 +4,7 @@ use anyhow::Result;
 use mallard_allocators::Allocator;
 use mallard_judge::figures::{Metric, RunFigures};
 use mallard_judge::statistics::Comparison;
+use mallard_judge::statistics::shape::Shape;
 use mallard_judge::tune::goal::{self, Goal};
 use mallard_judge::tune::search::{self, Block, IMPROVEMENT_MIN, Refusal, SearchOutcome, Unproven};
 use mallard_judge::tune::space::Setting;
@@ -26,6 +27,8 @@ pub struct Found<'a> {
     /// Executions of a run.
     pub times: usize,
     pub spent: f64,
+    /// The seconds of a search that tries every value.
+    pub needed: f64,
     pub folder: &'a Folder,
 }
 
@@ -95,6 +98,12 @@ impl Found<'_> {
             };
             line("left out", left.join(" · ") + &fresh);
         }
+        if let Some(text) = self.untried() {
+            line("not tried", text);
+        }
+        if let Some(shape) = &outcome.shape {
+            line("runs vary", shaped(shape, &self.control));
+        }
         for (index, point) in points.iter().filter(|point| point.front).enumerate() {
             let label = if index == 0 { "trade-offs" } else { "" };
             let (work, memory) = (change(point.work), change(point.memory));
@@ -155,6 +164,15 @@ impl Found<'_> {
                 "Keep {}: every better setting breaks a limit.",
                 self.named(&self.control)
             ),
+            (None, None) if self.tried_defaults_only() => format!(
+                "Keep {}: {} is not better by {} % or more; the budget allowed no options.",
+                self.named(&self.control),
+                outcome
+                    .found
+                    .as_ref()
+                    .map_or_else(String::new, |found| self.named(found)),
+                percent(outcome.smallest.max(IMPROVEMENT_MIN))
+            ),
             (None, None) if outcome.smallest <= IMPROVEMENT_MIN => format!(
                 "Keep {}: nothing is better by {:.0} % or more; these runs can detect {} %.",
                 self.named(&self.control),
@@ -167,6 +185,32 @@ impl Found<'_> {
                 percent(outcome.smallest)
             ),
         }
+    }
+
+    /// Whether the budget was too small for any option.
+    fn tried_defaults_only(&self) -> bool {
+        let outcome = self.outcome;
+        let mut settings = outcome.blocks.iter().flatten();
+        !outcome.untried.is_empty() && settings.all(|(setting, _)| setting.options.is_empty())
+    }
+
+    /// What the budget did not allow.
+    fn untried(&self) -> Option<String> {
+        let outcome = self.outcome;
+        let enough = std::time::Duration::from_secs(self.needed.ceil() as u64 + 1);
+        let enough = humantime::format_duration(enough)
+            .to_string()
+            .replace(' ', "");
+        let what = if !outcome.untried.is_empty() {
+            outcome.untried.join(", ")
+        } else if outcome.drawn == 0 && self.spent < self.needed && outcome.pruning == 0 {
+            "options together".to_owned()
+        } else {
+            return None;
+        };
+        Some(format!(
+            "{what}: the budget ended before; --budget {enough} is enough for all"
+        ))
     }
 
     fn named(&self, setting: &Setting) -> String {
@@ -294,6 +338,26 @@ fn refused(refusal: &Refusal, control: &Setting) -> String {
         None => format!(
             "{metric} of {setting} cannot be compared with that of {}, because one is zero",
             control.shown()
+        ),
+    }
+}
+
+/// Where the median of the control's runs misleads.
+fn shaped(shape: &Shape, control: &Setting) -> String {
+    let name = control.shown();
+    match shape {
+        Shape::TwoGroups {
+            low,
+            high,
+            runs_high,
+            runs,
+        } => format!(
+            "the runs of {name} fall into two groups, one {:.2} times the other ({runs_high} of {runs} in the higher one): a small gain cannot be told from a change of groups",
+            high / low
+        ),
+        Shape::Drifts { first, last } => format!(
+            "the runs of {name} drift, {} from the first third to the last; every run is compared with those beside it",
+            change(last / first)
         ),
     }
 }

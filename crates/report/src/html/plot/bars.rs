@@ -102,17 +102,20 @@ fn bar(chart: &Chart, series: &Series, point: &Point, top: f64) -> Markup {
             title { (point.tip) }
             rect class="field" x="0" y=(num(top)) width=(num(PLOT_WIDTH_PX)) height=(num(BAR_PITCH_PX)) {}
             text class="name" x=(num(MARGIN_LEFT_PX - 6.0)) y=(num(middle + 3.5)) text-anchor="end" { (clip(&series.look.name, NAME_CHARS_MAX)) }
-            @if point.runs.is_empty() {
+            @if point.is_range {
+                // One run is a range without length, which its cap still shows.
+                line class="range" x1=(num(low)) x2=(num(high)) y1=(num(middle)) y2=(num(middle)) {}
+            } @else if point.runs.is_empty() {
                 line class="stem" x1=(num(stem(chart))) x2=(num(end)) y1=(num(middle)) y2=(num(middle)) {}
                 path class="mark" transform=(format!("translate({} {})", num(end), num(middle))) d=(marks::shape(series.look.shape)) {}
             } @else {
                 path class="dots" d=(dots(point.runs.iter().map(|run| (x(chart, *run), middle)))) {}
                 rect class="mark" x=(num(end - 1.2)) y=(num(middle - MEDIAN_HEIGHT_PX / 2.0)) width="2.4" height=(num(MEDIAN_HEIGHT_PX)) rx="1" {}
             }
-            @if high - low > 1.0 {
+            @if high - low > 1.0 && !point.is_range {
                 line class="whisker" x1=(num(low)) x2=(num(high)) y1=(num(middle)) y2=(num(middle)) {}
             }
-            text class="value" x=(num(end.max(high).max(furthest) + 7.0)) y=(num(middle + 3.5)) { ((chart.format)(point.value)) }
+            text class="value" x=(num(end.max(high).max(furthest) + 7.0)) y=(num(middle + 3.5)) { (point.label) }
         }
     }
 }

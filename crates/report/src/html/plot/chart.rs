@@ -9,6 +9,7 @@ use super::scale::Scale;
 use super::thinning::SERIES_POINTS_MAX;
 use mallard_judge::statistics::Spread;
 
+use crate::arithmetic::known::Known;
 use crate::arithmetic::stats::{self, Standing};
 use crate::model::{Experiment, Kind, Row, Run};
 use crate::units::{self, TimeUnit};
@@ -30,8 +31,6 @@ pub struct Chart<'a> {
     pub scale: Scale,
     /// A value to mark with a line, such as glibc's 1 in a speed-up.
     pub reference: Option<f64>,
-    /// Formats a value for a bar's label.
-    pub format: fn(f64) -> String,
 }
 
 /// One allocator's points, in row order.
@@ -53,6 +52,10 @@ pub struct Point {
     pub runs: Vec<f64>,
     /// The text that appears when the pointer is over the point.
     pub tip: String,
+    /// The value as text.
+    pub label: String,
+    /// The runs are too few to know the value: only the range between the ends is drawn.
+    pub is_range: bool,
 }
 
 impl Chart<'_> {
@@ -91,6 +94,7 @@ pub fn figures<'a>(
         title: what.to_owned(),
         note: format!("{}, lower is better", unit.symbol()),
         value: |s| Some(s.figures.seconds),
+        known: None,
         run: Some(|run| run.seconds),
         scale: unit.scale(1.0),
         reference: None,
@@ -112,6 +116,11 @@ pub fn figures<'a>(
                 max: high,
             })
         },
+        known: Some(|s| {
+            let own = s.allocator == stats::BASELINE;
+            let speedup = s.time_to_glibc.filter(|_| !own)?;
+            Some(Known::of(&speedup.inverse()))
+        }),
         run: None,
         scale: 1.0,
         reference: Some(1.0),
@@ -122,6 +131,7 @@ pub fn figures<'a>(
         title: "Peak RSS".to_owned(),
         note: "MiB, lower is better".to_owned(),
         value: |s| Some(s.figures.rss),
+        known: None,
         run: Some(|run| run.peak_rss_bytes as f64),
         scale: 1.0 / units::MIB,
         reference: None,
@@ -139,6 +149,8 @@ struct Measure {
     title: String,
     note: String,
     value: fn(&Standing) -> Option<Spread>,
+    /// What may be said of it, if it is a ratio to another allocator's figure.
+    known: Option<fn(&Standing) -> Option<Known>>,
     /// The same figure of a single run, if it is one of a run.
     run: Option<fn(&Run) -> f64>,
     /// The factor from the figure to the chart's unit.
@@ -198,7 +210,6 @@ impl Measure {
             series,
             scale,
             reference: self.reference,
-            format: self.format,
         })
     }
 
@@ -214,7 +225,14 @@ impl Measure {
         let runs = self.runs(row, standing.allocator);
         let (low, high) = interval(&runs).unwrap_or((figure.min, figure.max));
         let runs = some(runs, most).into_iter().map(|run| run * self.scale);
+        let known = self.known.and_then(|known| known(standing));
+        let label = match &known {
+            Some(known) => known.figure(),
+            None => (self.format)(figure.median * self.scale),
+        };
         Some(Point {
+            label,
+            is_range: matches!(known, Some(Known::Seen { .. })),
             row: index,
             value: figure.median * self.scale,
             low: low * self.scale,
@@ -274,7 +292,7 @@ pub fn tip(e: &Experiment, row: &Row, s: &Standing, unit: TimeUnit) -> String {
         f.runs
     ));
     if let Some(ratio) = s.time_to_glibc {
-        lines.push(format!("{} of glibc's time", units::compared_fully(&ratio)));
+        lines.push(format!("{} of glibc's time", Known::of(&ratio).fully()));
     }
     if let Some(ops) = f.ops_per_second {
         lines.push(format!("{} operations", units::rate(ops.median)));

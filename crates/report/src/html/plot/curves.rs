@@ -118,6 +118,8 @@ pub fn draw(row: &Row, names: &[&str], palette: &Palette, note: &str) -> Markup 
                 low: value,
                 high: value,
                 runs: Vec::new(),
+                label: units::in_mib(value),
+                is_range: false,
                 tip: format!("{} · after {} s\n{shown}", look.name, in_milliseconds(*at)),
             }
         };
@@ -145,7 +147,6 @@ pub fn draw(row: &Row, names: &[&str], palette: &Palette, note: &str) -> Markup 
         series: of_allocators.chain(of_program).collect(),
         scale: Scale::fit(points.map(|(_, bytes)| *bytes as f64 / units::MIB)),
         reference: None,
-        format: units::in_mib,
     };
     html! {
         div class="plots" {

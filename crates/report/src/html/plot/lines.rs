@@ -152,8 +152,10 @@ impl Frame {
         let along = self.along(series);
         let trace = along
             .iter()
+            .filter(|p| !p.is_range)
             .map(|p| (self.x[p.row], self.y(chart, p.value)));
-        let level = series.points.first().filter(|_| along.is_empty());
+        let level = series.points.first();
+        let level = level.filter(|point| along.is_empty() && !point.is_range);
         html! {
             g class={"series " (series.look.class)} data-a=(series.look.name) {
                 @if let Some(point) = level {
@@ -165,7 +167,10 @@ impl Frame {
                 @for p in series.points.iter().filter(|p| !p.runs.is_empty()) {
                     path class="dots" d=(marks::dots(p.runs.iter().map(|run| (self.x[p.row], self.y(chart, *run))))) {}
                 }
-                @for p in &series.points {
+                @for p in series.points.iter().filter(|p| p.is_range) {
+                    line class="range" x1=(num(self.x[p.row])) x2=(num(self.x[p.row])) y1=(num(self.y(chart, p.low))) y2=(num(self.y(chart, p.high))) { title { (p.tip) } }
+                }
+                @for p in series.points.iter().filter(|p| !p.is_range) {
                     (marks::point(series.look, self.x[p.row], self.y(chart, p.value), &p.tip))
                 }
             }

@@ -20,7 +20,7 @@ pub struct Options {
     #[arg(short, long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub threads: Vec<u32>,
 
-    /// Do less work in fewer runs, in under two minutes
+    /// Do less work in each run, in under two minutes
     #[arg(short, long)]
     pub quick: bool,
 
