@@ -45,7 +45,9 @@ pub fn take_off(profile: &mut Profile, at_fork: &Stacks) {
             }
         }
     }
-    profile.samples.retain(|sample| sample.values.iter().any(|&value| value != 0));
+    profile
+        .samples
+        .retain(|sample| sample.values.iter().any(|&value| value != 0));
 }
 
 /// What a stack had of a kind of figure.

@@ -63,7 +63,10 @@ impl Parts {
             });
             Sample {
                 stack: Arc::clone(stack),
-                values: columns.iter().map(|&column| sample.values[column]).collect(),
+                values: columns
+                    .iter()
+                    .map(|&column| sample.values[column])
+                    .collect(),
                 labels: sample.labels.clone(),
             }
         });
@@ -77,7 +80,10 @@ impl Parts {
             samples: Vec::new(),
             locations: Vec::new(),
             mappings: Vec::new(),
-            comments: by_stack_alone.then(|| BY_STACK_ALONE.into()).into_iter().collect(),
+            comments: by_stack_alone
+                .then(|| BY_STACK_ALONE.into())
+                .into_iter()
+                .collect(),
             ..profile.clone()
         };
     }
@@ -97,7 +103,10 @@ impl Parts {
             let default = shared.default_type;
             shared.default_type =
                 default.and_then(|of| kept.iter().position(|(own, _)| *own == of));
-            shared.types = kept.iter().map(|(own, _)| shared.types[*own].clone()).collect();
+            shared.types = kept
+                .iter()
+                .map(|(own, _)| shared.types[*own].clone())
+                .collect();
             for sample in self.samples.iter_mut().flatten() {
                 sample.values = kept.iter().map(|(own, _)| sample.values[*own]).collect();
             }
@@ -194,7 +203,10 @@ mod tests {
     fn profile(start: u64, function: &str, types: &[(&str, i64)]) -> Profile {
         let kinds = types.iter();
         Profile {
-            types: kinds.clone().map(|(kind, _)| SampleType::new(kind, "bytes")).collect(),
+            types: kinds
+                .clone()
+                .map(|(kind, _)| SampleType::new(kind, "bytes"))
+                .collect(),
             mappings: vec![Mapping {
                 start,
                 limit: start + 0x1000,
@@ -221,7 +233,8 @@ mod tests {
     fn live(profile: &Profile) -> Vec<(String, i128)> {
         let figures = View::Live.figures(profile).unwrap();
         let rows = rows(profile, figures, By::Function).into_iter();
-        rows.map(|row| (row.key.clone(), row.main(figures))).collect()
+        rows.map(|row| (row.key.clone(), row.main(figures)))
+            .collect()
     }
 
     #[test]
@@ -232,9 +245,14 @@ mod tests {
             (0x5000, "a::x", 20),
             (0x1000, "a::y", 5),
         ] {
-            parts.add(&profile(start, function, &[("inuse_space", bytes)])).unwrap();
+            parts
+                .add(&profile(start, function, &[("inuse_space", bytes)]))
+                .unwrap();
         }
-        assert_eq!(live(&parts.all()), [("a::x".into(), 30), ("a::y".into(), 5)]);
+        assert_eq!(
+            live(&parts.all()),
+            [("a::x".into(), 30), ("a::y".into(), 5)]
+        );
         assert_eq!(live(&parts.sum(&[1])), [("a::x".into(), 20)]);
         assert_eq!(parts.all().mappings.len(), 2, "one is in two profiles");
         assert!(!parts.lost());
@@ -243,14 +261,21 @@ mod tests {
     #[test]
     fn only_figures_that_all_have_are_summed() {
         let mut parts = Parts::default();
-        let first = [("alloc_space", 100), ("inuse_space", 10), ("peak_space", 50)];
+        let first = [
+            ("alloc_space", 100),
+            ("inuse_space", 10),
+            ("peak_space", 50),
+        ];
         parts.add(&profile(0, "a::x", &first)).unwrap();
         let second = [("inuse_space", 1), ("alloc_space", 7)];
         parts.add(&profile(0, "a::x", &second)).unwrap();
         let sum = parts.all();
         let kinds: Vec<&str> = sum.types.iter().map(|it| &*it.kind).collect();
         assert_eq!(kinds, ["alloc_space", "inuse_space"]);
-        assert_eq!((sum.total(0), sum.total(1), sum.locations.len()), (107, 11, 1));
+        assert_eq!(
+            (sum.total(0), sum.total(1), sum.locations.len()),
+            (107, 11, 1)
+        );
         assert!(parts.lost());
         let other = profile(0, "a::x", &[("contentions", 1)]);
         assert_eq!(parts.add(&other), Err(Unlike));

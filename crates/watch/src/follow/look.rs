@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use mallard_procfs::{Stat, family};
 
-use super::{Event, Started};
+use super::{Event, Memory, Started};
 
 const LOOK_INTERVAL: Duration = Duration::from_millis(4);
 
@@ -55,7 +55,11 @@ pub fn run(first: u32, stop: &AtomicBool, mut on: impl FnMut(Event)) {
             };
             if stat.has_ended() {
                 let status = stat.exit_status.map(ExitStatus::from_raw);
-                let status = if stat.parent == own { reap(pid) } else { status };
+                let status = if stat.parent == own {
+                    reap(pid)
+                } else {
+                    status
+                };
                 if let Some(known) = known.get_mut(&pid) {
                     known.status = status;
                 }
@@ -75,7 +79,7 @@ pub fn run(first: u32, stop: &AtomicBool, mut on: impl FnMut(Event)) {
                     on(Event::Began {
                         pid,
                         parent: parent.filter(|&parent| parent != own),
-                        is_copy: true,
+                        memory: Memory::Unknown,
                     });
                 }
             }

@@ -22,9 +22,7 @@ pub enum Event {
         pid: u32,
         /// The process that started it; none for the program itself.
         parent: Option<u32>,
-        /// Whether it has a copy of its parent's memory. Otherwise it has this memory itself, until
-        /// it runs another program.
-        is_copy: bool,
+        memory: Memory,
     },
     /// It runs another program now. If it is traced, that has done nothing yet.
     Replaced { pid: u32 },
@@ -35,6 +33,19 @@ pub enum Event {
         pid: u32,
         status: Option<ExitStatus>,
     },
+}
+
+/// What a process has in its memory when it begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Memory {
+    /// A program that has just begun.
+    Fresh,
+    /// A copy of its parent's memory.
+    Copied,
+    /// Its parent's memory itself, until it runs another program.
+    Shared,
+    /// It was seen late.
+    Unknown,
 }
 
 /// A program that is followed.

@@ -11,7 +11,10 @@ fn followed(script: &str, trace: bool) -> (Vec<Event>, bool) {
     let mut command = Command::new("sh");
     command.args(["-c", script]);
     let into = Arc::clone(&told);
-    let following = start(command, trace, move |event| into.lock().unwrap().push(event)).unwrap();
+    let following = start(command, trace, move |event| {
+        into.lock().unwrap().push(event)
+    })
+    .unwrap();
     let begun = Instant::now();
     while !following.is_over() {
         assert!(begun.elapsed() < TIMEOUT, "{:?}", told.lock().unwrap());
@@ -46,7 +49,10 @@ fn each_process_is_told_from_its_beginning_to_its_end() {
     let mut found = ends(&told);
     found.sort_unstable();
     // The shell that says its parent's number, and `sleep`, end with 0.
-    assert_eq!(found, [Some(0), Some(0), Some(3), Some(5), Some(7), Some(9)]);
+    assert_eq!(
+        found,
+        [Some(0), Some(0), Some(3), Some(5), Some(7), Some(9)]
+    );
     let began = |pid: u32| {
         let of = |event: &&Event| matches!(event, Event::Began { pid: it, .. } if *it == pid);
         told.iter().filter(of).count()
@@ -65,7 +71,10 @@ fn a_process_that_outlives_its_parent_is_found_without_tracing_as_well() {
     let (told, is_traced) = followed("(sleep 0.3; exit 5) & sleep 0.1; exit 7", false);
     assert!(!is_traced);
     let found = ends(&told);
-    assert!(found.contains(&Some(5)) && found.contains(&Some(7)), "{told:?}");
+    assert!(
+        found.contains(&Some(5)) && found.contains(&Some(7)),
+        "{told:?}"
+    );
 }
 
 #[test]

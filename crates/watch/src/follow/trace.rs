@@ -18,7 +18,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::channel;
 use std::thread::{self, JoinHandle};
 
-use super::{Event, Started, look};
+use super::{Event, Memory, Started, look};
 use crate::ptrace::ask;
 
 const OPTIONS: i32 = libc::PTRACE_O_TRACEFORK
@@ -97,7 +97,7 @@ fn seize(mut socket: UnixStream) -> io::Result<(i32, io::Result<()>)> {
 struct Origin {
     /// The process.
     parent: i32,
-    shares_memory: bool,
+    memory: Memory,
 }
 
 struct Tracer<F> {
@@ -160,8 +160,10 @@ impl<F: FnMut(Event)> Tracer<F> {
             }
         }
         match status >> 16 {
-            libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_CLONE => self.started(id, false),
-            libc::PTRACE_EVENT_VFORK => self.started(id, true),
+            libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_CLONE => {
+                self.started(id, Memory::Copied);
+            }
+            libc::PTRACE_EVENT_VFORK => self.started(id, Memory::Shared),
             libc::PTRACE_EVENT_EXEC => self.replaced(id),
             libc::PTRACE_EVENT_EXIT if !self.runs => {
                 // The program could not be run. Whoever started it reaps it.
@@ -183,15 +185,12 @@ impl<F: FnMut(Event)> Tracer<F> {
     }
 
     /// A thread has started another thread or a process.
-    fn started(&mut self, by: i32, shares_memory: bool) {
+    fn started(&mut self, by: i32, memory: Memory) {
         let Some(new) = message(by).and_then(|id| i32::try_from(id).ok()) else {
             return;
         };
         let parent = self.processes.get(&by).copied().unwrap_or(by);
-        let origin = Origin {
-            parent,
-            shares_memory,
-        };
+        let origin = Origin { parent, memory };
         match self.early.remove(&new) {
             Some(status) => {
                 self.began(new, origin);
@@ -214,7 +213,7 @@ impl<F: FnMut(Event)> Tracer<F> {
         (self.on)(Event::Began {
             pid: id as u32,
             parent: Some(parent as u32),
-            is_copy: !origin.shares_memory,
+            memory: origin.memory,
         });
     }
 
@@ -233,7 +232,7 @@ impl<F: FnMut(Event)> Tracer<F> {
             Event::Began {
                 pid,
                 parent: None,
-                is_copy: false,
+                memory: Memory::Fresh,
             }
         });
         self.runs = true;
