@@ -260,7 +260,11 @@ fn a_run_with_profile_options_leaves_profiles_of_all_processes() {
     let program = place.compile("children", CHILDREN, &FLAGS);
     let program = program.to_str().unwrap();
     let options = "prof:true,prof_final:true,lg_prof_sample:0";
-    for (how, end) in [("exit", "exit code 0"), ("_exit", "exit code 4"), ("signal", "SIGTERM")] {
+    for (how, end) in [
+        ("exit", "exit code 0"),
+        ("_exit", "exit code 4"),
+        ("signal", "SIGTERM"),
+    ] {
         let words = ["run", "--conf", options, "--", program, how];
         let (stdout, stderr) = place.mallard(&words).exits(SUCCESS);
         assert_eq!(stdout, "", "it is the program's own");
@@ -271,11 +275,17 @@ fn a_run_with_profile_options_leaves_profiles_of_all_processes() {
         assert_eq!(written.len(), 4, "{written:?}: {stderr}");
         let ended = stderr.lines().filter(|line| line.contains(end));
         assert!(ended.count() >= 3, "{how}: {stderr}");
-        let words = [&["profile", "--text"], &written.iter().map(|it| &**it).collect::<Vec<_>>()[..]];
+        let words = [
+            &["profile", "--text"],
+            &written.iter().map(|it| &**it).collect::<Vec<_>>()[..],
+        ];
         let (stdout, _) = place.mallard(&words.concat()).exits(SUCCESS);
         assert!(stdout.starts_with("4 profiles together  live "), "{stdout}");
         // Three times what a child has leaked.
-        assert!(stdout.contains("93.8 KiB") && stdout.contains("child_leak"), "{stdout}");
+        assert!(
+            stdout.contains("93.8 KiB") && stdout.contains("child_leak"),
+            "{stdout}"
+        );
         for file in &written {
             assert!(stderr.contains(file), "{file}: {stderr}");
             fs::remove_file(place.path().join(file)).unwrap();

@@ -226,7 +226,9 @@ fn mistakes_on_the_command_line_have_a_code_of_their_own() {
             "before.7.0.f.heap",
             "after.7.1.f.heap",
         ],
-        &["before.7.0.f.heap", "after.7.1.f.heap"],
+        &["--each", "--json", "before.7.0.f.heap", "after.7.1.f.heap"],
+        &["--by-program", "before.7.0.f.heap"],
+        &["--for", "1s", "1", "2"],
     ] {
         refusal(&place, words, 2);
     }
@@ -253,7 +255,10 @@ fn an_address_is_told_from_a_file_and_its_answer_is_read_from_standard_input() {
 fn several_files_are_summed_up_or_shown_each_and_what_is_left_out_is_named() {
     let place = Place::new();
     let write = |name: &str, text: &str| fs::write(place.path().join(name), text).unwrap();
-    write("jeprof.7.0.i0.heap", &HEAP.replace("t*: 40: 408000", "t*: 80: 816000"));
+    write(
+        "jeprof.7.0.i0.heap",
+        &HEAP.replace("t*: 40: 408000", "t*: 80: 816000"),
+    );
     write("jeprof.7.1.f.heap", HEAP);
     write("jeprof.8.0.f.heap", HEAP);
     write("jeprof.9.0.f.heap", "");
@@ -266,7 +271,10 @@ fn several_files_are_summed_up_or_shown_each_and_what_is_left_out_is_named() {
         "other.heap",
     ];
     let text = answer(&place, &[&["--text"], &files[..]].concat());
-    assert!(text.starts_with("2 profiles together  live 16.5 MiB"), "{text}");
+    assert!(
+        text.starts_with("2 profiles together  live 16.5 MiB"),
+        "{text}"
+    );
     for note in [
         "left out: jeprof.7.0.i0.heap: an earlier profile of the process of jeprof.7.1.f.heap\n",
         "left out: jeprof.9.0.f.heap: it is empty\n",

@@ -171,7 +171,10 @@ impl Family {
 /// A path as a person would write it here.
 fn shown(path: &Path) -> String {
     let here = std::env::current_dir().unwrap_or_default();
-    path.strip_prefix(here).unwrap_or(path).display().to_string()
+    path.strip_prefix(here)
+        .unwrap_or(path)
+        .display()
+        .to_string()
 }
 
 /// The path with this end.
@@ -211,14 +214,29 @@ mod tests {
     #[test]
     fn the_last_setting_of_an_option_says_whether_profiles_are_written() {
         let prefix = |strings: &[&str]| prefix_of(strings);
-        assert_eq!(prefix(&["prof:true", "prof_final:true"]), Some("jeprof".into()));
         assert_eq!(
-            prefix(&["prof_prefix:/tmp/a,prof:true", "", "prof_final:true,prof_prefix:b"]),
+            prefix(&["prof:true", "prof_final:true"]),
+            Some("jeprof".into())
+        );
+        assert_eq!(
+            prefix(&[
+                "prof_prefix:/tmp/a,prof:true",
+                "",
+                "prof_final:true,prof_prefix:b"
+            ]),
             Some("b".into())
         );
-        for none in ["", "prof:true", "prof_final:true", "prof:true,prof_final:true,prof_prefix:"] {
+        for none in [
+            "",
+            "prof:true",
+            "prof_final:true",
+            "prof:true,prof_final:true,prof_prefix:",
+        ] {
             assert_eq!(prefix(&[none]), None, "{none}");
         }
-        assert_eq!(prefix(&["prof:true,prof_final:true", "prof_final:false"]), None);
+        assert_eq!(
+            prefix(&["prof:true,prof_final:true", "prof_final:false"]),
+            None
+        );
     }
 }

@@ -67,9 +67,17 @@ fn several(ran: &Ran, found: &[Found], options: &Options) -> Result<String> {
     });
     let others = ran.processes.len() - 1;
     let processes = if others == 1 { "process" } else { "processes" };
-    let summary = match number {
-        0 => "no leaks".to_owned(),
-        1 => format!("{} never freed, in one of them", bytes(sum as f64)),
+    let unknown = ran
+        .processes
+        .iter()
+        .filter(|process| process.why_not().is_some());
+    let summary = match (number, unknown.count()) {
+        (0, 0) => "no leaks".to_owned(),
+        (0, unknown) => format!(
+            "no leaks in the {} of them that could be read",
+            ran.processes.len() - unknown
+        ),
+        (1, _) => format!("{} never freed, in one of them", bytes(sum as f64)),
         _ => format!("{} never freed, in {number} of them", bytes(sum as f64)),
     };
     let mut text = format!(
