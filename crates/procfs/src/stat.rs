@@ -25,6 +25,8 @@ pub struct Stat {
     pub start_ticks: u64,
     /// The CPU on which it runs or ran last.
     pub cpu: Option<u32>,
+    /// How it ended, as `wait` has it; none if it has not, or may not be read.
+    pub exit_status: Option<i32>,
 }
 
 impl Stat {
@@ -49,9 +51,11 @@ impl Stat {
         let fields: Vec<&str> = text[close + 1..].split_ascii_whitespace().collect();
         let field = |number: usize| fields.get(number - 3);
         let count = |number| field(number)?.parse::<u64>().ok();
+        let state = field(3)?.chars().next()?;
+        let exit_status = field(52).and_then(|text| text.parse().ok());
         Some(Stat {
             name,
-            state: field(3)?.chars().next()?,
+            state,
             parent: count(4)?.try_into().ok()?,
             faults: count(10)?.saturating_add(count(12)?),
             child_faults: count(11)?.saturating_add(count(13)?),
@@ -60,12 +64,13 @@ impl Stat {
             child_ticks: count(16)?.saturating_add(count(17)?),
             start_ticks: count(22)?,
             cpu: count(39).and_then(|cpu| cpu.try_into().ok()),
+            exit_status: exit_status.filter(|_| is_end(state)),
         })
     }
 
     /// Whether it has ended and only waits for its parent.
     pub fn has_ended(&self) -> bool {
-        matches!(self.state, 'Z' | 'X')
+        is_end(self.state)
     }
 
     /// Whether a signal or a debugger holds it.
@@ -77,6 +82,11 @@ impl Stat {
     pub fn cpu_ticks(&self) -> u64 {
         self.user_ticks.saturating_add(self.system_ticks)
     }
+}
+
+/// Whether a state is that of a process that has ended.
+fn is_end(state: char) -> bool {
+    matches!(state, 'Z' | 'X')
 }
 
 /// The time of so many ticks, which are hundredths of a second on most systems.
@@ -113,6 +123,7 @@ mod tests {
                 child_ticks: 11,
                 start_ticks: 4242,
                 cpu: Some(5),
+                exit_status: None,
             }
         );
         assert!(!stat.has_ended());
@@ -146,6 +157,7 @@ mod tests {
         // Nobody has waited for it: it is there, and has ended.
         let stat = Stat::of(child.id()).unwrap();
         assert!(stat.has_ended() && stat.parent == std::process::id());
+        assert_eq!(stat.exit_status, Some(0));
         child.wait().unwrap();
     }
 }

@@ -27,8 +27,8 @@ pub struct SampleType {
 
 use mallard_formats::profile;
 pub use mallard_formats::profile::{
-    ALLOC_OBJECTS, ALLOC_SPACE, FRAG_SPACE, FREED_OBJECTS, INUSE_OBJECTS, INUSE_SPACE, LIFETIME,
-    PEAK_SPACE, TYPES, WASTE_SPACE,
+    ALLOC_OBJECTS, ALLOC_SPACE, BY_STACK_ALONE, FRAG_SPACE, FREED_OBJECTS, INUSE_OBJECTS,
+    INUSE_SPACE, LIFETIME, PEAK_SPACE, TYPES, WASTE_SPACE,
 };
 
 /// The place of [`INUSE_SPACE`], the last kind of jemalloc's format.

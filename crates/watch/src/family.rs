@@ -4,24 +4,6 @@ use std::path::Path;
 
 use mallard_formats::variables::MALLARD_CONF;
 
-/// How the names of the environment's variables begin that set options of an allocator.
-const OPTION_VARIABLES: [&str; 7] = [
-    "MALLOC_",
-    MALLARD_CONF,
-    "GLIBC_TUNABLES",
-    "MIMALLOC_",
-    "RPMALLOC_",
-    "TCMALLOC_",
-    "_RJEM_MALLOC_CONF",
-];
-
-/// Whether a variable of the environment, with or without its value, sets options of an allocator.
-pub fn is_option_variable(variable: &str) -> bool {
-    OPTION_VARIABLES
-        .iter()
-        .any(|name| variable.starts_with(name))
-}
-
 /// An allocator family, by the object that serves malloc.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {

@@ -10,11 +10,16 @@
 //! [`recorder`] empties the probe's chunks into a recording. [`Watch`] reads all of them while a
 //! program runs and returns [`Findings`]. Nothing here judges: `mallard-judge` does. This
 //! crate knows allocators only by their names ([`family`]).
+//!
+//! [`follow`] follows a program with all processes that it starts, and says when each begins and
+//! ends.
 
 pub mod clock;
 pub mod family;
+pub mod follow;
 pub mod perf;
 mod probe;
+mod ptrace;
 pub mod recorder;
 pub mod stops;
 pub mod syscalls;

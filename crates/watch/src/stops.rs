@@ -14,6 +14,7 @@ use mallard_inspect::memory::process::read;
 
 use crate::perf::Registers;
 use crate::perf::code::READ_STACK_BYTES;
+use crate::ptrace::ask;
 use crate::threads::{self, Doing};
 
 /// Where a thread computes: its registers, and its stack from the stack pointer upwards.
@@ -109,20 +110,4 @@ fn stopped(pid: u32, id: i32) -> Option<Stopped> {
 #[cfg(not(target_arch = "x86_64"))]
 fn stopped(_: u32, _: i32) -> Option<Stopped> {
     None
-}
-
-fn ask(request: libc::c_uint, id: i32, data: i32) -> io::Result<()> {
-    // SAFETY: these requests read and write no memory of this process.
-    let done = unsafe {
-        libc::ptrace(
-            request,
-            id,
-            null_mut::<libc::c_void>(),
-            data as usize as *mut libc::c_void,
-        )
-    };
-    match done {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
 }

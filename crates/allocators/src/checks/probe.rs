@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use mallard_formats::variables;
 use mallard_procfs::start;
 
 use super::elf::Elf;
@@ -83,7 +84,11 @@ pub(crate) fn run_with(
     cache: Option<&Path>,
 ) -> Result<Run, String> {
     let mut command = Command::new(files::probe(cache)?);
-    command.envs(environment(allocator, Some(conf)));
+    // Options that let a program write profiles are checked, and nothing is written.
+    let can_write = allocator.catalog_name() == "mallard" && conf.contains("prof");
+    let silent = if can_write { ",prof_prefix:" } else { "" };
+    command.arg("silent");
+    command.envs(environment(allocator, Some(&format!("{conf}{silent}"))));
     let (status, _, complaints) = finish(&mut command)?;
     Ok(Run {
         ended_well: status.success(),
@@ -299,6 +304,7 @@ impl<'a> Binding<'a> {
 /// Runs a command to its end and returns its status, output and error output. Kills it if it hangs.
 fn finish(command: &mut Command) -> Result<(ExitStatus, String, String), String> {
     let shown = command.get_program().to_string_lossy().into_owned();
+    without_user_options(command);
     command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -319,6 +325,21 @@ fn finish(command: &mut Command) -> Result<(ExitStatus, String, String), String>
             "{shown} did not finish within {} s under it",
             PROBE_TIMEOUT.as_secs()
         )),
+    }
+}
+
+/// The user's options of the allocator are for programs of theirs: here a profile would be written,
+/// or statistics printed, of the probe program. What the lab itself has set stays.
+fn without_user_options(command: &mut Command) {
+    let set: Vec<_> = command
+        .get_envs()
+        .map(|(name, _)| name.to_owned())
+        .collect();
+    for (name, _) in std::env::vars_os() {
+        let is_option = name.to_str().is_some_and(variables::is_option);
+        if is_option && name != "GLIBC_TUNABLES" && !set.contains(&name) {
+            command.env_remove(name);
+        }
     }
 }
 

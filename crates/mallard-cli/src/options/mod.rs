@@ -8,5 +8,6 @@ pub mod amount;
 pub mod command_line;
 pub mod common;
 pub mod exports;
+pub mod follow;
 pub mod search;
 pub mod values;

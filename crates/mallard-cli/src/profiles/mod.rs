@@ -1,7 +1,12 @@
 //! Heap profiles, for `profile`, `leak`, `top` and `export`.
 //!
-//! [`source`] reads them from files, processes and core files, and gives them names. [`program`]
-//! runs a program to its end for its last profile.
+//! [`source`] reads them from files, processes and core files, and gives them names; [`several`]
+//! puts profiles together. [`program`]
+//! runs a program to its end for the last profiles of its processes, which are its [`members`];
+//! [`table`] lists them.
 
+pub mod members;
 pub mod program;
+pub mod several;
 pub mod source;
+pub mod table;

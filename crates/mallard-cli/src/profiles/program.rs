@@ -1,40 +1,102 @@
-//! Runs a program on Mallard with sampling on, and reads its last profile.
+//! Runs a program on Mallard with sampling on, and reads the last profile of each of its processes.
 //!
-//! Mallard itself writes the profile when the program ends, into a folder of ours. A program that a
-//! signal ends writes none, so it is read from outside as well, from time to time.
+//! Mallard itself writes a profile when a process ends, into a folder of ours. [`super::members`]
+//! reads those that end by a signal or by `_exit`, which write none.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::path::Path;
+use std::process::{Command, ExitCode, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use mallard_allocators::{environment_of_user, program};
-use mallard_formats::profile::FINAL_PPROF_SUFFIX;
-use mallard_profile::process::Reading;
-use mallard_profile::process::live::Process;
+use mallard_profile::model::Profile;
+use mallard_profile::names::NamingOutcome;
+use mallard_profile::process::live::Stacks;
 use mallard_profile::read;
+use mallard_profile::view::since;
+use mallard_profile::view::sum::Parts;
+use mallard_report::model::Exit;
 use mallard_report::stats::SUBJECT;
-use mallard_watch::clock::cpu_time;
+use mallard_report::units;
+use mallard_watch::follow::{self, Following};
 
+use super::members::{End, Member, Members, PREFIX, Snapshots, Wanted};
 use super::source::{Loaded, find_names};
 use crate::allocators::choice::{self, Choice};
+use crate::options::follow::FollowOptions;
 use crate::options::search::SearchOptions;
 use crate::terminal::exit;
 
 /// The pause between two looks at whether the program has ended.
 const END_CHECK_INTERVAL: Duration = Duration::from_millis(2);
-/// The time between two readings of the whole profile, and its share of what a reading costs.
-const READ_INTERVAL_MIN: Duration = Duration::from_millis(500);
-const READ_INTERVAL_FACTOR: u32 = 20;
+/// Processes that outlive the program are named if they do not end within this time.
+const PATIENCE: Duration = Duration::from_millis(500);
 
-/// A program that ran to its end.
-pub struct Ended {
+/// A program that ran to its end, with the processes that it started.
+pub struct Ran {
+    /// The program's own.
     pub status: ExitStatus,
-    pub loaded: Loaded,
+    /// The program's own process first.
+    pub processes: Vec<Of>,
+    parts: Parts,
+    outcome: NamingOutcome,
+    /// What concerns all of them, one sentence each.
+    pub notes: Vec<String>,
+}
+
+/// A process of the program.
+pub struct Of {
+    pub pid: u32,
+    pub parent: Option<u32>,
+    pub program: String,
+    pub end: End,
+    /// Its place among the profiles, or why it has none.
+    profile: Result<usize, String>,
+    pub snapshots: Snapshots,
+    /// What it had when it was forked.
+    pub at_fork: Stacks,
+    /// What concerns this one, one sentence each.
+    pub notes: Vec<String>,
+}
+
+impl Of {
+    /// `server (4711)`.
+    pub fn shown(&self) -> String {
+        format!("{} ({})", self.program, self.pid)
+    }
+
+    /// Why there is no profile of it.
+    pub fn why_not(&self) -> Option<&str> {
+        self.profile.as_ref().err().map(String::as_str)
+    }
+
+    /// Whether it is a shell.
+    pub fn is_shell(&self) -> bool {
+        const SHELLS: [&str; 9] = [
+            "sh", "dash", "bash", "ash", "zsh", "ksh", "mksh", "fish", "busybox",
+        ];
+        SHELLS.contains(&self.program.trim_start_matches('-'))
+    }
+}
+
+/// How a process ended, for a table.
+pub fn end_of(end: End) -> String {
+    match end {
+        End::Ended(status) => match (status.code(), status.signal()) {
+            (Some(code), _) => format!("exit code {code}"),
+            (None, Some(signal)) => units::exit(Exit::Signal(signal)),
+            (None, None) => status.to_string(),
+        },
+        End::Unknown => "not known".to_owned(),
+        End::Runs => "still runs".to_owned(),
+    }
 }
 
 /// The exit code that stands for a program's end, as in a shell.
@@ -47,172 +109,316 @@ fn number_of(status: ExitStatus) -> u8 {
     u8::try_from(code.unwrap_or(1)).unwrap_or(1)
 }
 
-/// Looks at a running program from outside.
-pub trait Watch {
-    /// Looks now, if it is time.
-    fn look(&mut self, pid: u32);
-
-    /// The last profile that was read, for a program that did not write one.
-    fn last(&mut self) -> Option<Reading>;
+/// What a run is for.
+pub struct Purpose<'a> {
+    /// Further options of the allocator.
+    pub conf: &'a str,
+    /// Whether the program's standard output goes to standard error: standard output is for the
+    /// answer alone.
+    pub is_quiet: bool,
+    /// Whether the growth of its memory is wanted as well.
+    pub snapshots: bool,
 }
 
-/// Keeps the last profile.
-#[derive(Default)]
-pub struct Profiles {
-    process: Option<Process>,
-    last: Option<Reading>,
-    next: Option<Instant>,
-}
-
-impl Watch for Profiles {
-    fn look(&mut self, pid: u32) {
-        if self.next.is_some_and(|next| Instant::now() < next) {
-            return;
-        }
-        let begun = cpu_time();
-        if self.process.is_none() {
-            self.process = Process::open(pid).ok();
-        }
-        let read = self.process.as_ref().map(Process::read);
-        match read {
-            Some(Ok(reading)) => self.last = Some(reading),
-            // It has ended, or is another program now.
-            Some(Err(_)) => self.process = None,
-            None => {}
-        }
-        let pause = if self.last.is_some() {
-            let cost = cpu_time().saturating_sub(begun);
-            READ_INTERVAL_MIN.max(cost * READ_INTERVAL_FACTOR)
-        } else {
-            READ_INTERVAL_MIN / 10
-        };
-        self.next = Some(Instant::now() + pause);
-    }
-
-    fn last(&mut self) -> Option<Reading> {
-        self.last.take()
-    }
-}
-
-/// Runs the program on Mallard with these further options. With `is_quiet`, its standard output
-/// goes to standard error: standard output is for the answer alone.
+/// Runs the program on Mallard.
 pub fn run(
     words: &[OsString],
-    conf: &str,
-    is_quiet: bool,
-    watch: &mut dyn Watch,
+    purpose: &Purpose<'_>,
+    options: &FollowOptions,
     search: &SearchOptions,
-) -> Result<Ended> {
+) -> Result<Ran> {
     let [name, arguments @ ..] = words else {
         unreachable!("the command line asks for a program")
     };
     let found = program::check(&name.to_string_lossy())?;
     let allocator = choice::one(&Choice::default(), SUBJECT, "profile")?;
-    let folder = tempfile::tempdir().context("cannot make a folder for the profile")?;
-    let prefix = folder.path().join("heap");
+    let folder = tempfile::Builder::new()
+        .prefix("mallard-profiles-")
+        .tempdir()
+        .context("cannot make a folder for the profiles")?;
     // The program's own options are read before, so these win.
     let conf = format!(
-        "prof:true,prof_final:true,prof_format:pprof,prof_prefix:{}{conf}",
-        prefix.display()
+        "prof:true,prof_final:true,prof_format:pprof,prof_pid_namespace:false,prof_prefix:{}{}",
+        folder.path().join(PREFIX).display(),
+        purpose.conf
     );
     // Ctrl-C is for the program; its profile is shown all the same.
-    let _ = ctrlc::set_handler(|| {});
+    let interrupts = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&interrupts);
+    let _ = ctrlc::set_handler(move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+    });
     let mut command = Command::new(&found.path);
     command
         .arg0(name)
         .args(arguments)
         .envs(environment_of_user(&allocator, Some(&conf)));
-    if is_quiet {
+    if purpose.is_quiet {
         command.stdout(Stdio::from(std::io::stderr()));
     }
-    let mut child = command
-        .spawn()
-        .with_context(|| format!("cannot run {}", found.path.display()))?;
-    let status = wait(&mut child, watch)?;
-    let loaded = last_profile(folder.path(), name, child.id(), status, watch, search)?;
-    Ok(Ended { status, loaded })
+    let wanted = Wanted {
+        snapshots: purpose.snapshots,
+        // Until it is known that somebody stops them at their ends.
+        profiles: false,
+    };
+    let members = Arc::new(Mutex::new(Members::new(folder.path(), wanted)));
+    let told = Arc::clone(&members);
+    let following = follow::start(command, !options.no_trace, move |event| {
+        lock(&told).on(event);
+    })
+    .with_context(|| format!("cannot run {}", found.path.display()))?;
+    lock(&members).wanted.profiles = !following.is_traced();
+    let status = watch(&following, &members, &interrupts, options.wait);
+    following.stop();
+
+    let mut members = lock(&members);
+    let mut notes = Vec::new();
+    if !following.is_traced() {
+        let why = match &following.refused {
+            Some(error) => format!("tracing is not permitted here ({error})"),
+            None => "they were not traced".to_owned(),
+        };
+        let is_file_missing = members.list.iter().any(|member| member.file.is_none());
+        if members.list.len() > 1 || is_file_missing {
+            notes.push(format!(
+                "{why}: a process that ran shortly may be missing, and what one had from its parent counts as its own"
+            ));
+        }
+    }
+    let is_left = members.running().count() > 0;
+    if is_left {
+        let kept = folder.keep();
+        notes.extend(members.running().map(|member| left(member, &kept)));
+    }
+    let mut ran = read_all(std::mem::take(&mut members.list), status, notes)?;
+    drop(members);
+    ran.find_names(name, search);
+    ran.check()?;
+    Ok(ran)
 }
 
-fn wait(child: &mut Child, watch: &mut dyn Watch) -> Result<ExitStatus> {
+fn lock(members: &Mutex<Members>) -> MutexGuard<'_, Members> {
+    members.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How a process that goes on is read later.
+fn left(member: &Member, folder: &Path) -> String {
+    let Member {
+        pid,
+        inside,
+        program,
+        ..
+    } = member;
+    format!(
+        "{program} ({pid}) still runs: `mallard profile {pid}` reads it; if it ends by exit, it writes {}/{PREFIX}.{inside}.0.f.pb.gz",
+        folder.display()
+    )
+}
+
+/// Reads the processes while they run, until all have ended, or those that outlive the program are
+/// waited for no longer. Returns how the program ended.
+fn watch(
+    following: &Following,
+    members: &Mutex<Members>,
+    interrupts: &AtomicU32,
+    wait: Duration,
+) -> ExitStatus {
+    let mut ended: Option<(Instant, u32)> = None;
+    let mut is_told = false;
     loop {
-        if let Some(status) = child.try_wait().context("cannot wait for the program")? {
-            return Ok(status);
+        let turns = lock(members).turns();
+        for turn in turns {
+            let found = turn.read();
+            lock(members).keep(found);
         }
-        watch.look(child.id());
+        let is_over = following.is_over();
+        let of_program = lock(members).list.first().map(|first| first.end);
+        if ended.is_none() && of_program.is_some_and(|end| end != End::Runs) {
+            ended = Some((Instant::now(), interrupts.load(Ordering::Relaxed)));
+        }
+        if is_over {
+            break;
+        }
+        if let Some((at, before)) = ended {
+            let is_interrupted = interrupts.load(Ordering::Relaxed) > before;
+            if is_interrupted || at.elapsed() >= wait {
+                let mut members = lock(members);
+                let running = members.list.iter_mut();
+                let running = running.filter(|it| it.end == End::Runs && !it.is_part_of_another());
+                running.for_each(|member| member.read_now(false));
+                break;
+            }
+            if !is_told && at.elapsed() >= PATIENCE.min(wait) {
+                is_told = true;
+                tell_wait(&lock(members), wait);
+            }
+        }
         thread::sleep(END_CHECK_INTERVAL);
     }
+    match lock(members).list.first().map(|first| first.end) {
+        Some(End::Ended(status)) => status,
+        // The lab is its parent: only another thread could have reaped it.
+        _ => ExitStatus::default(),
+    }
 }
 
-fn last_profile(
-    folder: &Path,
-    name: &OsStr,
-    pid: u32,
-    status: ExitStatus,
-    watch: &mut dyn Watch,
-    search: &SearchOptions,
-) -> Result<Loaded> {
-    let shown = Path::new(name).file_name().unwrap_or(name);
-    let shown = format!("{} ({pid})", shown.to_string_lossy());
-    let mut notes = Vec::new();
-    if !status.success() {
-        notes.push(format!("the program ended with {status}"));
-    }
-    let (written, others) = files(folder, pid)?;
-    if others > 0 {
-        let processes = if others == 1 { "process" } else { "processes" };
-        notes.push(format!(
-            "{others} further {processes} of the program not shown"
-        ));
-    }
-    let mut profile = match (written, watch.last()) {
-        (Some(file), _) => {
-            let bytes = fs::read(&file).context("cannot read the program's profile")?;
-            let profile = read::profile(&bytes).context("the program's profile")?;
-            notes.extend(profile.notes());
-            profile
-        }
-        (None, Some(reading)) => {
-            notes.push(
-                "the program wrote no profile at its end: this is the last one read before".into(),
-            );
-            notes.extend(reading.notes);
-            reading.profile
-        }
-        (None, None) => {
-            let why = format!(
-                "{shown} ended with {status} and left no profile; a program that ends by a signal or by _exit writes none, nor does one that does not run on Mallard"
-            );
-            if status.success() {
-                return Err(anyhow!(why));
-            }
-            let code = number_of(status);
-            return Err(exit::ProgramFailed { code, why }.into());
-        }
+fn tell_wait(members: &Members, wait: Duration) {
+    const NAMED_MAX: usize = 3;
+    let names: Vec<String> = members
+        .running()
+        .map(|member| format!("{} ({})", member.program, member.pid))
+        .collect();
+    let more = match names.len().saturating_sub(NAMED_MAX) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
     };
-    let outcome = find_names(&mut profile, &shown, Some(pid), None, search);
-    Ok(Loaded {
-        name: shown,
-        profile,
-        outcome,
-        notes,
-    })
+    if !names.is_empty() {
+        let named = names.iter().take(NAMED_MAX).cloned().collect::<Vec<_>>();
+        eprintln!(
+            "the program has ended; waiting up to {} for {}{more}; Ctrl-C shows what is known",
+            humantime::format_duration(wait),
+            named.join(", ")
+        );
+    }
 }
 
-/// The last profile of the process, and the number of those of other processes.
-fn files(folder: &Path, pid: u32) -> Result<(Option<PathBuf>, usize)> {
-    let own = format!("heap.{pid}.");
-    let (mut written, mut others) = (None, 0);
-    for entry in fs::read_dir(folder).context("cannot read the folder of profiles")? {
-        let path = entry.context("cannot read the folder of profiles")?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if !name.ends_with(FINAL_PPROF_SUFFIX) {
+/// Reads what the processes wrote, with what was read of the others.
+fn read_all(list: Vec<Member>, status: ExitStatus, notes: Vec<String>) -> Result<Ran> {
+    let mut ran = Ran {
+        status,
+        processes: Vec::new(),
+        parts: Parts::default(),
+        outcome: NamingOutcome::default(),
+        notes,
+    };
+    for (place, member) in list.into_iter().enumerate() {
+        if place > 0 && member.is_part_of_another() {
             continue;
         }
-        if name.starts_with(&own) {
-            written = Some(path);
+        let mut notes = Vec::new();
+        let profile = match (&member.file, member.reading) {
+            (Some(file), _) => {
+                let bytes = fs::read(file).context("cannot read the program's profile")?;
+                let profile = read::profile(&bytes);
+                notes.extend(profile.iter().flat_map(Profile::notes));
+                profile.map_err(|error| format!("the profile that it wrote: {error}"))
+            }
+            (None, Some(reading)) => {
+                if member.end != End::Runs && !member.is_last {
+                    notes.push(
+                        "the program wrote no profile at its end: this is the last one read before"
+                            .to_owned(),
+                    );
+                }
+                notes.extend(reading.notes);
+                Ok(reading.profile)
+            }
+            (None, None) => Err(member.why_not.unwrap_or_else(|| {
+                "it ended before it could be read, or does not run on Mallard".to_owned()
+            })),
+        };
+        let profile = profile.and_then(|mut profile| {
+            since::take_off(&mut profile, &member.at_fork);
+            let added = ran.parts.add(&profile).map_err(|error| error.to_string());
+            added.map(|()| ran.parts.len() - 1)
+        });
+        ran.processes.push(Of {
+            pid: member.pid,
+            parent: member.parent,
+            program: member.program,
+            end: member.end,
+            profile,
+            snapshots: member.snapshots,
+            at_fork: member.at_fork,
+            notes,
+        });
+    }
+    Ok(ran)
+}
+
+impl Ran {
+    /// Gives names to all profiles at once.
+    fn find_names(&mut self, name: &OsStr, search: &SearchOptions) {
+        let shown = Path::new(name).file_name().unwrap_or(name);
+        let mut sum = self.parts.all();
+        // A map of a JIT compiler is that of one process.
+        let mut known = self
+            .processes
+            .iter()
+            .filter(|process| process.profile.is_ok());
+        let pid = match (known.next(), known.next()) {
+            (Some(only), None) => Some(only.pid),
+            _ => None,
+        };
+        self.outcome = find_names(&mut sum, &shown.to_string_lossy(), pid, None, search);
+        self.parts.take_names(&sum);
+    }
+
+    /// An error if nothing is known of any process.
+    fn check(&self) -> Result<()> {
+        if !self.parts.is_empty() {
+            return Ok(());
+        }
+        let first = self.processes.first();
+        let shown = first.map_or_else(|| "the program".to_owned(), Of::shown);
+        let reason = first
+            .and_then(Of::why_not)
+            .unwrap_or("nothing was seen of it");
+        let why = format!(
+            "{shown} ended with {} and left no profile: {reason}",
+            self.status
+        );
+        let code = if self.status.success() {
+            1
         } else {
-            others += 1;
+            number_of(self.status)
+        };
+        Err(exit::ProgramFailed { code, why }.into())
+    }
+
+    /// The profiles of some processes together, by their places; those without one add nothing.
+    pub fn profile(&self, of: &[usize]) -> Profile {
+        let known = of.iter().flat_map(|&place| &self.processes[place].profile);
+        self.parts.sum(&known.copied().collect::<Vec<_>>())
+    }
+
+    /// The same with names and notes.
+    pub fn loaded(&self, of: &[usize], name: String) -> Loaded {
+        let profile = self.profile(of);
+        let mut notes = self.notes.clone();
+        if !self.status.success() {
+            notes.push(format!("the program ended with {}", self.status));
+        }
+        for note in of.iter().flat_map(|&place| &self.processes[place].notes) {
+            if !notes.contains(note) {
+                notes.push(note.clone());
+            }
+        }
+        Loaded {
+            name,
+            outcome: self.outcome(&profile),
+            profile,
+            notes,
         }
     }
-    Ok((written, others))
+
+    /// How well the modules of a profile have got names.
+    pub fn outcome(&self, profile: &Profile) -> NamingOutcome {
+        let stacks = profile
+            .samples
+            .iter()
+            .flat_map(|sample| sample.stack.iter());
+        let modules = stacks.filter_map(|&index| profile.location(index).mapping);
+        let modules: BTreeSet<_> = modules.collect();
+        let names: Vec<&str> = (modules.iter())
+            .map(|&index| profile.mapping(index).name())
+            .collect();
+        let lacks = self.outcome.lacks.iter();
+        NamingOutcome {
+            lacks: lacks
+                .filter(|lack| names.contains(&lack.module.as_str()))
+                .cloned()
+                .collect(),
+        }
+    }
 }

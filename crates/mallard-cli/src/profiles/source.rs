@@ -54,9 +54,14 @@ impl Loaded {
 
 /// Reads a file, a process or a core file.
 pub fn load(subject: &Path, search: &SearchOptions) -> Result<Loaded> {
+    let (reading, process) = read_one(subject, search)?;
+    Ok(Loaded::of(reading, process, search))
+}
+
+/// Reads a profile without looking for names; with the number of the process if it runs.
+pub fn read_one(subject: &Path, search: &SearchOptions) -> Result<(Reading, Option<u32>)> {
     if let Some(pid) = process_of(subject)? {
-        let reading = Process::open(pid)?.read()?;
-        return Ok(Loaded::of(reading, Some(pid), search));
+        return Ok((Process::open(pid)?.read()?, Some(pid)));
     }
     let shown = subject.display();
     if is_address(subject) {
@@ -73,7 +78,7 @@ pub fn load(subject: &Path, search: &SearchOptions) -> Result<Loaded> {
             error => anyhow::Error::from(error).context(shown.to_string()),
         })?;
         if let Some(reading) = core {
-            return Ok(Loaded::of(reading, None, search));
+            return Ok((reading, None));
         }
     }
     let bytes = if subject == Path::new("-") {
@@ -83,19 +88,18 @@ pub fn load(subject: &Path, search: &SearchOptions) -> Result<Loaded> {
         fs::read(subject)
     };
     let bytes = bytes.with_context(|| format!("cannot read {shown}"))?;
-    let mut profile = read::profile(&bytes).with_context(|| shown.to_string())?;
+    let profile = read::profile(&bytes).with_context(|| shown.to_string())?;
     let name = match subject.file_name() {
         Some(name) if subject != Path::new("-") => name.to_string_lossy().into_owned(),
         _ => "standard input".to_owned(),
     };
-    let notes = profile.notes();
-    let outcome = find_names(&mut profile, &name, pid_of(&name), None, search);
-    Ok(Loaded {
-        name,
+    let reading = Reading {
+        notes: profile.notes(),
+        pid: pid_of(&name),
         profile,
-        outcome,
-        notes,
-    })
+        name,
+    };
+    Ok((reading, None))
 }
 
 /// Reads a process twice.
@@ -275,7 +279,7 @@ fn fetcher() -> Option<PathBuf> {
 }
 
 /// The process in a name as Mallard and jemalloc give it: `PREFIX.PID.NUMBER.KIND.heap`.
-fn pid_of(name: &str) -> Option<u32> {
+pub fn pid_of(name: &str) -> Option<u32> {
     let mut parts = name.rsplit('.');
     let (_heap, _kind, _number) = (parts.next()?, parts.next()?, parts.next()?);
     parts.next()?.parse().ok()

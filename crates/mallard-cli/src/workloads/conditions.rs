@@ -1,9 +1,9 @@
 //! The conditions of a `bench` session: settings for the report, and the environment of the
 //! workloads.
 
+use mallard_formats::variables;
 use mallard_report::units;
 use mallard_runner::Cpus;
-use mallard_watch::family::is_option_variable;
 
 use super::CXX_VERSION;
 use crate::options::common::Common;
@@ -50,6 +50,6 @@ pub fn settings(
 pub fn foreign_settings() -> Vec<String> {
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     names
-        .filter(|name| is_option_variable(name) && name != "GLIBC_TUNABLES")
+        .filter(|name| variables::is_option(name) && name != "GLIBC_TUNABLES")
         .collect()
 }

@@ -7,6 +7,7 @@ mod diagnose;
 mod diff;
 mod errors;
 mod export;
+mod families;
 mod forks;
 mod keys;
 mod leak;

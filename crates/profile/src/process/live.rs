@@ -12,7 +12,7 @@ use mallard_inspect::memory::process::ProcessMemory;
 use mallard_inspect::process::now_ns;
 use mallard_procfs::{Stat, about, mapping, stat};
 
-use super::records::{Root, Thread};
+use super::records::{FRACTION_BITS, Root, Thread};
 use super::{Error, Reading, assembly, notes, root_of, since_1970, survey};
 use crate::model::{Allocated, Mapping, Text};
 
@@ -48,8 +48,19 @@ pub fn code(pid: u32) -> Result<Vec<Mapping>, Error> {
     Ok(survey(&memory, mapped).0)
 }
 
-/// Live bytes of each call stack.
-pub type Stacks = HashMap<Vec<u64>, u64>;
+/// The figures of a call stack.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct OfStack {
+    /// Blocks and bytes in use.
+    pub live: [u64; 2],
+    /// Blocks and bytes that were ever allocated.
+    pub ever: [u64; 2],
+    /// Blocks that were freed, and the sum of their lifetimes in nanoseconds.
+    pub freed: [u64; 2],
+}
+
+/// The figures of each call stack, by the addresses of its locations.
+pub type Stacks = HashMap<Vec<u64>, OfStack>;
 
 impl Process {
     /// Finds the profiler's records of a process.
@@ -67,6 +78,21 @@ impl Process {
             name: shown,
             memory,
             root_at,
+        })
+    }
+
+    /// The same records in a process that was just forked from this one.
+    ///
+    /// # Errors
+    /// It is gone, or may not be read.
+    pub fn of_fork(&self, pid: u32) -> Result<Process, Error> {
+        let name = about::name(pid).ok_or(Error::NoProcess(pid))?;
+        let memory = ProcessMemory::open(pid, self.root_at);
+        Ok(Process {
+            memory: memory.map_err(|error| failed(pid, &name, &error))?,
+            name: format!("{name} ({pid})"),
+            pid,
+            root_at: self.root_at,
         })
     }
 
@@ -104,15 +130,21 @@ impl Process {
         })
     }
 
-    /// The live bytes of each call stack, by the addresses of its locations.
+    /// The figures of each call stack.
     ///
     /// # Errors
     /// As for [`Process::read`].
-    pub fn live(&self) -> Result<Stacks, Error> {
+    pub fn stacks(&self) -> Result<Stacks, Error> {
         let records = self.root()?.sites(&self.memory)?;
         let sites = records.sites.into_iter().map(|site| {
             let frames = site.frames.iter().map(|frame| frame.saturating_sub(1));
-            (frames.collect(), site.live[1])
+            let counted = |[blocks, bytes]: [u64; 2]| [blocks >> FRACTION_BITS, bytes];
+            let of_stack = OfStack {
+                live: counted(site.live),
+                ever: counted(site.ever),
+                freed: [site.freed, site.lived_ms.saturating_mul(NS_PER_MS)],
+            };
+            (frames.collect(), of_stack)
         });
         Ok(sites.collect())
     }
@@ -177,6 +209,7 @@ impl Threads {
 }
 
 const NS_PER_S: u64 = 1_000_000_000;
+const NS_PER_MS: u64 = 1_000_000;
 /// How far the times of samples and of threads may be behind.
 const CLOCK_ERROR_NS: u64 = 30_000_000;
 

@@ -6,13 +6,17 @@
 //!   neither the allocator nor a container's inside, by the names in [`kind`].
 //! - [`rows`] sums samples up by site, line, module, size or thread; [`diff`] compares two
 //!   profiles.
+//! - [`sum`] puts several profiles together, and [`since`] takes off what a forked process has from
+//!   its parent.
 //! - [`summary`] has the totals and how far they may be off; [`tree`] is the data of flame graphs.
 //! - [`trim`] takes the allocator's frames away for other viewers.
 
 pub mod diff;
 mod kind;
 pub mod rows;
+pub mod since;
 pub mod stack;
+pub mod sum;
 pub mod summary;
 pub mod tree;
 pub mod trim;

@@ -16,6 +16,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use mallard_formats::variables;
 use mallard_procfs::memory::resident;
 use mallard_procfs::{about, is_alive, mapping};
 use mallard_trace::description::{self, End, Sample};
@@ -26,7 +27,6 @@ pub use clock::Clock;
 use decode::Threads;
 use pool::Pool;
 
-use crate::family::is_option_variable;
 use crate::probe::chunks::{FULL, TAKEN};
 use crate::probe::segments::{self, Segment};
 
@@ -415,6 +415,6 @@ fn sort(events: &mut [Event]) {
 /// The option variables of allocators in a process's environment.
 fn options(pid: u32) -> String {
     let mut variables = about::environment(pid);
-    variables.retain(|variable| is_option_variable(variable));
+    variables.retain(|variable| variables::is_option(variable));
     variables.join(" ")
 }

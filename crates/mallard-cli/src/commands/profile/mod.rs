@@ -1,10 +1,11 @@
 //! `mallard profile`: reads heap profiles, gives them names and shows them.
 //!
 //! `mallard_profile` does the work. [`source`] reads files, processes and core files, [`program`]
-//! runs a program to its end, and [`control`] asks a process to sample. This module picks the form
-//! of the answer and writes files.
+//! runs a program to its end, [`family`] shows its processes, and [`control`] asks a process to
+//! sample. This module picks the form of the answer and writes files.
 
 mod control;
+mod family;
 mod options;
 
 use std::fs::{self, File};
@@ -19,8 +20,9 @@ use mallard_profile::view::View;
 use mallard_profile::view::trim::trimmed;
 use mallard_profile::write;
 
-use crate::profiles::program::{self, Profiles};
 use crate::profiles::source::{self, Loaded};
+use crate::profiles::{program, several};
+use crate::terminal::exit;
 use crate::terminal::output::{self, say};
 pub use options::Options;
 
@@ -36,33 +38,76 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     if !options.program.is_empty() {
         return of_program(options);
     }
-    let Some(subject) = &options.subject else {
-        unreachable!("the command line asks for a subject")
+    let of_programs = [
+        ("--rate", options.rate.is_some()),
+        ("--by-program", options.follow.by_program),
+        ("--no-trace", options.follow.no_trace),
+    ];
+    if let Some((option, _)) = of_programs.into_iter().find(|(_, is_given)| *is_given) {
+        return Err(exit::usage(format!(
+            "{option} is for programs: mallard profile {option} -- PROGRAM"
+        )));
+    }
+    let view = options.view.view();
+    let [subject] = &options.subjects[..] else {
+        return of_several(options);
     };
     if let Some(apart) = options.span {
         let (before, after) = source::twice(subject, apart, &options.search)?;
-        return present(
-            &after,
-            Some(&before),
-            Some(apart),
-            options.view.view(),
-            None,
-            options,
-        );
+        return present(&after, Some(&before), Some(apart), view, None, options);
     }
     let before = match &options.diff {
         Some(before) => Some(source::load(before, &options.search)?),
         None => None,
     };
     let subject = source::load(subject, &options.search)?;
-    present(
-        &subject,
-        before.as_ref(),
-        None,
-        options.view.view(),
-        None,
-        options,
-    )
+    present(&subject, before.as_ref(), None, view, None, options)
+}
+
+/// `mallard profile FILE...`.
+fn of_several(options: &Options) -> Result<ExitCode> {
+    if options.diff.is_some() || options.span.is_some() {
+        let option = if options.span.is_some() {
+            "--for"
+        } else {
+            "--diff"
+        };
+        let number = options.subjects.len();
+        return Err(exit::usage(format!(
+            "{option} takes one profile, not {number}"
+        )));
+    }
+    let left_out = |sentences: Vec<String>| {
+        let named = sentences.into_iter();
+        named
+            .map(|it| format!("left out: {it}"))
+            .collect::<Vec<_>>()
+    };
+    if options.each {
+        let several::Read {
+            read,
+            left_out: not_read,
+        } = several::each(&options.subjects, &options.search)?;
+        let quiet = options.without_files();
+        for (place, loaded) in read.iter().enumerate() {
+            if place > 0 {
+                say!("")?;
+            }
+            present(loaded, None, None, options.view.view(), None, &quiet)?;
+        }
+        for note in left_out(not_read) {
+            say!("note: {note}")?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut sum = several::sum(&options.subjects, &options.search)?;
+    let not_read = left_out(sum.left_out);
+    if options.form.collapsed {
+        // This form has no notes.
+        not_read.iter().for_each(|note| eprintln!("note: {note}"));
+    }
+    sum.read.notes.extend(not_read);
+    present(&sum.read, None, None, options.view.view(), None, options)
 }
 
 /// `mallard profile -- PROGRAM`.
@@ -70,26 +115,34 @@ fn of_program(options: &Options) -> Result<ExitCode> {
     let conf = options
         .rate
         .map_or_else(String::new, |rate| format!(",lg_prof_sample:{}", rate.lg));
-    let is_quiet = !options.form.is_table();
-    let mut watch = Profiles::default();
-    let ended = program::run(
-        &options.program,
-        &conf,
-        is_quiet,
-        &mut watch,
-        &options.search,
-    )?;
+    let purpose = program::Purpose {
+        conf: &conf,
+        is_quiet: !options.form.is_table(),
+        snapshots: false,
+    };
+    let ran = program::run(&options.program, &purpose, &options.follow, &options.search)?;
+    let view = options.view.view();
+    if ran.processes.len() > 1 {
+        family::present(&ran, options)?;
+        return Ok(program::code_of(ran.status));
+    }
+    let loaded = ran.loaded(&[0], ran.processes[0].shown());
     let mut first = None;
     // At the end of most programs little is left: what was there at the peak is the question.
     if options.view.is_none() && options.form.is_table() {
-        let (quiet, named) = (options.without_files(), &ended.loaded);
-        present(named, None, None, View::Peak, None, &quiet)?;
+        present(
+            &loaded,
+            None,
+            None,
+            View::Peak,
+            None,
+            &options.without_files(),
+        )?;
         say!("")?;
         first = Some(View::Peak);
     }
-    let view = options.view.view();
-    present(&ended.loaded, None, None, view, first, options)?;
-    Ok(program::code_of(ended.status))
+    present(&loaded, None, None, view, first, options)?;
+    Ok(program::code_of(ran.status))
 }
 
 /// Gives the answer and writes files, in which the view `first` comes before the one that is shown.
@@ -133,6 +186,24 @@ fn present(
         say!("wrote {}", written.join(", "))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the files of a table that was shown otherwise, and prints their names.
+fn write_page(subject: &Loaded, view: View, options: &Options) -> Result<()> {
+    let page = ProfilePage {
+        subject: subject.named(),
+        before: None,
+        view,
+        by: options.by.into(),
+        names: &subject.outcome,
+        notes: &subject.notes,
+        apart: None,
+    };
+    let written = write_files(&page, options)?;
+    if !written.is_empty() {
+        say!("wrote {}", written.join(", "))?;
+    }
+    Ok(())
 }
 
 fn answer(page: &ProfilePage<'_>, options: &Options) -> Result<String> {

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::control::Control;
+use crate::options::follow::FollowOptions;
 use crate::options::search::SearchOptions;
 use crate::options::values::time_to_watch;
 use mallard_profile::view::View;
@@ -14,8 +15,8 @@ use mallard_profile::view::rows::By;
 /// Show which code a heap profile's memory belongs to
 ///
 /// Reads profiles of Mallard and jemalloc (heap_v2) and of pprof's format, a running, stopped or
-/// hung process that samples, or a core file of one. Or runs a program and shows what its memory
-/// consisted of at the peak and at the end. It gives names to addresses and prints a table of
+/// hung process that samples, or a core file of one. Or runs a program and shows what the memory of
+/// each of its processes consisted of at the peak and at the end. It gives names to addresses and prints a table of
 /// sites: the innermost functions that are neither the allocator's nor a container's. A page with
 /// flame graphs is written to profile.html. Names come from the programs and libraries themselves,
 /// from separate debug files, from split debug information, and from debuginfod where
@@ -28,17 +29,18 @@ use mallard_profile::view::rows::By;
 #[derive(Debug, Clone, clap::Args)]
 #[command(
     after_help = EXAMPLES,
-    override_usage = "mallard profile [OPTIONS] [--diff <BEFORE>] <FILE>\n       mallard profile [OPTIONS] [--for <TIME>] <PID>\n       mallard profile [OPTIONS] [--rate <BYTES>] -- <PROGRAM> [ARGS]...\n       mallard profile --start|--stop|--dump <PID>"
+    override_usage = "mallard profile [OPTIONS] [--diff <BEFORE>] <FILE>\n       mallard profile [OPTIONS] [--each] <FILE>...\n       mallard profile [OPTIONS] [--for <TIME>] <PID>\n       mallard profile [OPTIONS] [--rate <BYTES>] -- <PROGRAM> [ARGS]...\n       mallard profile --start|--stop|--dump <PID>"
 )]
 pub struct Options {
     /// A profile or a core file, `-` for standard input, as of `curl -s URL`, or the number of a
-    /// process (a file whose name is a number is ./NUMBER)
+    /// process (a file whose name is a number is ./NUMBER). Several are summed up; of the profiles
+    /// of one process, the last counts
     #[arg(
         value_name = "FILE|PID",
         required_unless_present_any = ["program", "start", "stop", "dump"],
         conflicts_with = "program"
     )]
-    pub subject: Option<PathBuf>,
+    pub subjects: Vec<PathBuf>,
 
     /// The program and its arguments
     #[arg(last = true, value_names = ["PROGRAM", "ARGS"])]
@@ -56,6 +58,13 @@ pub struct Options {
     /// Compare with an earlier profile and sort by growth
     #[arg(long, value_name = "BEFORE", conflicts_with_all = ["collapsed", "pprof", "program"])]
     pub diff: Option<PathBuf>,
+
+    /// Show each of several profiles alone
+    #[arg(
+        long,
+        conflicts_with_all = ["diff", "span", "program", "json", "collapsed", "html", "pprof"]
+    )]
+    pub each: bool,
 
     #[command(flatten)]
     pub view: ViewFlags,
@@ -89,6 +98,9 @@ pub struct Options {
     /// Write the profile with its names for pprof and other viewers (.pb.gz)
     #[arg(long, value_name = "FILE")]
     pub pprof: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub follow: FollowOptions,
 
     #[command(flatten)]
     pub search: SearchOptions,
@@ -245,6 +257,7 @@ Examples:
   mallard profile core.4711                               a process that crashed
   mallard profile -- ./server --self-test                 a program's peak, and what it holds at the end
   mallard profile jeprof.4711.0.f.heap                    what is live, by function
+  mallard profile jeprof.*                                what is live in several processes together
   mallard profile --allocs --by line heap.pb.gz           what was ever allocated, by line
   mallard profile --diff before.pb.gz after.pb.gz         what grew
   mallard profile --collapsed heap.pb.gz | flamegraph.pl > heap.svg
