@@ -10,7 +10,7 @@
 //! long to read the answer. When another connects, the longest-silent one is dropped.
 //!
 //! - `address` reads the option, `request` what a client asks; `answer` has the answers.
-//! - `socket` has the system calls.
+//! - `socket` has the system calls; `taken` says once that another process has the address.
 //!
 //! The server listens on this machine unless the option names another address, and on sockets in
 //! the file system it serves only the same user and root. Clients can only read, unless the option
@@ -25,6 +25,7 @@ mod address;
 mod answer;
 mod request;
 mod socket;
+mod taken;
 
 use answer::{Answer, Later};
 use core::ffi::{CStr, c_void};
@@ -32,12 +33,14 @@ use mallard_core::api;
 use mallard_core::sys::errno::KeepErrno;
 use mallard_core::sys::{message, time, tls};
 use request::Parsed;
-use socket::{CLIENTS, Socket};
+use socket::{CLIENTS, LISTENER, Socket};
 
 /// Bytes of the longest request.
 const REQUEST_BYTES_MAX: usize = 4096;
 /// Milliseconds in which a client has to send its request.
 const REQUEST_TIMEOUT_MS: u64 = 5000;
+/// Clients that the system lets wait until they are accepted.
+const CLIENTS_WAITING_MAX: i32 = 16;
 
 /// Starts the server if the option `http` asks for it, also in children of forks that have an
 /// address of their own. This may allocate.
@@ -59,11 +62,14 @@ fn start() {
     let Some(address) = address::parse(text, unsafe { libc::getpid() } as u32) else {
         return say(text, ": no address; valid: ", address::VALID);
     };
-    match Socket::listen(&address) {
-        Err(libc::EADDRINUSE) => say(text, ": in use", ""),
+    match Socket::listen(&address, CLIENTS_WAITING_MAX, LISTENER) {
+        Err(libc::EADDRINUSE) => taken::say_once(text),
         Err(libc::EACCES | libc::EPERM) => say(text, ": not permitted", ""),
         Err(_) => say(text, ": the system refuses", ""),
         Ok(listener) => {
+            if !address::is_of_one_process(text) {
+                taken::mark(text);
+            }
             // The thread's own from here on.
             let place = listener.into_raw();
             if api::create_thread(run, place as *mut c_void).is_none() {
@@ -102,6 +108,8 @@ struct Client {
     len: usize,
     /// What it asked for, if that takes time.
     later: Option<Later>,
+    /// Whether it has its answer, and may still send.
+    is_answered: bool,
 }
 
 impl Client {
@@ -180,6 +188,7 @@ fn round(
             since_ms: now,
             len: 0,
             later: None,
+            is_answered: false,
         });
     }
 }
@@ -187,7 +196,7 @@ fn round(
 /// Reads what a client has sent, and answers it if that is a request. Returns whether the client
 /// may go on.
 fn serve(client: &mut Client, room: &mut [u8; REQUEST_BYTES_MAX], now_ms: u64) -> bool {
-    let is_waiting = client.later.is_some();
+    let is_waiting = client.later.is_some() || client.is_answered;
     let free = room
         .get_mut(if is_waiting { 0 } else { client.len }..)
         .unwrap_or_default();
@@ -213,5 +222,8 @@ fn serve(client: &mut Client, room: &mut [u8; REQUEST_BYTES_MAX], now_ms: u64) -
         },
     }
     answer.flush();
-    false
+    // The contents of a POST may still come. A socket that is closed before they are read takes the
+    // answer with it.
+    client.is_answered = text.starts_with(b"POST ") && client.socket.end_writing();
+    client.is_answered
 }

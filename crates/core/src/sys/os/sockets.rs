@@ -4,13 +4,16 @@
 use super::descriptor::Descriptor;
 use crate::sys::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// Sockets that are open at a time: the one that listens, and its clients.
+/// Sockets that the server waits for: the one that listens, and its clients.
 pub const SOCKETS_MAX: usize = 1 + CLIENTS;
 pub const CLIENTS: usize = 4;
+/// The places of those that are not clients': the one that listens, and the mark of its address.
+pub const LISTENER: usize = 0;
+pub const MARK: usize = SOCKETS_MAX;
 
 /// All open sockets: the number, plus 1, and the file's number.
-static OPEN: [(AtomicU32, AtomicU64); SOCKETS_MAX] =
-    [const { (AtomicU32::new(0), AtomicU64::new(0)) }; SOCKETS_MAX];
+static OPEN: [(AtomicU32, AtomicU64); SOCKETS_MAX + 1] =
+    [const { (AtomicU32::new(0), AtomicU64::new(0)) }; SOCKETS_MAX + 1];
 /// Whether a socket was ever open.
 static ARE_ANY: AtomicBool = AtomicBool::new(false);
 
