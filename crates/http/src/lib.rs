@@ -33,7 +33,8 @@ use mallard_core::api;
 use mallard_core::sys::errno::KeepErrno;
 use mallard_core::sys::{message, time, tls};
 use request::Parsed;
-use socket::{CLIENTS, LISTENER, Socket};
+use socket::{CLIENTS, LISTENER, MARK, Socket};
+use taken::Notice;
 
 /// Bytes of the longest request.
 const REQUEST_BYTES_MAX: usize = 4096;
@@ -63,21 +64,29 @@ fn start() {
         return say(text, ": no address; valid: ", address::VALID);
     };
     match Socket::listen(&address, CLIENTS_WAITING_MAX, LISTENER) {
-        Err(libc::EADDRINUSE) => taken::say_once(text),
+        Err(libc::EADDRINUSE) => taken::say_taken(text),
         Err(libc::EACCES | libc::EPERM) => say(text, ": not permitted", ""),
         Err(_) => say(text, ": the system refuses", ""),
         Ok(listener) => {
-            if !address::is_of_one_process(text) {
-                taken::mark(text);
-            }
-            // The thread's own from here on.
-            let place = listener.into_raw();
-            if api::create_thread(run, place as *mut c_void).is_none() {
-                drop(Socket::from_raw(place));
+            let is_shared = !address::is_of_one_process(text);
+            let mark = is_shared.then(|| taken::mark(text)).flatten();
+            // The thread's own from here on: both numbers, 0 for none.
+            let mark = mark.map_or(0, Socket::into_raw);
+            let both = listener.into_raw() | mark << 32;
+            if api::create_thread(run, both as *mut c_void).is_none() {
+                drop(sockets_in(both));
                 say(text, ": the system refuses", "");
             }
         }
     }
+}
+
+/// The listening socket and the mark of its address, which a thread is given as one number.
+#[inline(always)]
+fn sockets_in(both: usize) -> (Socket, Option<Socket>) {
+    let mark = both >> 32;
+    let mark = (mark != 0).then(|| Socket::from_raw(mark, MARK));
+    (Socket::from_raw(both & u32::MAX as usize, LISTENER), mark)
 }
 
 /// Prints `mallard: http:TEXT`, and what is wrong.
@@ -129,17 +138,18 @@ impl Client {
     }
 }
 
-extern "C" fn run(listener: *mut c_void) -> *mut c_void {
+extern "C" fn run(both: *mut c_void) -> *mut c_void {
     // Blocks that the C library frees when this thread ends then go straight to an arena.
     tls::set(tls::address_of(&tls::ENDED));
     // SAFETY: the name is a C string.
     unsafe { libc::syscall(libc::SYS_prctl, libc::PR_SET_NAME, c"mallard-http".as_ptr()) };
-    let listener = Socket::from_raw(listener.addr());
+    let (listener, mark) = sockets_in(both.addr());
+    let mut notice = Notice::of(mark);
     let mut requests = [[0; REQUEST_BYTES_MAX]; CLIENTS];
     let mut clients = [const { None }; CLIENTS];
     // The program may close our descriptors. Others may have their numbers now.
     while listener.is_ours() {
-        round(&listener, &mut clients, &mut requests);
+        round(&listener, &mut notice, &mut clients, &mut requests);
     }
     core::ptr::null_mut()
 }
@@ -149,19 +159,23 @@ type Clients = [Option<Client>; CLIENTS];
 /// Waits until a connection is ready, and serves those that are.
 fn round(
     listener: &Socket,
+    notice: &mut Notice,
     clients: &mut Clients,
     requests: &mut [[u8; REQUEST_BYTES_MAX]; CLIENTS],
 ) {
     let now = time::now_ms_exact();
-    let first_due = clients.iter().flatten().map(Client::due_ms).min();
+    let dues = clients.iter().flatten().map(Client::due_ms);
+    let first_due = dues.chain(notice.due_ms()).min();
     let sockets = clients.each_ref().map(|c| c.as_ref().map(|c| &c.socket));
     let news = socket::wait(
         listener,
         &sockets,
+        notice.awaited(),
         first_due.map(|due| due.saturating_sub(now)),
     );
-    let [calls, news @ ..] = news;
+    let [calls, news @ .., is_marked] = news;
     let now = time::now_ms_exact();
+    notice.pass(api::options().http.as_bytes(), is_marked, now);
     for ((slot, room), is_news) in clients.iter_mut().zip(requests).zip(news) {
         let Some(client) = slot else { continue };
         let is_due = now >= client.due_ms();

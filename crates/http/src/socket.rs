@@ -7,7 +7,7 @@ use core::mem::MaybeUninit;
 use core::ptr::{null, null_mut};
 use mallard_core::sys::descriptor::{Descriptor, close};
 use mallard_core::sys::errno;
-pub use mallard_core::sys::sockets::{CLIENTS, LISTENER, SOCKETS_MAX};
+pub use mallard_core::sys::sockets::{CLIENTS, LISTENER, MARK, SOCKETS_MAX};
 use mallard_core::sys::sockets::{closes, opened};
 
 /// An address for the kernel: its family, and what follows.
@@ -203,16 +203,16 @@ impl Socket {
         self.at.is_ours()
     }
 
-    /// The listening socket as a number, for another thread, which [`Socket::from_raw`] gives it.
+    /// The socket as a number, for another thread, to which [`Socket::from_raw`] gives it.
     pub fn into_raw(self) -> usize {
         core::mem::ManuallyDrop::new(self).at.number as usize
     }
 
     #[inline(always)]
-    pub fn from_raw(raw: usize) -> Socket {
+    pub fn from_raw(raw: usize, place: usize) -> Socket {
         Socket {
             at: Descriptor::of(raw as i32),
-            place: LISTENER,
+            place,
         }
     }
 }
@@ -286,11 +286,12 @@ fn poll_all(sockets: &mut [libc::pollfd], ms: i32) -> bool {
     unsafe { libc::syscall(libc::SYS_ppoll, at, count, time, no_mask, 0) > 0 }
 }
 
-/// Waits until a client wants to connect, or one has sent something or gone. Returns which:
-/// the first one that listens, then the clients.
+/// Waits until a client wants to connect, or one has sent something or gone, or the mark has a
+/// client. Returns which: the first one that listens, then the clients, then the mark.
 pub fn wait(
     listener: &Socket,
     clients: &[Option<&Socket>; CLIENTS],
+    mark: Option<&Socket>,
     ms: Option<u64>,
 ) -> [bool; SOCKETS_MAX] {
     let number = |socket: Option<&Socket>| socket.map_or(-1, |socket| socket.at.number);
@@ -299,8 +300,8 @@ pub fn wait(
         events: libc::POLLIN,
         revents: 0,
     }; SOCKETS_MAX];
-    for (poll, client) in polls.iter_mut().skip(1).zip(clients) {
-        poll.fd = number(*client);
+    for (poll, socket) in polls.iter_mut().skip(1).zip(clients.iter().chain([&mark])) {
+        poll.fd = number(*socket);
     }
     let ms = ms.map_or(-1, |ms| ms.min(i32::MAX as u64) as i32);
     poll_all(&mut polls, ms);

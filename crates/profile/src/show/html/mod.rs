@@ -162,3 +162,21 @@ fn lacks(page: &ProfilePage<'_>) -> Markup {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shortened_name_has_the_whole_one_under_the_mouse() {
+        assert_eq!(
+            named("work<int>", " (inlined)").into_string(),
+            "work&lt;int&gt; (inlined)"
+        );
+        let whole = format!("Deep<{}>::go", ["std::string"; 10].join(", "));
+        let shown = named(&whole, "").into_string();
+        let title = whole.replace('<', "&lt;").replace('>', "&gt;");
+        let expected = format!("<span title=\"{title}\">Deep&lt;…, …&gt;::go</span>");
+        assert_eq!(shown, expected);
+    }
+}
