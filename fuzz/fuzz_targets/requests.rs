@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use request::{Parsed, SECONDS_MAX, asks_for, parse, seconds};
+use request::{Parsed, SECONDS_MAX, parse, seconds, wants_text};
 
 #[allow(dead_code)]
 #[path = "../../crates/http/src/request.rs"]

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Stdio};
@@ -237,9 +238,11 @@ fn expect_refusals(served: &Served) {
     assert!(text.starts_with("HTTP/1.1 400 "), "{text}");
     assert!(body(&served.get("/debug/pprof/cmdline")).contains("watched"));
     assert!(body(&served.get("/")).contains("/metrics\n"));
+    assert_eq!(body(&served.get("/debug/pprof/")), body(&served.get("/")));
 
     for (request, status) in [
         ("GET /other HTTP/1.1\r\n\r\n", "404"),
+        ("GET /debug/pprof/profile?seconds=1 HTTP/1.1\r\n\r\n", "404"),
         ("PUT / HTTP/1.1\r\n\r\n", "405"),
         ("POST /prof/stop HTTP/1.1\r\n\r\n", "403"),
         (
@@ -255,6 +258,88 @@ fn expect_refusals(served: &Served) {
         );
     }
     assert!(served.get("/metrics").contains("\nmallard_prof_active 1\n"));
+}
+
+#[test]
+fn go_s_pprof_reads_the_process_from_a_first_try() {
+    if lacks(&["go"]) {
+        return;
+    }
+    let paths = [
+        ("heap?gc=1", "inuse_space"),
+        ("heap?debug=0", "inuse_space"),
+        ("allocs?seconds=1", "alloc_space"),
+        ("frag", "frag_space"),
+    ];
+    for (control, more) in [("false", &paths[..]), ("true", &[])] {
+        let address = free_address();
+        let options = format!(
+            "http:{address},prof:true,lg_prof_sample:14,prof_final:false,http_control:{control}"
+        );
+        let (served, _) = Served::start("hold", &options);
+        for (path, shown) in [&[("heap", "inuse_space")], more].concat() {
+            let url = format!("http://{address}/debug/pprof/{path}");
+            let text = pprof(&served, &url).unwrap_or_else(|said| panic!("{path}: {said}"));
+            assert!(text.contains(&format!("Type: {shown}")), "{path}: {text}");
+            // The program's own names come from its file.
+            let is_of_now = path.starts_with("heap");
+            assert!(!is_of_now || text.contains(" main"), "{path}: {text}");
+        }
+        served.end();
+    }
+}
+
+#[test]
+fn go_s_pprof_says_what_is_not_there() {
+    if lacks(&["go"]) {
+        return;
+    }
+    let address = free_address();
+    let (served, _) = Served::start("hold", &format!("http:{address}"));
+    // Where no path is named, it asks for a profile of the CPU.
+    let said = pprof(&served, &format!("http://{address}")).expect_err("there is none");
+    assert!(
+        said.contains("404 Not Found: / lists what there is"),
+        "{said}"
+    );
+    served.end();
+}
+
+/// What pprof prints of an address; its errors, if it does not end well.
+fn pprof(served: &Served, url: &str) -> Result<String, String> {
+    let mut command = std::process::Command::new("go");
+    command
+        .args(["tool", "pprof", "-top", url])
+        .env("PPROF_TMPDIR", served.sandbox.path("pprof"));
+    let output = command.output().expect("go starts");
+    let said = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    if output.status.success() {
+        Ok(said(output.stdout))
+    } else {
+        Err(said(output.stderr))
+    }
+}
+
+#[test]
+fn a_client_that_sends_much_gets_the_whole_answer() {
+    let (served, _) = Served::start("hold", "http:unix:DIR/socket");
+    let addresses = "0x55d2c0ffee00+".repeat(100_000);
+    for (path, answer) in [
+        ("/debug/pprof/symbol", "HTTP/1.1 200 OK\r\n"),
+        (
+            "/prof/start",
+            "HTTP/1.1 403 Forbidden: http_control is false\r\n",
+        ),
+    ] {
+        let request = format!(
+            "POST {path} HTTP/1.1\r\nContent-Length: {}\r\n\r\n{addresses}",
+            addresses.len()
+        );
+        let said = String::from_utf8(served.ask(&request)).expect("text");
+        assert!(said.starts_with(answer), "{path}: {said}");
+    }
+    assert_eq!(body(&served.get("/debug/pprof/symbol")), "num_symbols: 0\n");
+    served.end();
 }
 
 #[test]
@@ -385,7 +470,8 @@ fn a_process_that_did_not_ask_has_no_thread_and_no_descriptor() {
     let (threads, files) = counts("background_thread:false");
     assert_eq!(threads, 1);
     let with = counts("background_thread:false,http:unix:DIR/socket");
-    assert_eq!(with, (2, files + 1));
+    // One that listens, and the mark of its address.
+    assert_eq!(with, (2, files + 2));
 }
 
 trait KillAndWait {
@@ -416,16 +502,66 @@ fn what_cannot_be_served_is_one_line_and_the_program_goes_on() {
     }
 }
 
+/// Runs a program on the library that starts ten more, one after another and at once, waits until
+/// they have said something, and returns it with what they say then.
+fn said_by_a_family(address: &str) -> String {
+    let sandbox = Sandbox::temporary(Allocator::Preload(Library::release()));
+    let errors = sandbox.path("errors");
+    let mut child = sandbox
+        .command("sh")
+        .args([
+            "-c",
+            "for i in 1 2 3 4; do sh -c 'env true; true'; done; env true & env true & read line",
+        ])
+        .env("MALLOC_CONF", format!("tcache:true,http:{address}"))
+        .stdin(Stdio::piped())
+        .stderr(fs::File::create(&errors).expect("a file"))
+        .spawn()
+        .expect("it starts");
+    let said = || fs::read_to_string(&errors).expect("text");
+    assert!(settles(|| said().ends_with('\n')), "{}", said());
+    drop(child.stdin.take());
+    child.wait().expect("it ends");
+    said()
+}
+
+#[test]
+fn a_family_says_once_that_its_address_is_taken() {
+    let free = free_address();
+    let each = "http:unix:/tmp/%p.sock gives each process a server\n";
+    let in_use = format!("mallard: http:{free}: in use; {each}");
+    // The first process serves.
+    let none = format!("mallard: http:{free}: serves this process, not its children; {each}");
+    assert_eq!(said_by_a_family(&free), none);
+    // Another program has the address.
+    let other = TcpListener::bind(&free).expect("it is free again");
+    assert_eq!(said_by_a_family(&free), in_use);
+    drop(other);
+    // One of ours has it, which is no relative.
+    let (served, _) = Served::start("hold", &format!("http:{free}"));
+    assert_eq!(said_by_a_family(&free), in_use);
+    assert!(settles(|| served.errors() == none), "{}", served.errors());
+    assert_eq!(said_by_a_family(&free), in_use);
+    assert_eq!(served.errors(), none);
+    served.end();
+}
+
+/// An address of this machine that nothing else uses.
+fn free_address() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    listener.local_addr().expect("it has one").to_string()
+}
+
 #[test]
 fn a_socket_file_is_taken_over_from_a_process_that_has_ended_and_from_no_other() {
     let (first, _) = Served::start("hold", "http:unix:DIR/socket");
     let path = first.socket();
     let options = format!("http:unix:{}", path.display());
     let (second, _) = Served::start("hold", &options);
+    let said = second.errors();
     assert!(
-        second.errors().ends_with(": in use\n"),
-        "{}",
-        second.errors()
+        said.contains(": in use; ") && said.ends_with(" a server\n"),
+        "{said}"
     );
     second.end();
     let Served { child, sandbox, .. } = first;

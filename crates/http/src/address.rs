@@ -41,6 +41,21 @@ pub fn is_of_one_process(text: &[u8]) -> bool {
     text.windows(2).any(|two| two == b"%p")
 }
 
+/// The name that tells a family that the address is taken.
+pub fn mark(text: &[u8]) -> Option<Address> {
+    let mut name = Name::new();
+    name.expand(b"\0mallard.http:", 0);
+    name.expand(text, 0);
+    name.address()
+}
+
+/// The file with the variables that a process was started with; a C string.
+pub fn environment_of(process: u32) -> [u8; NAME_BYTES_MAX] {
+    let mut name = Name::new();
+    name.expand(b"/proc/%p/environ", process);
+    name.bytes
+}
+
 fn four(host: &[u8]) -> Option<[u8; 4]> {
     let (mut four, mut parts) = ([0; 4], host.split(|&byte| byte == b'.'));
     for slot in &mut four {

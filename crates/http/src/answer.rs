@@ -1,7 +1,7 @@
 //! What the server answers. An answer goes out while it is made, so that nothing is kept, and ends
 //! with the connection.
 
-use super::request::{self, Request, Verb, asks_for};
+use super::request::{self, Request, Verb, wants_text};
 use crate::socket::Socket;
 use core::ffi::CStr;
 use mallard_core::api::{
@@ -17,7 +17,7 @@ const ANSWER_TIMEOUT_MS: u64 = 5000;
 /// Bytes that are sent at once.
 const BUFFER_BYTES: usize = 4096;
 
-/// What there is, at `/`.
+/// What there is, at `/` and `/debug/pprof/`.
 const INDEX: &str = "\
 /metrics
 /stats
@@ -30,6 +30,7 @@ const INDEX: &str = "\
 /debug/pprof/lifetime
 /debug/pprof/frag
 /debug/pprof/cmdline
+/debug/pprof/symbol
 ";
 
 const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: ";
@@ -72,7 +73,8 @@ impl<'a> Answer<'a> {
     pub fn refuse(&mut self, status: &str) {
         self.put(b"HTTP/1.1 ");
         self.put(status.as_bytes());
-        self.put(b"\r\nConnection: close\r\nContent-Type: text/plain\r\n\r\n");
+        // With this header pprof shows the text, which otherwise only says that it failed.
+        self.put(b"\r\nConnection: close\r\nX-Go-Pprof: 1\r\nContent-Type: text/plain\r\n\r\n");
         self.put(status.as_bytes());
         self.put(b"\n");
     }
@@ -91,10 +93,8 @@ impl<'a> Answer<'a> {
 
     fn get(&mut self, request: &Request<'_>) {
         match request.path {
-            b"/" => {
-                self.head("text/plain");
-                self.put(INDEX.as_bytes());
-            }
+            b"/" | b"/debug/pprof/" | b"/debug/pprof" => self.text(INDEX.as_bytes()),
+            SYMBOL => self.text(b"num_symbols: 0\n"),
             b"/metrics" => {
                 let format = if request.takes_openmetrics {
                     Format::OpenMetrics
@@ -112,9 +112,14 @@ impl<'a> Answer<'a> {
             }
             path => match shown(path) {
                 Some(shown) => self.profile(shown, request.query),
-                None => self.refuse("404 Not Found"),
+                None => self.refuse("404 Not Found: / lists what there is"),
             },
         }
+    }
+
+    fn text(&mut self, text: &[u8]) {
+        self.head("text/plain");
+        self.put(text);
     }
 
     /// Prints the report with these letters, or metrics.
@@ -133,7 +138,7 @@ impl<'a> Answer<'a> {
         if request::seconds(query) != Ok(None) {
             return self.refuse("400 Bad Request: seconds are from 1 to 3600, and without debug=1");
         }
-        if !asks_for(query, b"debug=1") {
+        if !wants_text(query) {
             return self.pass(shown, None);
         }
         // The text has no other figures.
@@ -151,8 +156,11 @@ impl<'a> Answer<'a> {
         let _ = profile::pass_shown(shown, since, self);
     }
 
-    /// Controls sampling, if the options allow that.
+    /// Says that addresses have no names, or controls sampling, if the options allow that.
     fn post(&mut self, path: &[u8]) {
+        if path == SYMBOL {
+            return self.text(b"");
+        }
         if !api::options().http_control {
             return self.refuse("403 Forbidden: http_control is false");
         }
@@ -164,10 +172,13 @@ impl<'a> Answer<'a> {
             }
             _ => return self.refuse("404 Not Found"),
         }
-        self.head("text/plain");
-        self.put(b"done\n");
+        self.text(b"done\n");
     }
 }
+
+/// Where pprof asks for the names of addresses that it finds in no file. The process has none either;
+/// an answer without a line says so, while pprof ends with an error where nothing answers.
+const SYMBOL: &[u8] = b"/debug/pprof/symbol";
 
 /// What a path under `/debug/pprof` shows.
 fn shown(path: &[u8]) -> Option<Shown> {
@@ -193,9 +204,8 @@ impl Later {
     pub fn asked_by(request: &Request<'_>, now_ms: u64) -> Option<Later> {
         let shown = shown(request.path)?;
         let seconds = request::seconds(request.query).ok()??;
-        let is_meant = request.verb == Verb::Get
-            && !request.is_of_browser
-            && !asks_for(request.query, b"debug=1");
+        let is_meant =
+            request.verb == Verb::Get && !request.is_of_browser && !wants_text(request.query);
         Some(Later {
             at_ms: now_ms + 1000 * u64::from(seconds),
             shown,

@@ -1,6 +1,6 @@
 //! What must hold for any bytes that a client sends. The tests of `request` try it, and the fuzzer.
 
-use super::{Parsed, SECONDS_MAX, asks_for, parse, seconds};
+use super::{Parsed, SECONDS_MAX, parse, seconds, wants_text};
 
 /// Reads the bytes as a request.
 pub fn request(text: &[u8]) {
@@ -12,7 +12,7 @@ pub fn request(text: &[u8]) {
         if let Ok(Some(asked)) = seconds(request.query) {
             assert!((1..=SECONDS_MAX).contains(&asked));
         }
-        asks_for(request.query, b"debug=1");
+        wants_text(request.query);
     }
     // A request may come in pieces. What has been understood stays, whatever follows it.
     for end in (0..text.len()).step_by(text.len() / 16 + 1) {

@@ -10,7 +10,7 @@
 //! long to read the answer. When another connects, the longest-silent one is dropped.
 //!
 //! - `address` reads the option, `request` what a client asks; `answer` has the answers.
-//! - `socket` has the system calls.
+//! - `socket` has the system calls; `taken` says once that another process has the address.
 //!
 //! The server listens on this machine unless the option names another address, and on sockets in
 //! the file system it serves only the same user and root. Clients can only read, unless the option
@@ -25,6 +25,7 @@ mod address;
 mod answer;
 mod request;
 mod socket;
+mod taken;
 
 use answer::{Answer, Later};
 use core::ffi::{CStr, c_void};
@@ -32,12 +33,15 @@ use mallard_core::api;
 use mallard_core::sys::errno::KeepErrno;
 use mallard_core::sys::{message, time, tls};
 use request::Parsed;
-use socket::{CLIENTS, Socket};
+use socket::{CLIENTS, LISTENER, MARK, Socket};
+use taken::Notice;
 
 /// Bytes of the longest request.
 const REQUEST_BYTES_MAX: usize = 4096;
 /// Milliseconds in which a client has to send its request.
 const REQUEST_TIMEOUT_MS: u64 = 5000;
+/// Clients that the system lets wait until they are accepted.
+const CLIENTS_WAITING_MAX: i32 = 16;
 
 /// Starts the server if the option `http` asks for it, also in children of forks that have an
 /// address of their own. This may allocate.
@@ -59,19 +63,30 @@ fn start() {
     let Some(address) = address::parse(text, unsafe { libc::getpid() } as u32) else {
         return say(text, ": no address; valid: ", address::VALID);
     };
-    match Socket::listen(&address) {
-        Err(libc::EADDRINUSE) => say(text, ": in use", ""),
+    match Socket::listen(&address, CLIENTS_WAITING_MAX, LISTENER) {
+        Err(libc::EADDRINUSE) => taken::say_taken(text),
         Err(libc::EACCES | libc::EPERM) => say(text, ": not permitted", ""),
         Err(_) => say(text, ": the system refuses", ""),
         Ok(listener) => {
-            // The thread's own from here on.
-            let place = listener.into_raw();
-            if api::create_thread(run, place as *mut c_void).is_none() {
-                drop(Socket::from_raw(place));
+            let is_shared = !address::is_of_one_process(text);
+            let mark = is_shared.then(|| taken::mark(text)).flatten();
+            // The thread's own from here on: both numbers, 0 for none.
+            let mark = mark.map_or(0, Socket::into_raw);
+            let both = listener.into_raw() | mark << 32;
+            if api::create_thread(run, both as *mut c_void).is_none() {
+                drop(sockets_in(both));
                 say(text, ": the system refuses", "");
             }
         }
     }
+}
+
+/// The listening socket and the mark of its address, which a thread is given as one number.
+#[inline(always)]
+fn sockets_in(both: usize) -> (Socket, Option<Socket>) {
+    let mark = both >> 32;
+    let mark = (mark != 0).then(|| Socket::from_raw(mark, MARK));
+    (Socket::from_raw(both & u32::MAX as usize, LISTENER), mark)
 }
 
 /// Prints `mallard: http:TEXT`, and what is wrong.
@@ -102,6 +117,8 @@ struct Client {
     len: usize,
     /// What it asked for, if that takes time.
     later: Option<Later>,
+    /// Whether it has its answer, and may still send.
+    is_answered: bool,
 }
 
 impl Client {
@@ -121,17 +138,18 @@ impl Client {
     }
 }
 
-extern "C" fn run(listener: *mut c_void) -> *mut c_void {
+extern "C" fn run(both: *mut c_void) -> *mut c_void {
     // Blocks that the C library frees when this thread ends then go straight to an arena.
     tls::set(tls::address_of(&tls::ENDED));
     // SAFETY: the name is a C string.
     unsafe { libc::syscall(libc::SYS_prctl, libc::PR_SET_NAME, c"mallard-http".as_ptr()) };
-    let listener = Socket::from_raw(listener.addr());
+    let (listener, mark) = sockets_in(both.addr());
+    let mut notice = Notice::of(mark);
     let mut requests = [[0; REQUEST_BYTES_MAX]; CLIENTS];
     let mut clients = [const { None }; CLIENTS];
     // The program may close our descriptors. Others may have their numbers now.
     while listener.is_ours() {
-        round(&listener, &mut clients, &mut requests);
+        round(&listener, &mut notice, &mut clients, &mut requests);
     }
     core::ptr::null_mut()
 }
@@ -141,19 +159,23 @@ type Clients = [Option<Client>; CLIENTS];
 /// Waits until a connection is ready, and serves those that are.
 fn round(
     listener: &Socket,
+    notice: &mut Notice,
     clients: &mut Clients,
     requests: &mut [[u8; REQUEST_BYTES_MAX]; CLIENTS],
 ) {
     let now = time::now_ms_exact();
-    let first_due = clients.iter().flatten().map(Client::due_ms).min();
+    let dues = clients.iter().flatten().map(Client::due_ms);
+    let first_due = dues.chain(notice.due_ms()).min();
     let sockets = clients.each_ref().map(|c| c.as_ref().map(|c| &c.socket));
     let news = socket::wait(
         listener,
         &sockets,
+        notice.awaited(),
         first_due.map(|due| due.saturating_sub(now)),
     );
-    let [calls, news @ ..] = news;
+    let [calls, news @ .., is_marked] = news;
     let now = time::now_ms_exact();
+    notice.pass(api::options().http.as_bytes(), is_marked, now);
     for ((slot, room), is_news) in clients.iter_mut().zip(requests).zip(news) {
         let Some(client) = slot else { continue };
         let is_due = now >= client.due_ms();
@@ -180,6 +202,7 @@ fn round(
             since_ms: now,
             len: 0,
             later: None,
+            is_answered: false,
         });
     }
 }
@@ -187,7 +210,7 @@ fn round(
 /// Reads what a client has sent, and answers it if that is a request. Returns whether the client
 /// may go on.
 fn serve(client: &mut Client, room: &mut [u8; REQUEST_BYTES_MAX], now_ms: u64) -> bool {
-    let is_waiting = client.later.is_some();
+    let is_waiting = client.later.is_some() || client.is_answered;
     let free = room
         .get_mut(if is_waiting { 0 } else { client.len }..)
         .unwrap_or_default();
@@ -213,5 +236,8 @@ fn serve(client: &mut Client, room: &mut [u8; REQUEST_BYTES_MAX], now_ms: u64) -
         },
     }
     answer.flush();
-    false
+    // The contents of a POST may still come. A socket that is closed before they are read takes the
+    // answer with it.
+    client.is_answered = text.starts_with(b"POST ") && client.socket.end_writing();
+    client.is_answered
 }

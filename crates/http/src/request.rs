@@ -99,9 +99,11 @@ fn has(text: &[u8], part: &[u8]) -> bool {
     text.windows(part.len()).any(|window| window == part)
 }
 
-/// Whether a query has this item.
-pub fn asks_for(query: &[u8], item: &[u8]) -> bool {
-    query.split(|&byte| byte == b'&').any(|each| each == item)
+/// Whether a query asks for text (`debug=N`, where `N` is not 0).
+pub fn wants_text(query: &[u8]) -> bool {
+    let mut items = query.split(|&byte| byte == b'&');
+    let level = items.find_map(|item| item.strip_prefix(b"debug="));
+    level.is_some_and(|level| level != b"" && level != b"0")
 }
 
 /// The longest time that a query may ask for, in seconds.
@@ -145,7 +147,21 @@ mod tests {
             is_of_browser: false,
         };
         assert_eq!(parse(SCRAPE), Parsed::Whole(request));
-        assert!(asks_for(request.query, b"b") && !asks_for(request.query, b"a"));
+    }
+
+    #[test]
+    fn a_query_asks_for_text_by_a_level_above_zero() {
+        for (query, expected) in [
+            ("", false),
+            ("gc=1", false),
+            ("debug", false),
+            ("debug=", false),
+            ("debug=0&gc=1", false),
+            ("debug=1", true),
+            ("gc=1&debug=2", true),
+        ] {
+            assert_eq!(wants_text(query.as_bytes()), expected, "{query}");
+        }
     }
 
     #[test]

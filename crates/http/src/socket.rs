@@ -7,7 +7,7 @@ use core::mem::MaybeUninit;
 use core::ptr::{null, null_mut};
 use mallard_core::sys::descriptor::{Descriptor, close};
 use mallard_core::sys::errno;
-pub use mallard_core::sys::sockets::{CLIENTS, SOCKETS_MAX};
+pub use mallard_core::sys::sockets::{CLIENTS, LISTENER, MARK, SOCKETS_MAX};
 use mallard_core::sys::sockets::{closes, opened};
 
 /// An address for the kernel: its family, and what follows.
@@ -83,9 +83,9 @@ impl Socket {
         Some(Socket { at, place })
     }
 
-    /// Listens. The system's error number on failure. A socket file at which nothing listens any
-    /// more is replaced.
-    pub fn listen(address: &Address) -> Result<Socket, i32> {
+    /// Listens, with so many clients that may wait besides one. The system's error number on failure.
+    /// A socket file at which nothing listens any more is replaced.
+    pub fn listen(address: &Address, waiting_max: i32, place: usize) -> Result<Socket, i32> {
         let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         let (at, len) = (address.bytes.as_ptr(), address.len);
         // SAFETY: the kernel reads these bytes only, all of them there.
@@ -104,17 +104,18 @@ impl Socket {
             let mut bound = bind();
             if bound == Err(libc::EADDRINUSE)
                 && let Some(file) = address.file()
-                && is_deserted(address)
+                && connects(address) == Err(libc::ECONNREFUSED)
             {
                 libc::syscall(libc::SYS_unlinkat, libc::AT_FDCWD, file.as_ptr(), 0);
                 bound = bind();
             }
-            let listening = bound.and_then(|_| called(libc::syscall(libc::SYS_listen, low, 16)));
+            let listening =
+                bound.and_then(|_| called(libc::syscall(libc::SYS_listen, low, waiting_max)));
             if let Err(error) = listening {
                 close(low);
                 return Err(error);
             }
-            Socket::keep(low, 0).ok_or(libc::EMFILE)
+            Socket::keep(low, place).ok_or(libc::EMFILE)
         }
     }
 
@@ -190,21 +191,28 @@ impl Socket {
         true
     }
 
+    /// Tells the other side that nothing more comes; it may go on to send. False if it has gone.
+    #[inline(always)]
+    pub fn end_writing(&self) -> bool {
+        // SAFETY: the socket is ours.
+        unsafe { libc::syscall(libc::SYS_shutdown, self.at.number, libc::SHUT_WR) == 0 }
+    }
+
     /// Whether the program has not closed it.
     pub fn is_ours(&self) -> bool {
         self.at.is_ours()
     }
 
-    /// The listening socket as a number, for another thread, which [`Socket::from_raw`] gives it.
+    /// The socket as a number, for another thread, to which [`Socket::from_raw`] gives it.
     pub fn into_raw(self) -> usize {
         core::mem::ManuallyDrop::new(self).at.number as usize
     }
 
     #[inline(always)]
-    pub fn from_raw(raw: usize) -> Socket {
+    pub fn from_raw(raw: usize, place: usize) -> Socket {
         Socket {
             at: Descriptor::of(raw as i32),
-            place: 0,
+            place,
         }
     }
 }
@@ -226,18 +234,17 @@ fn called(result: i64) -> Result<i32, i32> {
     }
 }
 
-/// Whether nothing listens at this name.
-fn is_deserted(address: &Address) -> bool {
+/// Connects to a name, and goes: `Err(ECONNREFUSED)` if nothing listens there, `Err(EAGAIN)` if no
+/// more clients may wait.
+pub fn connects(address: &Address) -> Result<i32, i32> {
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: the kernel reads these bytes only, all of them there.
     unsafe {
-        let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
-        let Ok(socket) = called(libc::syscall(libc::SYS_socket, libc::AF_UNIX, kind, 0)) else {
-            return false;
-        };
+        let socket = called(libc::syscall(libc::SYS_socket, libc::AF_UNIX, kind, 0))?;
         let (at, len) = (address.bytes.as_ptr(), address.len);
         let connected = called(libc::syscall(libc::SYS_connect, socket, at, len));
         close(socket);
-        connected == Err(libc::ECONNREFUSED)
+        connected
     }
 }
 
@@ -279,11 +286,12 @@ fn poll_all(sockets: &mut [libc::pollfd], ms: i32) -> bool {
     unsafe { libc::syscall(libc::SYS_ppoll, at, count, time, no_mask, 0) > 0 }
 }
 
-/// Waits until a client wants to connect, or one has sent something or gone. Returns which:
-/// the first one that listens, then the clients.
+/// Waits until a client wants to connect, or one has sent something or gone, or the mark has a
+/// client. Returns which: the first one that listens, then the clients, then the mark.
 pub fn wait(
     listener: &Socket,
     clients: &[Option<&Socket>; CLIENTS],
+    mark: Option<&Socket>,
     ms: Option<u64>,
 ) -> [bool; SOCKETS_MAX] {
     let number = |socket: Option<&Socket>| socket.map_or(-1, |socket| socket.at.number);
@@ -292,8 +300,8 @@ pub fn wait(
         events: libc::POLLIN,
         revents: 0,
     }; SOCKETS_MAX];
-    for (poll, client) in polls.iter_mut().skip(1).zip(clients) {
-        poll.fd = number(*client);
+    for (poll, socket) in polls.iter_mut().skip(1).zip(clients.iter().chain([&mark])) {
+        poll.fd = number(*socket);
     }
     let ms = ms.map_or(-1, |ms| ms.min(i32::MAX as u64) as i32);
     poll_all(&mut polls, ms);

@@ -291,8 +291,8 @@ options! {
     "Reading options" {
         abort_conf: bool = false, Switch, Jemalloc, Now,
             "Abort when an option string has an error, once all sources have been read.";
-        confirm_conf: bool = false, Switch, Jemalloc, Now,
-            "At start, print the string of each source and the settings that result, on standard error.";
+        confirm_conf: ConfirmConf = ConfirmConf::False, one_of(), Extended, Now,
+            "At start, print the version, the string of each source and the settings that result, on standard error; `short` prints one line, with the version and the settings that differ from the defaults.";
     }
     "Arenas" {
         narenas: Option<u32> = None, OrDefault(number(1, 1024)), Jemalloc, Now,

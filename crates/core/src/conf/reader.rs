@@ -7,6 +7,7 @@
 use super::line::{LineBuffer, Sink};
 use super::nearest::nearest;
 use super::options::{Descriptor, Options, TABLE, find};
+use super::value::ConfirmConf;
 use mallard_formats::variables;
 
 /// Messages about mistakes before the rest is only counted.
@@ -105,8 +106,10 @@ pub fn read_from(options: &Options, sources: &Sources<'_>, sink: &mut dyn Sink) 
         }
     }
     reader.check_dependencies();
-    if reader.options.confirm_conf {
-        reader.confirm(sources);
+    match reader.options.confirm_conf {
+        ConfirmConf::False => {}
+        ConfirmConf::Short => reader.confirm_in_a_line(options),
+        ConfirmConf::True => reader.confirm(sources),
     }
     let must_abort = reader.options.abort_conf && reader.errors > 0;
     if must_abort {
@@ -118,6 +121,9 @@ pub fn read_from(options: &Options, sources: &Sources<'_>, sink: &mut dyn Sink) 
         must_abort,
     }
 }
+
+/// What every confirmation begins with.
+const VERSION: &str = concat!("mallard: version ", env!("CARGO_PKG_VERSION"));
 
 struct Reader<'s> {
     options: Options,
@@ -272,6 +278,7 @@ impl Reader<'_> {
     /// Prints the output of `confirm_conf:true`.
     #[cold]
     fn confirm(&mut self, sources: &Sources<'_>) {
+        self.sink.line(VERSION.as_bytes());
         for (i, source) in Source::ALL.into_iter().enumerate() {
             let mut line = LineBuffer::new();
             line.text("mallard: options #")
@@ -289,14 +296,44 @@ impl Reader<'_> {
             if option.alias_of().is_some() {
                 continue;
             }
-            let (mut line, mut value) = (LineBuffer::new(), LineBuffer::new());
-            option.show(&self.options, &mut value);
-            line.text("mallard: -- ").text(option.name()).text(":");
-            line.escaped(value.as_bytes());
-            if let Some(source) = set_by {
-                line.text(" (").text(source.name()).text(")");
-            }
+            let mut line = LineBuffer::new();
+            line.text("mallard: -- ");
+            self.setting(&mut line, option, set_by);
             self.sink.line(line.as_bytes());
+        }
+    }
+
+    /// Prints the line of `confirm_conf:short`.
+    #[cold]
+    fn confirm_in_a_line(&mut self, defaults: &Options) {
+        let mut line = LineBuffer::new();
+        line.text(VERSION);
+        let mut before = "; ";
+        for (option, set_by) in TABLE.iter().zip(self.set_by) {
+            let (mut value, mut default) = (LineBuffer::new(), LineBuffer::new());
+            option.show(&self.options, &mut value);
+            option.show(defaults, &mut default);
+            let is_asked = option.name() == "confirm_conf" || option.alias_of().is_some();
+            if !is_asked && value.as_bytes() != default.as_bytes() {
+                line.text(before);
+                self.setting(&mut line, option, set_by);
+                before = ", ";
+            }
+        }
+        if before == "; " {
+            line.text("; all options have their defaults");
+        }
+        self.sink.line(line.as_bytes());
+    }
+
+    /// Appends an option with its value, and where that comes from.
+    #[inline(never)]
+    fn setting(&self, line: &mut LineBuffer, option: &Descriptor, set_by: Option<Source>) {
+        let mut value = LineBuffer::new();
+        option.show(&self.options, &mut value);
+        line.text(option.name()).text(":").escaped(value.as_bytes());
+        if let Some(source) = set_by {
+            line.text(" (").text(source.name()).text(")");
         }
     }
 

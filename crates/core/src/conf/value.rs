@@ -461,6 +461,14 @@ macro_rules! keywords {
 }
 
 keywords! {
+    /// What a process prints of its options at its start.
+    ConfirmConf {
+        False = "false",
+        /// Each source's string, and every setting.
+        True = "true",
+        /// One line, with the version and the settings that differ from the defaults.
+        Short = "short",
+    }
     /// Whether arenas follow CPUs instead of threads.
     PercpuArena { Disabled = "disabled", PerCpu = "percpu", PerPhysicalCpu = "phycpu" }
     /// When purging moves to a thread of its own.

@@ -8,7 +8,9 @@ use super::node::{Leaf, See, name};
 use super::{CtlResult, Error};
 use crate::api;
 use crate::arena;
-use crate::conf::{self, BackgroundThread, Descriptor, LineBuffer, Plain, Shape, Source, TABLE};
+use crate::conf::{
+    self, BackgroundThread, ConfirmConf, Descriptor, LineBuffer, Plain, Shape, Source, TABLE,
+};
 use crate::sys::atomic::{AtomicU8, Ordering};
 use core::ffi::CStr;
 
@@ -109,6 +111,10 @@ fn leaf_of(option: &Descriptor) -> Leaf {
         // `auto` allows a background thread.
         "background_thread" => Leaf::Bool(Access::Read(|_| {
             Ok(api::options().background_thread != BackgroundThread::False)
+        })),
+        // `short` is a form of it.
+        "confirm_conf" => Leaf::Bool(Access::Read(|_| {
+            Ok(api::options().confirm_conf != ConfirmConf::False)
         })),
         "narenas" => Leaf::Unsigned(Access::Read(|_| Ok(arena::automatic() as u32))),
         // The default is never.

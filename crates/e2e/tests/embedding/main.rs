@@ -303,7 +303,7 @@ fn a_dynamic_c_program_can_carry_the_archive_too() {
 
 #[test]
 fn what_links_with_jemalloc_links_with_mallard_from_its_folder() {
-    if !can_build(&["make", "objcopy", "pkg-config", "cc"]) {
+    if !can_build(&["make", "objcopy", "pkg-config", "cc", "readelf"]) {
         return;
     }
     let sandbox = sandbox();
@@ -331,6 +331,13 @@ fn what_links_with_jemalloc_links_with_mallard_from_its_folder() {
                 .arg("-o")
                 .arg(&program),
         );
+        // The name in the book: a program that is linked so does not run on jemalloc's library.
+        let needed = output(
+            &sandbox,
+            sandbox.plain_command("readelf").arg("-d").arg(&program),
+        );
+        assert!(needed.contains("[libmallard.so.0]"), "{needed}");
+        assert!(!needed.contains("jemalloc"), "{needed}");
         for (what, said) in [
             ("purge", "full "),
             ("arena", "arenas 4"),

@@ -20,7 +20,7 @@ use mallard_profile::model::Profile;
 use mallard_profile::names::NamingOutcome;
 use mallard_profile::process::live::Stacks;
 use mallard_profile::read;
-use mallard_profile::view::since;
+use mallard_profile::view::fork;
 use mallard_profile::view::sum::Parts;
 use mallard_report::model::Exit;
 use mallard_report::stats::SUBJECT;
@@ -318,7 +318,7 @@ fn read_all(list: Vec<Member>, status: ExitStatus, notes: Vec<String>) -> Result
             })),
         };
         let profile = profile.and_then(|mut profile| {
-            since::take_off(&mut profile, &member.at_fork);
+            fork::take_off(&mut profile, &member.at_fork);
             let added = ran.parts.add(&profile).map_err(|error| error.to_string());
             added.map(|()| ran.parts.len() - 1)
         });

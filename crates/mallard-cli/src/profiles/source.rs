@@ -14,6 +14,7 @@ use mallard_profile::process::live::{self, Process};
 use mallard_profile::process::{self, Reading, core};
 use mallard_profile::read;
 use mallard_profile::show::Named;
+use mallard_profile::view::since::since;
 
 use crate::options::search::SearchOptions;
 use crate::terminal::progress::Spinner;
@@ -167,17 +168,33 @@ impl Names {
     }
 }
 
+/// Reads a running process. Its addresses have no names.
+///
+/// # Errors
+/// The process cannot be read, or was never sampled.
+pub fn unnamed(pid: u32) -> Result<Profile, process::Error> {
+    Ok(Process::open(pid)?.read()?.profile)
+}
+
 /// Reads a running process, and gives names to what `known` has none for; that has all names then.
+/// With an earlier profile, it returns what has changed since.
+///
+/// # Errors
+/// The process cannot be read, or was never sampled.
 pub fn running(
     pid: u32,
     search: &names::Options,
     known: &mut Names,
+    before: Option<&Profile>,
 ) -> Result<Profile, process::Error> {
     let Reading {
         mut profile,
         pid: inside,
         ..
     } = Process::open(pid)?.read()?;
+    if let Some(before) = before {
+        profile = since(before, profile);
+    }
     known.give(&mut profile);
     names::name(&mut profile, &options_for(pid, inside, search));
     *known = Names::of(&profile);

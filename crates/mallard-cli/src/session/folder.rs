@@ -193,6 +193,40 @@ pub fn write(path: &Path, text: &str) -> Result<()> {
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
+/// Renames a file of an earlier session by the time when it was written, and says so. This is for
+/// names that the user did not choose: what is asked for by name is written.
+pub fn keep_earlier(path: &Path) -> Result<()> {
+    let Some(earlier) = earlier_name(path) else {
+        return Ok(());
+    };
+    fs::rename(path, &earlier)
+        .with_context(|| format!("cannot rename the earlier {}", path.display()))?;
+    eprintln!(
+        "the earlier {} is {} now",
+        path.display(),
+        earlier.display()
+    );
+    Ok(())
+}
+
+/// A name that is free, with the time of the file; `None` if there is no such file.
+fn earlier_name(path: &Path) -> Option<PathBuf> {
+    let about = fs::symlink_metadata(path)
+        .ok()
+        .filter(|about| about.is_file())?;
+    let time = humantime::format_rfc3339_seconds(about.modified().ok()?).to_string();
+    let time = time.trim_end_matches('Z').replace(':', "");
+    let stem = path.file_stem()?.to_string_lossy();
+    let end = path
+        .extension()
+        .map_or(String::new(), |end| format!(".{}", end.to_string_lossy()));
+    let numbered = (2..).map(|number| format!("-{number}"));
+    std::iter::once(String::new())
+        .chain(numbered)
+        .map(|number| path.with_file_name(format!("{stem}-{time}{number}{end}")))
+        .find(|name| fs::symlink_metadata(name).is_err())
+}
+
 /// A subject as a part of a file name.
 fn plain(subject: &str) -> String {
     let fit = |c: char| {
@@ -212,6 +246,26 @@ fn plain(subject: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn earlier_files_of_a_second_are_all_kept() {
+        let place = tempfile::tempdir().unwrap();
+        let page = place.path().join("page.html");
+        keep_earlier(&page).unwrap();
+        for text in ["1", "2", "3"] {
+            keep_earlier(&page).unwrap();
+            fs::write(&page, text).unwrap();
+            let file = File::options().write(true).open(&page).unwrap();
+            file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        }
+        for (name, text) in [
+            ("page-1970-01-01T000000.html", "1"),
+            ("page-1970-01-01T000000-2.html", "2"),
+            ("page.html", "3"),
+        ] {
+            assert_eq!(fs::read_to_string(place.path().join(name)).unwrap(), text);
+        }
+    }
 
     #[test]
     fn every_session_has_a_folder_of_its_own_and_latest_is_the_last() {

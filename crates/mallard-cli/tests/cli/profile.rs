@@ -77,6 +77,22 @@ fn a_table_is_printed_and_a_page_is_written_beside_it() {
 }
 
 #[test]
+fn a_page_that_nobody_named_does_not_take_an_earlier_one_s_place() {
+    let place = place();
+    fs::write(place.path().join("profile.html"), "mine").unwrap();
+    let (ended, _, said) = outcome(&mut place.mallard(&["profile", "before.7.0.f.heap"]));
+    assert_eq!(ended, Some(SUCCESS), "{said}");
+    let earlier = said.strip_prefix("the earlier profile.html is ");
+    let earlier = earlier.and_then(|rest| rest.strip_suffix(" now\n"));
+    assert_eq!(place.text(earlier.expect(&said)), "mine");
+    assert!(place.text("profile.html").starts_with("<!DOCTYPE html>"));
+    // What the user names is written.
+    fs::write(place.path().join("named.html"), "mine").unwrap();
+    answer(&place, &["--html", "named.html", "before.7.0.f.heap"]);
+    assert!(place.text("named.html").starts_with("<!DOCTYPE html>"));
+}
+
+#[test]
 fn the_other_forms_write_nothing_but_what_was_asked_for() {
     let place = place();
     let collapsed = answer(&place, &["--collapsed", "before.7.0.f.heap"]);

@@ -7,8 +7,9 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 use super::{Named, ProfilePage};
 use crate::model::{Allocated, Profile};
 use crate::view::diff::{self, Change};
+use crate::view::name::{short, squeezed};
 use crate::view::rows::{By, Origin, Row, StackFrame, rows};
-use crate::view::stack::{short, short_path};
+use crate::view::stack::short_path;
 use crate::view::summary::Summary;
 use crate::view::{Absent, SampleTypes, View};
 use mallard_report::units::{bytes, count, duration, percent, plus_minus, signed};
@@ -445,7 +446,7 @@ impl Sheet {
                 let gap = 2 + place.width();
                 let fits = !place.is_empty() && gap + SITE_COLUMNS_MIN <= room;
                 let for_name = if fits { room - gap } else { room };
-                let name = clipped(&name, for_name);
+                let name = squeezed(&name, for_name).into_owned();
                 if fits {
                     format!("{}  {place}", padded(&name, for_name.min(40)))
                 } else {

@@ -4,15 +4,19 @@
 //!   answer it.
 //! - [`stack`] turns a sample's stack into frames and finds the *site*: the innermost frame that is
 //!   neither the allocator nor a container's inside, by the names in [`kind`].
+//! - [`name`] shortens names for people.
 //! - [`rows`] sums samples up by site, line, module, size or thread; [`diff`] compares two
 //!   profiles.
 //! - [`sum`] puts several profiles together, and [`since`] takes off what a forked process has from
 //!   its parent.
 //! - [`summary`] has the totals and how far they may be off; [`tree`] is the data of flame graphs.
+//! - [`since`] subtracts an earlier profile of the same process.
 //! - [`trim`] takes the allocator's frames away for other viewers.
 
 pub mod diff;
+pub mod fork;
 mod kind;
+pub mod name;
 pub mod rows;
 pub mod since;
 pub mod stack;

@@ -1,121 +1,200 @@
-//! A profile without what its process had from the one that it was forked from.
+//! What has changed from one profile of a process to the next.
 
 use std::collections::HashMap;
 
-use crate::model::{
-    ALLOC_OBJECTS, ALLOC_SPACE, FRAG_SPACE, FREED_OBJECTS, INUSE_OBJECTS, INUSE_SPACE, LIFETIME,
-    PEAK_SPACE, Profile, WASTE_SPACE,
-};
-use crate::process::live::{OfStack, Stacks};
-use crate::view::View;
+use crate::model::{LocationIndex, MappingIndex, Profile, Sample};
 
-/// Takes off what the stacks had at the fork. A process that freed a block since, and allocated
-/// another one at the same stack, has none more.
-pub fn take_off(profile: &mut Profile, at_fork: &Stacks) {
-    let mut left: Vec<Option<Vec<i64>>> = Vec::new();
-    let mut by_stack = HashMap::new();
-    let main = View::Live.figures(profile).ok().map(|figures| figures.main);
-    let kinds: Vec<_> = profile.types.iter().map(|of| of.kind.clone()).collect();
-    let addresses: Vec<u64> = profile.locations.iter().map(|it| it.address).collect();
-    for sample in &mut profile.samples {
-        let place = *by_stack.entry(sample.stack.clone()).or_insert_with(|| {
-            let stack: Vec<u64> = (sample.stack.iter())
-                .map(|index| addresses[index.0 as usize])
-                .collect();
-            let of_stack = at_fork.get(&stack);
-            left.push(of_stack.map(|of| kinds.iter().map(|kind| figure(of, kind)).collect()));
-            left.len() - 1
-        });
-        let Some(left) = &mut left[place] else {
-            continue;
-        };
-        let live_before = main.map_or(0, |main| sample.values[main]);
-        for (value, left) in sample.values.iter_mut().zip(left.iter_mut()) {
-            let taken = (*value).min(*left).max(0);
-            *value -= taken;
-            *left -= taken;
-        }
-        // Waste and fragmentation are those of the live blocks that are left.
-        if let Some(main) = main.filter(|_| live_before > 0) {
-            let kept = sample.values[main] as f64 / live_before as f64;
-            for (value, kind) in sample.values.iter_mut().zip(&kinds) {
-                if matches!(&**kind, WASTE_SPACE | FRAG_SPACE) {
-                    *value = (*value as f64 * kept).round() as i64;
-                }
-            }
+/// The later profile less the earlier one, sample by sample; a value may be less than nothing.
+pub fn since(before: &Profile, after: Profile) -> Profile {
+    let mut result = after;
+    let column = |kind: &_| before.types.iter().position(|of| of == kind);
+    let columns: Vec<Option<usize>> = result.types.iter().map(column).collect();
+    let mut places = Places::of(&result);
+    for sample in &before.samples {
+        let values = columns
+            .iter()
+            .map(|&column| column.map_or(0, |column| sample.values[column]));
+        let stack: Vec<LocationIndex> = (sample.stack.iter())
+            .map(|&index| places.location(&mut result, before, index))
+            .collect();
+        let known = places.samples.entry(stack.clone()).or_default();
+        let same = known
+            .iter()
+            .copied()
+            .find(|&place| result.samples[place].labels == sample.labels);
+        if let Some(place) = same {
+            let after = result.samples[place].values.iter_mut();
+            after
+                .zip(values)
+                .for_each(|(after, before)| *after = after.saturating_sub(before));
+        } else {
+            known.push(result.samples.len());
+            result.samples.push(Sample {
+                stack: stack.into(),
+                values: values.map(i64::saturating_neg).collect(),
+                labels: sample.labels.clone(),
+            });
         }
     }
-    profile
+    result
         .samples
         .retain(|sample| sample.values.iter().any(|&value| value != 0));
+    result.duration_nanos = result.time_nanos.saturating_sub(before.time_nanos).max(0);
+    result
 }
 
-/// What a stack had of a kind of figure.
-fn figure(of: &OfStack, kind: &str) -> i64 {
-    let figure = match kind {
-        ALLOC_OBJECTS => of.ever[0],
-        ALLOC_SPACE => of.ever[1],
-        INUSE_OBJECTS => of.live[0],
-        // What was there at the fork was there at the peak, but for what was freed before it.
-        INUSE_SPACE | PEAK_SPACE => of.live[1],
-        FREED_OBJECTS => of.freed[0],
-        LIFETIME => of.freed[1],
-        _ => 0,
-    };
-    i64::try_from(figure).unwrap_or(i64::MAX)
+/// Where the later profile has what.
+struct Places {
+    locations: HashMap<u64, LocationIndex>,
+    samples: HashMap<Vec<LocationIndex>, Vec<usize>>,
+}
+
+impl Places {
+    fn of(profile: &Profile) -> Places {
+        let mut places = Places {
+            locations: HashMap::new(),
+            samples: HashMap::new(),
+        };
+        for (index, location) in profile.locations.iter().enumerate() {
+            places
+                .locations
+                .insert(location.address, LocationIndex(index as u32));
+        }
+        for (index, sample) in profile.samples.iter().enumerate() {
+            // The same address may be there twice: the last one stands for both.
+            let stack = sample.stack.iter().map(|&of| {
+                let address = profile.location(of).address;
+                places.locations[&address]
+            });
+            let stack: Vec<LocationIndex> = stack.collect();
+            places.samples.entry(stack).or_default().push(index);
+        }
+        places
+    }
+
+    /// The place of a location of the earlier profile, which is added if the later one lacks it.
+    fn location(
+        &mut self,
+        profile: &mut Profile,
+        before: &Profile,
+        index: LocationIndex,
+    ) -> LocationIndex {
+        let location = before.location(index);
+        *self.locations.entry(location.address).or_insert_with(|| {
+            let mapping = location.mapping.map(|mapping| {
+                let mapping = before.mapping(mapping);
+                let known = profile.mappings.iter().position(|of| of == mapping);
+                let place = known.unwrap_or_else(|| {
+                    profile.mappings.push(mapping.clone());
+                    profile.mappings.len() - 1
+                });
+                MappingIndex(place as u32)
+            });
+            let mut location = location.clone();
+            location.mapping = mapping;
+            profile.locations.push(location);
+            LocationIndex(profile.locations.len() as u32 - 1)
+        })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Location, LocationIndex, Sample, SampleType};
+    use crate::model::{Label, LabelValue, Location, Mapping, SampleType};
 
-    #[test]
-    fn what_was_there_at_the_fork_is_taken_off_each_stack_once() {
-        let kinds = [ALLOC_SPACE, INUSE_OBJECTS, INUSE_SPACE, "waste_space"];
-        let sample = |stack: u32, values: [i64; 4]| Sample {
-            stack: [LocationIndex(stack)].into(),
-            values: values.to_vec(),
-            labels: Vec::new(),
-        };
+    /// A profile with a sample of each stack of addresses, of a thread, with these values.
+    fn profile(samples: &[(&[u64], i64, [i64; 2])]) -> Profile {
         let mut profile = Profile {
-            types: kinds.map(|kind| SampleType::new(kind, "bytes")).to_vec(),
-            locations: [0x10, 0x20]
-                .map(|address| Location {
-                    address,
-                    ..Location::default()
-                })
-                .to_vec(),
-            samples: vec![
-                sample(0, [500, 0, 0, 0]),
-                sample(0, [0, 2, 200, 20]),
-                sample(0, [0, 1, 100, 10]),
-                sample(1, [70, 0, 0, 0]),
-                sample(1, [0, 1, 70, 7]),
+            types: vec![
+                SampleType::new("inuse_objects", "count"),
+                SampleType::new("inuse_space", "bytes"),
             ],
+            mappings: vec![Mapping {
+                start: 1,
+                limit: 100,
+                ..Mapping::default()
+            }],
+            time_nanos: 1000 * samples.len() as i64,
             ..Profile::default()
         };
-        let at_fork = OfStack {
-            live: [1, 150],
-            ever: [2, 300],
-            ..OfStack::default()
+        for &(stack, thread, values) in samples {
+            let mut indices = Vec::new();
+            for &address in stack {
+                let known = profile
+                    .locations
+                    .iter()
+                    .position(|of| of.address == address);
+                let place = known.unwrap_or_else(|| {
+                    let mapping = Some(MappingIndex(0));
+                    profile.locations.push(Location {
+                        address,
+                        mapping,
+                        ..Location::default()
+                    });
+                    profile.locations.len() - 1
+                });
+                indices.push(LocationIndex(place as u32));
+            }
+            let value = LabelValue::Number {
+                value: thread,
+                unit: "".into(),
+            };
+            profile.samples.push(Sample {
+                stack: indices.into(),
+                values: values.to_vec(),
+                labels: vec![Label {
+                    key: "thread".into(),
+                    value,
+                }],
+            });
+        }
+        profile
+    }
+
+    fn changed(profile: &Profile) -> Vec<(Vec<u64>, Vec<i64>)> {
+        let addresses = |sample: &Sample| {
+            let stack = sample.stack.iter();
+            stack.map(|&of| profile.location(of).address).collect()
         };
-        take_off(&mut profile, &Stacks::from([(vec![0x10], at_fork)]));
-        let values: Vec<&[i64]> = (profile.samples.iter()).map(|it| &it.values[..]).collect();
-        let expected: [&[i64]; 5] = [
-            &[200, 0, 0, 0],
-            &[0, 1, 50, 5],
-            &[0, 1, 100, 10],
-            &[70, 0, 0, 0],
-            &[0, 1, 70, 7],
-        ];
-        assert_eq!(values, expected);
-        let whole = OfStack {
-            live: [1, 70],
-            ever: [1, 70],
-            ..OfStack::default()
-        };
-        take_off(&mut profile, &Stacks::from([(vec![0x20], whole)]));
-        assert_eq!(profile.samples.len(), 3);
+        (profile.samples.iter())
+            .map(|sample| (addresses(sample), sample.values.clone()))
+            .collect()
+    }
+
+    #[test]
+    fn what_came_and_went_remains() {
+        let before = profile(&[
+            (&[1, 2], 1, [10, 100]),
+            (&[1, 2], 2, [5, 50]),
+            (&[3], 1, [1, 8]),
+        ]);
+        let after = profile(&[
+            (&[4, 2], 1, [2, 20]),
+            (&[1, 2], 2, [7, 70]),
+            (&[1, 2], 1, [10, 100]),
+            (&[1], 1, [0, 0]),
+        ]);
+        let change = since(&before, after);
+        assert_eq!(
+            changed(&change),
+            [
+                (vec![4, 2], vec![2, 20]),
+                (vec![1, 2], vec![2, 20]),
+                (vec![3], vec![-1, -8]),
+            ]
+        );
+        assert_eq!((change.mappings.len(), change.duration_nanos), (1, 1000));
+        let gone = change.location(change.samples[2].stack[0]);
+        assert_eq!(gone.mapping, Some(MappingIndex(0)));
+    }
+
+    #[test]
+    fn figures_that_the_earlier_profile_lacks_are_new() {
+        let mut before = profile(&[(&[1], 1, [10, 100])]);
+        before.types.pop();
+        before.samples[0].values.pop();
+        let change = since(&before, profile(&[(&[1], 1, [12, 120])]));
+        assert_eq!(changed(&change), [(vec![1], vec![2, 120])]);
     }
 }

@@ -146,58 +146,6 @@ impl<'p> Steps<'p> {
     }
 }
 
-/// A name without template arguments, as tables show it: `std::map<int, A>::at` is `std::map::at`.
-pub fn short(name: &str) -> String {
-    if name.contains("operator<") || name.contains("operator>") || name.contains("operator->") {
-        return name.to_owned();
-    }
-    // `<A as Trait>::method` of Rust needs its first part.
-    let (kept, rest) = match name.strip_prefix('<').and_then(|_| end_of_group(name)) {
-        Some(end) => name.split_at(end),
-        None => ("", name),
-    };
-    let mut short = kept.to_owned();
-    let mut depth = 0usize;
-    let mut before = ' ';
-    for c in rest.chars() {
-        match c {
-            '<' => depth += 1,
-            '>' if before != '-' && depth > 0 => depth -= 1,
-            _ if depth == 0 => short.push(c),
-            _ => {}
-        }
-        before = c;
-    }
-    // What was not closed is no template.
-    let short = short.replace("::::", "::");
-    let short = short
-        .strip_suffix("::")
-        .map_or(short.clone(), str::to_owned);
-    if depth > 0 || short.is_empty() {
-        name.to_owned()
-    } else {
-        short
-    }
-}
-
-/// Where the group ends that a name starts with.
-fn end_of_group(name: &str) -> Option<usize> {
-    let mut depth = 0usize;
-    let mut before = ' ';
-    for (place, c) in name.char_indices() {
-        match c {
-            '<' => depth += 1,
-            '>' if before != '-' => depth = depth.checked_sub(1)?,
-            _ => {}
-        }
-        if depth == 0 {
-            return Some(place + c.len_utf8());
-        }
-        before = c;
-    }
-    None
-}
-
 /// The last two parts of a path: `src/cache.rs`.
 pub fn short_path(path: &str) -> &str {
     let mut slashes = path.rmatch_indices('/').map(|(place, _)| place);
@@ -293,27 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_shortened_where_they_stay_clear() {
-        for (long, shorter) in [
-            ("std::map<int, std::pair<A, B> >::at", "std::map::at"),
-            ("work<int>", "work"),
-            (
-                "<shop::Shelf<T> as core::clone::Clone>::clone",
-                "<shop::Shelf<T> as core::clone::Clone>::clone",
-            ),
-            (
-                "core::option::Option<T>::map::<U>",
-                "core::option::Option::map",
-            ),
-            ("f<fn(u8) -> u8>::g", "f::g"),
-            ("A::operator<<", "A::operator<<"),
-            ("A::operator->", "A::operator->"),
-            ("main::{{closure}}", "main::{{closure}}"),
-            ("a<b", "a<b"),
-            ("<unknown", "<unknown"),
-        ] {
-            assert_eq!(short(long), shorter);
-        }
+    fn paths_keep_their_last_two_parts() {
         assert_eq!(short_path("/home/me/src/cache.rs"), "src/cache.rs");
         assert_eq!(short_path("cache.rs"), "cache.rs");
     }

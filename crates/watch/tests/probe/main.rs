@@ -198,7 +198,11 @@ fn the_share_of_blocks_that_another_thread_frees_is_that_of_all_blocks() {
         let (here, elsewhere) = (counts.freed_here, counts.freed_elsewhere);
         let share = elsewhere as f64 / (here + elsewhere) as f64;
         // Of some 5,000 blocks that are followed, ten standard errors.
-        assert!((share - 0.5).abs() < 0.07, "{}: {here} {elsewhere}", on.name);
+        assert!(
+            (share - 0.5).abs() < 0.07,
+            "{}: {here} {elsewhere}",
+            on.name
+        );
         assert!(here + elsewhere > 3000, "{}: {here} {elsewhere}", on.name);
     }
 }

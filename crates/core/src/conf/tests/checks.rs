@@ -3,7 +3,7 @@
 
 extern crate std;
 
-use super::conf::{Options, ReadOptions, Sink, Source, Sources, TABLE, read_from};
+use super::conf::{ConfirmConf, Options, ReadOptions, Sink, Source, Sources, TABLE, read_from};
 use std::string::String;
 use std::vec::Vec;
 
@@ -40,10 +40,10 @@ fn output(outcome: &ReadOptions, lines: &[String]) {
             "{line:?}"
         );
     }
-    let confirmed = if outcome.options.confirm_conf {
-        Source::ALL.len() + TABLE.len() - 1
-    } else {
-        0
+    let confirmed = match outcome.options.confirm_conf {
+        ConfirmConf::False => 0,
+        ConfirmConf::Short => 1,
+        ConfirmConf::True => 1 + Source::ALL.len() + TABLE.len() - 1,
     };
     let aborting = usize::from(outcome.must_abort);
     let messages = lines.len() - confirmed - aborting;

@@ -302,8 +302,9 @@ fn confirm_conf_prints_the_sources_and_every_setting() {
         ),
     ]);
     assert_eq!(
-        lines[..6],
+        lines[..7],
         [
+            concat!("mallard: version ", env!("CARGO_PKG_VERSION")),
             "mallard: options #1 (compiled-in options): not set",
             r#"mallard: options #2 (symbol malloc_conf): "narenas:2""#,
             "mallard: options #3 (/etc/malloc.conf): not set",
@@ -312,7 +313,7 @@ fn confirm_conf_prints_the_sources_and_every_setting() {
             r#"mallard: options #6 (MALLARD_CONF): "confirm_conf:true,narenas:3,lg_tcache_max:12""#,
         ]
     );
-    let settings = &lines[6..];
+    let settings = &lines[7..];
     let names: Vec<String> = TABLE
         .iter()
         .filter(|o| o.alias_of().is_none())
@@ -339,6 +340,23 @@ fn confirm_conf_prints_the_sources_and_every_setting() {
             "no {expected:?} in {settings:#?}"
         );
     }
+}
+
+#[test]
+fn confirm_conf_short_is_the_version_and_what_differs_from_the_defaults() {
+    let head = concat!("mallard: version ", env!("CARGO_PKG_VERSION"), "; ");
+    let (_, lines) = read_all(&[
+        (Source::Symbol, b"narenas:2,tcache:true"),
+        (
+            Source::MallardConf,
+            b"confirm_conf:short,narenas:3,lg_tcache_max:12,prof_prefix:\x1b",
+        ),
+    ]);
+    let settings = "narenas:3 (MALLARD_CONF), tcache_max:4096 (MALLARD_CONF), \
+                    prof_prefix:\\x1b (MALLARD_CONF)";
+    assert_eq!(lines, [format!("{head}{settings}")]);
+    let (_, lines) = read("confirm_conf:short,tcache:true");
+    assert_eq!(lines, [format!("{head}all options have their defaults")]);
 }
 
 #[test]

@@ -48,8 +48,13 @@ mallard: MALLOC_CONF: option \"narenas\" cannot be \"x\"; valid: default or 1 to
 
 Only the first 16 such lines are shown. With `abort_conf:true` in any source, the program aborts if
 there was a mistake, after it has read everything. (Mistakes in options called `experimental_…` are
-reported but never fatal.) With `confirm_conf:true` the program prints each source's string and the
-resulting settings, each with its source.
+reported but never fatal.) With `confirm_conf:true` the program prints its version of Mallard,
+each source's string and the resulting settings, each with its source. With `confirm_conf:short` one
+line answers whether a program is on Mallard, and with what:
+
+```
+mallard: version 0.1.0; narenas:3 (MALLOC_CONF), dirty_decay_ms:5000 (/etc/malloc.conf)
+```
 
 ## All options
 

@@ -4,7 +4,7 @@ extern crate std;
 
 use super::rows;
 use crate::api;
-use crate::conf::{BackgroundThread, LineBuffer, Options, TABLE};
+use crate::conf::{BackgroundThread, ConfirmConf, LineBuffer, Options, TABLE};
 use crate::ctl::{self, CType, opt};
 use core::ffi::{CStr, c_char};
 use std::format;
@@ -43,6 +43,7 @@ fn written(name: &str, options: &Options) -> String {
 fn told_otherwise(name: &str, options: &Options) -> Option<String> {
     Some(match name {
         "background_thread" => (options.background_thread != BackgroundThread::False).to_string(),
+        "confirm_conf" => (options.confirm_conf != ConfirmConf::False).to_string(),
         "narenas" => read::<u32>("opt.narenas").max(1).to_string(),
         "reserve" => options.reserve.unwrap_or(0).to_string(),
         "calloc_madvise_threshold" => {

@@ -4,9 +4,12 @@
 use super::descriptor::Descriptor;
 use crate::sys::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// Sockets that are open at a time: the one that listens, and its clients.
-pub const SOCKETS_MAX: usize = 1 + CLIENTS;
+/// Sockets that are open at a time: the one that listens, its clients, and the mark of its address.
+pub const SOCKETS_MAX: usize = 1 + CLIENTS + 1;
 pub const CLIENTS: usize = 4;
+/// The places of those that are no clients.
+pub const LISTENER: usize = 0;
+pub const MARK: usize = SOCKETS_MAX - 1;
 
 /// All open sockets: the number, plus 1, and the file's number.
 static OPEN: [(AtomicU32, AtomicU64); SOCKETS_MAX] =

@@ -21,13 +21,29 @@ pub struct Question {
     pub body: String,
 }
 
+/// The longest time that a profile may cover.
+pub const SECONDS_MAX: u64 = 3600;
+
 /// How paths end that answer with names of addresses.
 pub const SYMBOL: &str = "/debug/pprof/symbol";
 
 impl Question {
     /// Whether this takes long.
     pub fn is_profile(&self) -> bool {
-        self.path.contains("/debug/pprof/")
+        self.path.contains("/debug/pprof/") && !self.path.ends_with('/')
+    }
+
+    /// How many seconds the query asks for (`seconds=N`), if any. `None` for a number that is none
+    /// or too large.
+    pub fn seconds(&self) -> Option<Option<u64>> {
+        let mut words = self.query.split('&');
+        let Some(text) = words.find_map(|word| word.strip_prefix("seconds=")) else {
+            return Some(None);
+        };
+        let seconds = text.parse().ok()?;
+        (1..=SECONDS_MAX)
+            .contains(&seconds)
+            .then_some(Some(seconds))
     }
 
     /// Whether the query has this word.
@@ -48,6 +64,7 @@ pub struct Reply {
 }
 
 pub const PLAIN: &str = "text/plain; charset=utf-8";
+pub const HTML: &str = "text/html; charset=utf-8";
 
 impl Reply {
     pub fn of(content_type: &'static str, body: impl Into<Vec<u8>>) -> Reply {

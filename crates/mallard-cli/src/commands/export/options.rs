@@ -20,6 +20,8 @@ use mallard_profile::names;
 ///   /targets                      one target for each process (http_sd_configs of Prometheus)
 ///   /pid/N/metrics                one process
 ///   /pid/N/debug/pprof/heap       what it holds (gzipped pprof); also allocs, peak, lifetime, frag
+///   …/heap?seconds=30             what changes in 30 seconds
+///   /pid/N/debug/pprof/           a list of these
 ///   /pid/N/debug/pprof/symbol     names of addresses (POST 0x1000+0x2000)
 ///   /                             the same for people
 ///   /healthz                      whether this command serves

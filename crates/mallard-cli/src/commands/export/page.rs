@@ -13,6 +13,32 @@ th, td { padding: .3rem .7rem; border-bottom: 1px solid #8884; text-align: right
 th:nth-child(2), td:nth-child(2), td:last-child, th:last-child { text-align: left }
 :root { color-scheme: light dark }";
 
+/// The profiles of a process, with links that hold under `/debug/pprof` and `/debug/pprof/`.
+pub fn profiles(pid: u32, command: &str) -> String {
+    let folder = format!("/pid/{pid}/debug/pprof/");
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                title { "mallard export: " (command) }
+                style { (STYLE) }
+            }
+            body {
+                h1 { "Heap profiles of " (command) ", process " (pid) }
+                ul {
+                    @for kind in Kind::ALL {
+                        li { a href=(format!("{folder}{}", kind.name())) { (kind.name()) } ": " (kind.meaning()) }
+                    }
+                    li { a href=(format!("{folder}symbol")) { "symbol" } ": names of addresses, for pprof" }
+                }
+                p { code { "go tool pprof URL" } " shows a profile; " code { "?seconds=30" } " shows what changes meanwhile." }
+            }
+        }
+    };
+    page.into_string()
+}
+
 /// The processes, with links to what is served of each.
 pub fn index(processes: &[Process], has_control: bool) -> String {
     let page = html! {

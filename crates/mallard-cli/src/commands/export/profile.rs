@@ -4,6 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use hyper::StatusCode;
 use mallard_inspect::process::{About, Identity};
+use mallard_profile::model::Profile;
 use mallard_profile::process::Error;
 use mallard_profile::view::trim::trimmed;
 use mallard_profile::write;
@@ -41,6 +42,17 @@ impl Kind {
             Kind::Peak => "peak",
             Kind::Lifetime => "lifetime",
             Kind::Frag => "frag",
+        }
+    }
+
+    /// What it shows.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Kind::Heap => "blocks in use",
+            Kind::Allocs => "all blocks since sampling began",
+            Kind::Peak => "blocks that were in use at the peak",
+            Kind::Lifetime => "how long freed blocks lived",
+            Kind::Frag => "free memory beside blocks in use",
         }
     }
 
@@ -85,7 +97,8 @@ impl Known {
     }
 }
 
-/// Reads the profile of a process, gives it names and packs it.
+/// Reads the profile of a process, gives it names and packs it. With an earlier profile, this is what
+/// has changed since.
 ///
 /// # Errors
 /// The process cannot be read, or was never sampled.
@@ -94,10 +107,11 @@ pub fn read(
     kind: Kind,
     search: &names::Options,
     known: &Known,
+    before: Option<&Profile>,
 ) -> Result<Vec<u8>, Error> {
     let identity = About::of(pid).ok_or(Error::NoProcess(pid))?.identity;
     let mut names = known.take(&identity);
-    let profile = source::running(pid, search, &mut names);
+    let profile = source::running(pid, search, &mut names, before);
     known.put(identity, names);
     let profile = profile?;
     let mut profile = trimmed(&profile);

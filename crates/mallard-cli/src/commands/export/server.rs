@@ -7,13 +7,15 @@
 
 use std::convert::Infallible;
 use std::net::TcpListener;
+use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE, HOST, ORIGIN};
+use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE, HOST, HeaderValue, ORIGIN};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -66,17 +68,41 @@ async fn accept(listener: TcpListener, site: Arc<Site>) -> Result<()> {
         };
         let (site, profiles) = (Arc::clone(&site), Arc::clone(&profiles));
         task::spawn(async move {
+            let waits = Arc::new(AtomicU64::new(0));
+            let served = connection(stream, site, profiles, Arc::clone(&waits));
             // A client that is too slow is the client's failure.
-            let _ = timeout(CONNECTION_TIMEOUT, connection(stream, site, profiles)).await;
+            in_time(served, &waits).await;
             drop(place);
         });
     }
 }
 
-async fn connection(stream: TcpStream, site: Arc<Site>, profiles: Arc<Semaphore>) {
+/// Serves a connection for the time that it may take, which grows by the seconds that it asks for.
+async fn in_time(served: impl Future<Output = ()>, waits: &AtomicU64) {
+    let (mut served, begun) = (pin!(served), Instant::now());
+    let mut allowed = CONNECTION_TIMEOUT;
+    while timeout(allowed.saturating_sub(begun.elapsed()), served.as_mut())
+        .await
+        .is_err()
+    {
+        let longer = CONNECTION_TIMEOUT + Duration::from_secs(waits.load(Ordering::Relaxed));
+        if longer == allowed {
+            return;
+        }
+        allowed = longer;
+    }
+}
+
+async fn connection(
+    stream: TcpStream,
+    site: Arc<Site>,
+    profiles: Arc<Semaphore>,
+    waits: Arc<AtomicU64>,
+) {
     let service = service_fn(move |request| {
-        let (site, profiles) = (Arc::clone(&site), Arc::clone(&profiles));
-        async move { Ok::<_, Infallible>(respond(request, site, &profiles).await) }
+        let (site, profiles, waits) =
+            (Arc::clone(&site), Arc::clone(&profiles), Arc::clone(&waits));
+        async move { Ok::<_, Infallible>(respond(request, site, &profiles, &waits).await) }
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -93,24 +119,48 @@ async fn respond(
     request: Request<Incoming>,
     site: Arc<Site>,
     profiles: &Semaphore,
+    waits: &AtomicU64,
 ) -> Response<Full<Bytes>> {
     let Some(question) = question(request).await else {
         let why = format!("the body is longer than {BODY_BYTES_MAX} bytes, or no text");
         return response(Reply::failure(StatusCode::PAYLOAD_TOO_LARGE, why));
     };
-    let place = if question.is_profile() {
-        profiles.acquire().await.ok()
-    } else {
-        None
+    let question = Arc::new(question);
+    let of_profiles = question.is_profile().then_some(profiles);
+    let mut before = None;
+    if let (Some(_), Some(Some(seconds))) = (of_profiles, question.seconds()) {
+        let (site, question) = (Arc::clone(&site), Arc::clone(&question));
+        before = match made(of_profiles, move || site.begin(&question)).await {
+            Ok(Some(Ok(before))) => Some(before),
+            Ok(Some(Err(refusal))) | Err(refusal) => return response(refusal),
+            Ok(None) => None,
+        };
+        if before.is_some() {
+            waits.store(seconds, Ordering::Relaxed);
+            sleep(Duration::from_secs(seconds)).await;
+        }
+    }
+    let answer = made(of_profiles, move || site.answer(&question, before.as_ref())).await;
+    response(answer.unwrap_or_else(|failure| failure))
+}
+
+/// Makes a part of an answer on a thread for that, when there is room if it takes long.
+async fn made<T: Send + 'static>(
+    room: Option<&Semaphore>,
+    make: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Reply> {
+    let place = match room {
+        Some(room) => room.acquire().await.ok(),
+        None => None,
     };
-    let answer = task::spawn_blocking(move || site.answer(&question)).await;
+    let made = task::spawn_blocking(make).await;
     drop(place);
-    response(answer.unwrap_or_else(|_| {
+    made.map_err(|_| {
         Reply::failure(
             StatusCode::INTERNAL_SERVER_ERROR,
             "this request cannot be answered",
         )
-    }))
+    })
 }
 
 /// What an answer depends on; `None` if it carries too much.
@@ -143,6 +193,10 @@ fn response(answer: Reply) -> Response<Full<Bytes>> {
     *response.status_mut() = answer.status;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, answer.content_type);
+    if !answer.status.is_success() {
+        // With this header pprof shows the text, which otherwise only says that it failed.
+        headers.insert("x-go-pprof", HeaderValue::from_static("1"));
+    }
     if let Some(allowed) = answer.allow {
         headers.insert(ALLOW, allowed);
     }

@@ -7,11 +7,11 @@ use hyper::StatusCode;
 use mallard_inspect::metrics::{self, Format};
 use mallard_inspect::request::{Consent, Request};
 use mallard_inspect::source::Reader;
-use mallard_profile::model::Text;
+use mallard_profile::model::{Profile, Text};
 use mallard_profile::names;
 use serde_json::{Value, json};
 
-use super::answer::{PLAIN, Question, Reply};
+use super::answer::{HTML, PLAIN, Question, Reply, SECONDS_MAX};
 use super::page;
 use super::profile::{self, Kind};
 use super::watched::{Look, Process, Watched};
@@ -43,6 +43,7 @@ enum Path {
     MetricsOf(u32),
     Profile(u32, Kind),
     Symbol(u32),
+    Profiles(u32),
     Start(u32),
     Stop(u32),
 }
@@ -61,6 +62,7 @@ fn parse(path: &str) -> Option<Path> {
                 "prof/start" => Path::Start(pid),
                 "prof/stop" => Path::Stop(pid),
                 "debug/pprof/symbol" => Path::Symbol(pid),
+                "debug/pprof/" | "debug/pprof" => Path::Profiles(pid),
                 rest => Path::Profile(pid, Kind::named(rest.strip_prefix("debug/pprof/")?)?),
             }
         }
@@ -78,7 +80,8 @@ impl Site {
         }
     }
 
-    pub fn answer(&self, question: &Question) -> Reply {
+    /// Answers; a profile of some seconds is what has changed since an earlier one.
+    pub fn answer(&self, question: &Question, before: Option<&Profile>) -> Reply {
         let Some(path) = parse(&question.path) else {
             return Reply::not_found("there is no such path; / lists all paths");
         };
@@ -96,7 +99,7 @@ impl Site {
             Path::Health => Reply::of(PLAIN, "ok\n"),
             Path::Index => {
                 let text = page::index(&self.look().processes, self.has_control);
-                Reply::of("text/html; charset=utf-8", text)
+                Reply::of(HTML, text)
             }
             Path::Targets => {
                 let targets = targets(&self.look(), host, question.has("sampling"));
@@ -104,8 +107,9 @@ impl Site {
             }
             Path::Metrics => self.metrics(Format::accepted(&question.accept)),
             Path::MetricsOf(pid) => self.metrics_of(pid, Format::accepted(&question.accept)),
-            Path::Profile(pid, kind) => self.profile(pid, kind, question),
+            Path::Profile(pid, kind) => self.profile(pid, kind, question, before),
             Path::Symbol(pid) => self.symbols(pid, question),
+            Path::Profiles(pid) => self.profiles(pid),
             Path::Start(pid) => self.control(pid, Request::Start(None), question),
             Path::Stop(pid) => self.control(pid, Request::Stop, question),
         }
@@ -169,22 +173,57 @@ impl Site {
         }
     }
 
-    fn profile(&self, pid: u32, kind: Kind, question: &Question) -> Reply {
-        if question.has("seconds") {
-            return Reply::failure(
+    fn profile(
+        &self,
+        pid: u32,
+        kind: Kind,
+        question: &Question,
+        before: Option<&Profile>,
+    ) -> Reply {
+        if let Some(refusal) = self.refuses(pid, question) {
+            return refusal;
+        }
+        match profile::read(pid, kind, &self.search, &self.known, before) {
+            Ok(bytes) => Reply::of("application/octet-stream", bytes),
+            Err(error) => profile::failure(&error),
+        }
+    }
+
+    /// Why there is no profile for this question, if there is none.
+    fn refuses(&self, pid: u32, question: &Question) -> Option<Reply> {
+        if question.seconds().is_none() {
+            return Some(Reply::failure(
                 StatusCode::BAD_REQUEST,
-                "`seconds` is not served: allocs counts since sampling began, so take two and \
-                 compare them (go tool pprof -diff_base)",
-            );
+                format_args!("`seconds` is a number from 1 to {SECONDS_MAX}"),
+            ));
         }
         let watched = self.watched.lock();
         let is_served = (watched.unwrap_or_else(PoisonError::into_inner)).is_served(pid);
-        if !is_served {
-            return Reply::not_found(format_args!("process {pid} is not served here"));
-        }
-        match profile::read(pid, kind, &self.search, &self.known) {
-            Ok(bytes) => Reply::of("application/octet-stream", bytes),
-            Err(error) => profile::failure(&error),
+        (!is_served).then(|| Reply::not_found(format_args!("process {pid} is not served here")))
+    }
+
+    /// The profile with which one of some seconds begins; `None` if the question is about another
+    /// path.
+    pub fn begin(&self, question: &Question) -> Option<Result<Profile, Reply>> {
+        let Some(Path::Profile(pid, _)) = parse(&question.path) else {
+            return None;
+        };
+        Some(match self.refuses(pid, question) {
+            Some(refusal) => Err(refusal),
+            None => source::unnamed(pid).map_err(|error| profile::failure(&error)),
+        })
+    }
+
+    /// The profiles of a process, with links to them.
+    fn profiles(&self, pid: u32) -> Reply {
+        match self
+            .look()
+            .processes
+            .iter()
+            .find(|process| process.pid == pid)
+        {
+            Some(process) => Reply::of(HTML, page::profiles(pid, &process.command)),
+            None => self.missing(pid),
         }
     }
 
@@ -332,6 +371,8 @@ mod tests {
             ),
             ("/pid/7/prof/stop", Some(Path::Stop(7))),
             ("/pid/7/debug/pprof/symbol", Some(Path::Symbol(7))),
+            ("/pid/7/debug/pprof/", Some(Path::Profiles(7))),
+            ("/pid/7/debug/pprof", Some(Path::Profiles(7))),
             ("/pid/0/metrics", None),
             ("/pid/-1/metrics", None),
             ("/pid/7/debug/pprof/goroutine", None),
@@ -374,7 +415,7 @@ mod tests {
             ..get("/metrics")
         };
         let with_seconds = Question {
-            query: "seconds=5".to_owned(),
+            query: "seconds=0".to_owned(),
             ..get("/pid/7/debug/pprof/heap")
         };
         for (control, question, status) in [
@@ -389,8 +430,9 @@ mod tests {
             (false, get("/pid/7/debug/pprof/heap"), 404),
             (false, with_seconds, 400),
             (false, get("/pid/7/debug/pprof/symbol"), 404),
+            (false, get("/pid/7/debug/pprof/"), 404),
         ] {
-            let answer = site(control).answer(&question);
+            let answer = site(control).answer(&question, None);
             assert_eq!(answer.status.as_u16(), status, "{question:?}");
             let text = String::from_utf8(answer.body).unwrap();
             assert!(text.ends_with('\n') && text.lines().count() == 1, "{text}");
@@ -399,17 +441,18 @@ mod tests {
 
     #[test]
     fn without_processes_there_are_the_command_s_own_metrics() {
-        let answer = site(false).answer(&Question {
+        let question = Question {
             accept: "application/openmetrics-text".to_owned(),
             ..get("/metrics")
-        });
+        };
+        let answer = site(false).answer(&question, None);
         let text = String::from_utf8(answer.body).unwrap();
         assert!(
             text.contains("mallard_export_processes{state=\"read\"} 0\n"),
             "{text}"
         );
         assert!(text.ends_with("\n# EOF\n"), "{text}");
-        let targets = site(false).answer(&get("/targets"));
+        let targets = site(false).answer(&get("/targets"), None);
         assert_eq!(targets.body, b"[]");
     }
 }

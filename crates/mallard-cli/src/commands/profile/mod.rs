@@ -22,6 +22,7 @@ use mallard_profile::write;
 
 use crate::profiles::source::{self, Loaded};
 use crate::profiles::{program, several};
+use crate::session::folder;
 use crate::terminal::exit;
 use crate::terminal::output::{self, say};
 pub use options::Options;
@@ -239,6 +240,9 @@ fn answer(page: &ProfilePage<'_>, options: &Options) -> Result<String> {
 fn write_files(page: &ProfilePage<'_>, options: &Options) -> Result<Vec<String>> {
     let default = options.form.is_table() && !options.no_html;
     let html = options.html.clone().or(default.then(|| PAGE.into()));
+    if options.html.is_none() && default {
+        folder::keep_earlier(Path::new(PAGE))?;
+    }
     let mut written = Vec::new();
     if let Some(path) = html {
         save(&path, |out| out.write_all(show::html(page).as_bytes()))?;

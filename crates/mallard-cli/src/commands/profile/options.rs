@@ -86,8 +86,8 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value_t = 20, conflicts_with_all = ["text", "json", "collapsed"])]
     pub rows: usize,
 
-    /// File for the page with flame graphs [default: profile.html in this folder; none with
-    /// --text, --json and --collapsed]
+    /// File for the page with flame graphs [default: profile.html in this folder, where an
+    /// earlier one is renamed; none with --text, --json and --collapsed]
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 

@@ -30,7 +30,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::allocators::choice;
 use crate::recording::units_of;
-use crate::session::{self, machine};
+use crate::session::{self, folder, machine};
 use crate::terminal::exit;
 use options::Options;
 
@@ -115,18 +115,21 @@ struct Output {
 
 impl Output {
     fn create(options: &Options, label: &str) -> Result<Output> {
-        let path = path(options, label);
+        let path = path(options, label)?;
         let file = File::create(&path)
             .with_context(|| format!("cannot write {}; choose another with -o", path.display()))?;
         Ok(Output { path, file })
     }
 }
 
-fn path(options: &Options, label: &str) -> PathBuf {
-    match &options.output {
-        Some(output) => output.clone(),
-        None => PathBuf::from(format!("{label}.{EXTENSION}")),
-    }
+/// The file that is asked for, or one of the subject's name in this folder.
+fn path(options: &Options, label: &str) -> Result<PathBuf> {
+    let Some(output) = &options.output else {
+        let path = PathBuf::from(format!("{label}.{EXTENSION}"));
+        folder::keep_earlier(&path)?;
+        return Ok(path);
+    };
+    Ok(output.clone())
 }
 
 /// What a process needs to be recorded.

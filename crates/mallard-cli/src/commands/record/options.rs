@@ -23,7 +23,7 @@ use crate::service::Subject;
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES, override_usage = "mallard record [OPTIONS] -- <PROGRAM> [ARGS]...\n       mallard record [OPTIONS] --service <NAME|FILE>")]
 pub struct Options {
-    /// The file to write [default: PROGRAM.mtrace]
+    /// The file to write [default: PROGRAM.mtrace; an earlier one of that name is renamed]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 

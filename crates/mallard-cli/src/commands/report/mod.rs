@@ -74,6 +74,15 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         output::text(&forms.text)?;
     }
     let page = options.output.as_ref().unwrap_or(&forms.place);
+    // A page beside such a file may be another's: the user named the file.
+    let may_be_others = matches!(found, Found::Check(_) | Found::Profile(_));
+    let is_same = |text: String| text == forms.page;
+    if options.output.is_none()
+        && may_be_others
+        && !std::fs::read_to_string(page).is_ok_and(is_same)
+    {
+        folder::keep_earlier(page)?;
+    }
     folder::write(page, &forms.page)?;
     if to_stdout {
         eprintln!("Report: {}", page.display())

@@ -75,7 +75,7 @@ impl Sites {
         let (sender, receiver) = mpsc::channel();
         let (pid, mut names) = (self.pid, std::mem::take(&mut self.names));
         let look = move || {
-            let read = source::running(pid, &names::Options::default(), &mut names);
+            let read = source::running(pid, &names::Options::default(), &mut names, None);
             // The screen may show another process by now.
             let _ = sender.send((read, names));
         };

@@ -11,6 +11,7 @@ use mallard_trace::EXTENSION;
 use mallard_trace::import::{self, FORMATS, Format};
 
 use super::Input;
+use crate::session::folder;
 use crate::terminal::exit::usage;
 use crate::terminal::output::say;
 
@@ -22,7 +23,7 @@ pub struct Options {
     #[command(flatten)]
     input: Input,
 
-    /// The file to write [default: the name of FILE with .mtrace]
+    /// The file to write [default: the name of FILE with .mtrace; an earlier one is renamed]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
@@ -58,6 +59,9 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         .output
         .clone()
         .unwrap_or_else(|| path.with_extension(EXTENSION));
+    if options.output.is_none() {
+        folder::keep_earlier(&output)?;
+    }
     let to = File::create(&output).with_context(|| format!("cannot write {}", output.display()))?;
     let imported = import::import(format, from, BufWriter::new(to), &name);
     if imported.is_err() {

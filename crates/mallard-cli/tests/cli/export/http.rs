@@ -182,14 +182,7 @@ fn go_s_pprof_shows_the_profile_of_a_process_with_names() {
         let url = server.url(&format!("/pid/{pid}/debug/pprof/{kind}"));
         let text = output(
             Command::new("go")
-                .args([
-                    "tool",
-                    "pprof",
-                    "-top",
-                    "-nodecount=20",
-                    "-symbolize=none",
-                    &url,
-                ])
+                .args(["tool", "pprof", "-top", "-nodecount=20", &url])
                 .env("PPROF_TMPDIR", place.path()),
         );
         assert!(text.contains(&format!("Type: {shown}")), "{text}");
@@ -199,6 +192,18 @@ fn go_s_pprof_shows_the_profile_of_a_process_with_names() {
         let is_of_others = ["lifetime", "frag"].contains(&kind);
         assert!(is_of_others || has_hold && text.contains(" main"), "{text}");
     }
+    let changes = server.url(&format!("/pid/{pid}/debug/pprof/heap?seconds=1"));
+    let mut command = Command::new("go");
+    command.args(["tool", "pprof", "-raw", &changes]);
+    let text = output(command.env("PPROF_TMPDIR", place.path()));
+    // It goes on to allocate, and holds what it held.
+    assert!(
+        text.contains("inuse_space") && text.contains("main"),
+        "{text}"
+    );
+    let index = server.get(&format!("/pid/{pid}/debug/pprof/"));
+    let link = format!("href=\"/pid/{pid}/debug/pprof/frag\"");
+    assert!(index.text().contains(&link), "{}", index.text());
     // Another process than the one that is served.
     let reply = server.get("/pid/1/debug/pprof/heap");
     assert_eq!(

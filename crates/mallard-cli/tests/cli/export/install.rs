@@ -73,6 +73,19 @@ fn the_command_is_installed_with_its_service_and_taken_back() {
         let start = "\nExecStart=/opt/mallard/bin/mallard export $MALLARD_EXPORT\n";
         assert!(text.contains(start) && !text.contains("@BINDIR@"), "{text}");
     }
+    for name in [
+        "alerts.yml",
+        "grafana.json",
+        "parca.yaml",
+        "prometheus.yml",
+        "pyroscope.alloy",
+    ] {
+        let text = std::fs::read_to_string(prefix.join("share/mallard").join(name)).unwrap();
+        assert!(!text.contains("/usr/local"), "{name}: {text}");
+    }
+    let rules = "\n  - /opt/mallard/share/mallard/alerts.yml\n";
+    let settings = std::fs::read_to_string(prefix.join("share/mallard/prometheus.yml")).unwrap();
+    assert!(settings.contains(rules), "{settings}");
     verify(&place, &prefix);
     make("uninstall");
     assert_eq!(files(&stage), Vec::<String>::new());

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::model::{Profile, Text};
 use crate::show::ProfilePage;
-use crate::view::stack::short;
+use crate::view::name::short;
 use crate::view::tree::{Node, Tree};
 use crate::view::{SampleTypes, View};
 

@@ -12,13 +12,15 @@ use maud::{Markup, PreEscaped, html};
 
 use super::ProfilePage;
 use super::table::{Sheet, Tone, place_of, sheet};
-use crate::view::stack::short;
+use crate::view::name::{short, squeezed};
 
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
 /// The table's length. The graphs show the rest.
 const ROWS_MAX: usize = 100;
 const CALLERS_MAX: usize = 6;
+/// No browser shows more of a title. The graph has all of the name.
+const TITLE_COLUMNS_MAX: usize = 4096;
 
 /// The page as one file.
 pub fn html(page: &ProfilePage<'_>) -> String {
@@ -109,8 +111,8 @@ fn row(sheet: &Sheet, line: &super::table::Line) -> Markup {
     let site = line.origin.site.as_ref();
     let is_site = sheet.row_name() == "site";
     let name = match site {
-        Some(site) if is_site => short(&site.function),
-        _ => line.key.clone(),
+        Some(site) if is_site => named(&site.function, ""),
+        _ => html! { (line.key) },
     };
     html! {
         tr {
@@ -123,11 +125,23 @@ fn row(sheet: &Sheet, line: &super::table::Line) -> Markup {
                 @if !line.origin.callers.is_empty() {
                     div class="callers" {
                         @for caller in line.origin.callers.iter().take(CALLERS_MAX) {
-                            span { "↳ " (short(&caller.function)) @if caller.inlined { " (inlined)" } } " "
+                            span { "↳ " (named(&caller.function, if caller.inlined { " (inlined)" } else { "" })) } " "
                         }
                     }
                 }
             }
+        }
+    }
+}
+
+/// A name as people read it; the whole one is its title.
+fn named(name: &str, remark: &str) -> Markup {
+    let shown = short(name);
+    html! {
+        @if shown == name {
+            (shown) (remark)
+        } @else {
+            span title=(squeezed(name, TITLE_COLUMNS_MAX)) { (shown) (remark) }
         }
     }
 }
@@ -146,5 +160,23 @@ fn lacks(page: &ProfilePage<'_>) -> Markup {
                 ul { @for lack in &page.names.lacks { li { (lack) } } }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shortened_name_has_the_whole_one_under_the_mouse() {
+        assert_eq!(
+            named("work<int>", " (inlined)").into_string(),
+            "work&lt;int&gt; (inlined)"
+        );
+        let whole = format!("Deep<{}>::go", ["std::string"; 10].join(", "));
+        let shown = named(&whole, "").into_string();
+        let title = whole.replace('<', "&lt;").replace('>', "&gt;");
+        let expected = format!("<span title=\"{title}\">Deep&lt;…, …&gt;::go</span>");
+        assert_eq!(shown, expected);
     }
 }

@@ -69,7 +69,7 @@
     frame.className = "frame";
     frame.id = `n${node}`;
     frame.setAttribute("role", "treeitem");
-    frame.setAttribute("aria-label", `${name(node)}, ${describe(node)}`);
+    frame.setAttribute("aria-label", `${data.short[data.name[node]]}, ${describe(node)}`);
     frame.setAttribute("aria-level", String(row + 1));
     // Shares of the graph, which is narrower on paper.
     const share = (length) => `${(length / flame.clientWidth) * 100}%`;
