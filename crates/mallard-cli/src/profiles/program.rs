@@ -18,15 +18,21 @@ use mallard_profile::process::Reading;
 use mallard_profile::process::live::Process;
 use mallard_profile::read;
 use mallard_report::stats::SUBJECT;
+use mallard_runner::Stop;
 use mallard_watch::clock::cpu_time;
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::source::{Loaded, find_names};
 use crate::allocators::choice::{self, Choice};
 use crate::options::search::SearchOptions;
+use crate::session;
 use crate::terminal::exit;
+use crate::terminal::reminder::Reminder;
 
 /// The pause between two looks at whether the program has ended.
 const END_CHECK_INTERVAL: Duration = Duration::from_millis(2);
+/// How long a program may take to end after the user's signal, or ours.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time between two readings of the whole profile, and its share of what a reading costs.
 const READ_INTERVAL_MIN: Duration = Duration::from_millis(500);
 const READ_INTERVAL_FACTOR: u32 = 20;
@@ -116,7 +122,7 @@ pub fn run(
         prefix.display()
     );
     // Ctrl-C is for the program; its profile is shown all the same.
-    let _ = ctrlc::set_handler(|| {});
+    let stop = session::stop_on_signals()?;
     let mut command = Command::new(&found.path);
     command
         .arg0(name)
@@ -128,18 +134,37 @@ pub fn run(
     let mut child = command
         .spawn()
         .with_context(|| format!("cannot run {}", found.path.display()))?;
-    let status = wait(&mut child, watch)?;
+    let reminder = Reminder::of(&format!("mallard: profiling {}", name.to_string_lossy()));
+    let status = wait(&mut child, watch, &stop)?;
+    drop(reminder);
     let loaded = last_profile(folder.path(), name, child.id(), status, watch, search)?;
     Ok(Ended { status, loaded })
 }
 
-fn wait(child: &mut Child, watch: &mut dyn Watch) -> Result<ExitStatus> {
+/// Waits for the program's end. After a signal to this command it may end by itself; what does not
+/// is asked to, so that what is known until then is shown.
+fn wait(child: &mut Child, watch: &mut dyn Watch, stop: &Stop) -> Result<ExitStatus> {
+    let mut asks = None;
     loop {
         if let Some(status) = child.try_wait().context("cannot wait for the program")? {
             return Ok(status);
         }
+        if stop.requested() {
+            let next = *asks.get_or_insert_with(|| Instant::now() + END_TIMEOUT);
+            if Instant::now() >= next {
+                asks = Some(Instant::now() + END_TIMEOUT);
+                ask_to_end(child);
+            }
+        }
         watch.look(child.id());
         thread::sleep(END_CHECK_INTERVAL);
+    }
+}
+
+fn ask_to_end(child: &Child) {
+    if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+        // It may have ended meanwhile.
+        let _ = kill_process(pid, Signal::TERM);
     }
 }
 

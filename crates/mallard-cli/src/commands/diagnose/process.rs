@@ -20,6 +20,7 @@ use super::{figures, observation};
 use crate::options::command_line::typed;
 use crate::session;
 use crate::terminal::exit::usage;
+use crate::terminal::progress::Spinner;
 
 const DEFAULT_DURATION: Duration = Duration::from_secs(30);
 /// A process that uses less of one CPU waits, whatever its samples say.
@@ -58,7 +59,10 @@ pub fn run(options: &Options, pid: u32) -> Result<ExitCode> {
         kernel: Kernel::of(pid),
         page: page.ok(),
     };
+    let spinner = Spinner::new();
+    spinner.show(format!("watching process {pid}"));
     let seen = observation::watch(pid, eyes, enough);
+    drop(spinner);
     let mut f = Figures {
         runs: 1,
         processes: 1,

@@ -32,6 +32,7 @@ use crate::session::folder::Folder;
 use crate::subject::{Conditions, Subject, Target};
 use crate::terminal::exit::{self, INTERRUPTED, usage};
 use crate::terminal::output::{self, say};
+use crate::terminal::progress::Spinner;
 use lab::Bench;
 use options::Options;
 
@@ -226,7 +227,11 @@ fn first(subject: &mut Subject, control: &Allocator) -> Result<Option<f64>> {
         .spec(control, None, &[])
         .map_err(anyhow::Error::msg)?;
     let begun = std::time::Instant::now();
-    match subject.once(&spec) {
+    let spinner = Spinner::new();
+    spinner.show(format!("a first run on {}", control.name));
+    let run = subject.once(&spec);
+    drop(spinner);
+    match run {
         None => Ok(None),
         Some(Ok(_)) => Ok(Some(begun.elapsed().as_secs_f64())),
         Some(Err(failure)) => Err(work::failed(&failure)),
