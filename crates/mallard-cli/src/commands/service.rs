@@ -11,6 +11,7 @@ use crate::allocators::choice::{self, Choice};
 use crate::service::work::{self, Work};
 use crate::terminal::exit::Interrupted;
 use crate::terminal::output::{self, say};
+use crate::terminal::progress::Spinner;
 use crate::{service, session};
 
 /// List the presets of services, print one as a file to start from, or try one
@@ -76,7 +77,10 @@ fn attempt(options: &Options, service: &Service) -> Result<ExitCode> {
     let launcher = Launcher::new(stop.clone())?;
     let work = Work::new(service, &launcher, options.seconds, None)?;
     let spec = work.spec(&allocator, None).map_err(anyhow::Error::msg)?;
+    let spinner = Spinner::new();
+    spinner.show(format!("trying {} on {}", service.name, allocator.name));
     let run = work.once(&launcher, &spec);
+    drop(spinner);
     if stop.requested() {
         return Err(Interrupted.into());
     }

@@ -26,6 +26,7 @@ use mallard_report::model::Exit;
 use mallard_report::stats::SUBJECT;
 use mallard_report::units;
 use mallard_watch::follow::{self, Following};
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::members::{End, Member, Members, PREFIX, Snapshots, Wanted};
 use super::source::{Loaded, find_names};
@@ -33,9 +34,12 @@ use crate::allocators::choice::{self, Choice};
 use crate::options::follow::FollowOptions;
 use crate::options::search::SearchOptions;
 use crate::terminal::exit;
+use crate::terminal::reminder::Reminder;
 
 /// The pause between two looks at whether the program has ended.
 const END_CHECK_INTERVAL: Duration = Duration::from_millis(2);
+/// How long a program may take to end after the user's signal, or ours.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
 /// Processes that outlive the program are named if they do not end within this time.
 const PATIENCE: Duration = Duration::from_millis(500);
 
@@ -168,7 +172,9 @@ pub fn run(
     })
     .with_context(|| format!("cannot run {}", found.path.display()))?;
     lock(&members).wanted.profiles = !following.is_traced();
+    let reminder = Reminder::of(&format!("mallard: profiling {}", name.to_string_lossy()));
     let status = watch(&following, &members, &interrupts, options.wait);
+    drop(reminder);
     following.stop();
 
     let mut members = lock(&members);
@@ -225,6 +231,7 @@ fn watch(
 ) -> ExitStatus {
     let mut ended: Option<(Instant, u32)> = None;
     let mut is_told = false;
+    let mut asks = None;
     loop {
         let turns = lock(members).turns();
         for turn in turns {
@@ -238,6 +245,15 @@ fn watch(
         }
         if is_over {
             break;
+        }
+        // After a signal to this command the program may end by itself. What does not is asked to,
+        // so that what is known until then is shown.
+        if ended.is_none() && interrupts.load(Ordering::Relaxed) > 0 {
+            let next = *asks.get_or_insert_with(|| Instant::now() + END_TIMEOUT);
+            if Instant::now() >= next {
+                asks = Some(Instant::now() + END_TIMEOUT);
+                ask_to_end(&lock(members));
+            }
         }
         if let Some((at, before)) = ended {
             let is_interrupted = interrupts.load(Ordering::Relaxed) > before;
@@ -259,6 +275,18 @@ fn watch(
         Some(End::Ended(status)) => status,
         // The lab is its parent: only another thread could have reaped it.
         _ => ExitStatus::default(),
+    }
+}
+
+/// Asks the program's own process to end.
+fn ask_to_end(members: &Members) {
+    let pid = members
+        .list
+        .first()
+        .and_then(|first| i32::try_from(first.pid).ok());
+    if let Some(pid) = pid.and_then(Pid::from_raw) {
+        // It may have ended meanwhile.
+        let _ = kill_process(pid, Signal::TERM);
     }
 }
 

@@ -4,6 +4,7 @@ use anyhow::{Result, bail};
 use mallard_judge::statistics::median;
 use mallard_runner::{End, Launcher, Spec, Stop};
 
+use crate::terminal::progress::Spinner;
 use crate::workloads::{ANSWER_BYTES_MAX, WorkloadReport};
 
 /// Runs without an allocator, of which the middle one counts.
@@ -26,6 +27,8 @@ impl Cost {
     /// Measures a replay without an allocator.
     pub fn measure(launcher: &Launcher, stop: &Stop, spec: &dyn Fn() -> Spec) -> Result<Cost> {
         let mut all = Vec::new();
+        let spinner = Spinner::new();
+        spinner.show("measuring what the replay itself costs".to_owned());
         for _ in 0..COST_RUNS {
             let measured = match launcher.run(&spec()) {
                 Err(mallard_runner::Error::Stopped) => break,

@@ -13,6 +13,7 @@ use mallard_service::{Better, Driven, Service, Trouble};
 
 use crate::allocators::preload;
 use crate::race::{self, Beside, Failed};
+use crate::terminal::progress::Spinner;
 
 /// A service in its place, and the outcome of its last run.
 pub struct Work<'a> {
@@ -39,6 +40,8 @@ impl<'a> Work<'a> {
         seconds: u32,
         cpus: Option<Cpus>,
     ) -> Result<Work<'a>> {
+        let spinner = Spinner::new();
+        spinner.show(format!("setting {} up", service.name));
         let stage =
             Stage::new(service, launcher, seconds).map_err(|trouble| shown(trouble, &[]))?;
         Ok(Work {

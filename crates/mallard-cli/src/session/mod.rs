@@ -8,8 +8,7 @@ pub mod outlook;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, bail};
 use console::style;
@@ -241,12 +240,17 @@ fn as_variant(prepared: Prepared, variant: &Variant) -> Prepared {
     }
 }
 
-/// The first signal ends the measurements, the second ends this process.
+/// A signal that comes so soon after the first is the same request: `timeout` sends one to the
+/// command and one to its group, which it is in.
+const SAME_REQUEST_TIME: Duration = Duration::from_secs(1);
+
+/// The first signal ends the measurements, another one later ends this process.
 pub fn stop_on_signals() -> Result<Stop> {
     let stop = Stop::default();
-    let (request, seen) = (stop.clone(), AtomicBool::new(false));
+    let (request, mut first) = (stop.clone(), None::<Instant>);
     ctrlc::set_handler(move || {
-        if seen.swap(true, Ordering::Relaxed) {
+        let first = *first.get_or_insert_with(Instant::now);
+        if request.requested() && first.elapsed() >= SAME_REQUEST_TIME {
             std::process::exit(i32::from(INTERRUPTED));
         }
         request.request();

@@ -41,7 +41,8 @@ pub fn code_of(error: &anyhow::Error) -> u8 {
     if error.is::<Usage>() {
         return USAGE;
     }
-    if error.is::<Interrupted>() || error.is::<Incomplete>() {
+    let is_stopped = matches!(error.downcast_ref(), Some(mallard_runner::Error::Stopped));
+    if is_stopped || error.is::<Interrupted>() || error.is::<Incomplete>() {
         return INTERRUPTED;
     }
     if let Some(failed) = error.downcast_ref::<ProgramFailed>() {
@@ -81,7 +82,7 @@ mod tests {
             code: 7,
             why: name(),
         };
-        let errors: [(anyhow::Error, u8); 8] = [
+        let errors: [(anyhow::Error, u8); 9] = [
             (anyhow::anyhow!("it failed"), 1),
             (usage("a mistake"), 2),
             (Error::NameTaken { name: name() }.into(), 2),
@@ -90,6 +91,7 @@ mod tests {
             (not_found.into(), 127),
             (Interrupted.into(), 130),
             (Incomplete(3).into(), 130),
+            (mallard_runner::Error::Stopped.into(), 130),
         ];
         for (error, code) in errors {
             assert_eq!(code_of(&error), code, "{error}");

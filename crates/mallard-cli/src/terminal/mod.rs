@@ -4,3 +4,4 @@
 pub mod exit;
 pub mod output;
 pub mod progress;
+pub mod reminder;

@@ -21,6 +21,7 @@ mod replay;
 mod report;
 mod running;
 mod services;
+mod silence;
 mod suite;
 mod top;
 mod tune;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
-use mallard_judge::baseline::blocks::Block;
+use mallard_judge::baseline::blocks::{self, Block};
 use mallard_judge::figures::{Metric, RunFigures};
 use mallard_judge::schedule;
 use mallard_runner::Spec;
@@ -47,8 +47,13 @@ impl Pair<'_> {
         let mut blocks = Vec::new();
         loop {
             let number = blocks.len() + 1;
-            spinner.show(format!("block {number}"));
+            // It ends as soon as the blocks decide: only the longest time is known.
+            let left = budget.map(|budget| budget.saturating_sub(begun.elapsed()).as_secs());
+            let left = left.map_or(String::new(), |left| format!(" · at most {left} s left"));
+            spinner.show(format!("block {number}{left}"));
             let Some(block) = self.block(schedule::shuffled(blocks.len(), 2) == [0, 1])? else {
+                drop(spinner);
+                self.print_so_far(&blocks);
                 return Err(interrupted(blocks.len()));
             };
             blocks.push(block);
@@ -59,6 +64,22 @@ impl Pair<'_> {
             if enough(&blocks, last) || last {
                 return Ok(blocks);
             }
+        }
+    }
+
+    /// Prints the medians of the blocks of a session that is interrupted. They decide nothing.
+    fn print_so_far(&self, blocks: &[Block]) {
+        for metric in self.metrics() {
+            let median = |is_anchor| {
+                let value = blocks::median(blocks, &metric.name, is_anchor)?;
+                Some(mallard_report::metrics::figure(&metric, value))
+            };
+            let Some(own) = median(false) else { continue };
+            let beside = self.anchor.as_ref().zip(median(true));
+            let beside = beside.map_or(String::new(), |(anchor, value)| {
+                format!(" ({}: {value})", anchor.name)
+            });
+            eprintln!("{:<10} {own}{beside}", metric.name);
         }
     }
 

@@ -98,6 +98,8 @@ fn diagnose_program(options: &Options) -> Result<ExitCode> {
             pid: None,
             ends: options.duration.is_none(),
         };
+        let spinner = Spinner::new();
+        spinner.show("watching the program from outside".to_owned());
         sampling::diagnose(&launcher, &stop, &spec, options, &subject)
     };
     let mut d = match &probe {
@@ -181,6 +183,7 @@ fn serve(options: &Options, service: &Service) -> Result<ExitCode> {
 /// The exit code of a diagnosis that was written, unless the user ended it early.
 fn if_not_interrupted(stop: &Stop, code: ExitCode) -> ExitCode {
     if stop.requested() {
+        eprintln!("Interrupted: the diagnosis is of what was seen so far.");
         ExitCode::from(INTERRUPTED)
     } else {
         code

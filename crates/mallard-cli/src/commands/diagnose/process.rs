@@ -19,6 +19,7 @@ use super::{figures, observation};
 use crate::options::command_line::typed;
 use crate::session;
 use crate::terminal::exit::usage;
+use crate::terminal::progress::Spinner;
 
 const DEFAULT_DURATION: Duration = Duration::from_secs(30);
 
@@ -55,7 +56,10 @@ pub fn run(options: &Options, pid: u32) -> Result<ExitCode> {
         kernel: Kernel::of(pid),
         page: page.ok(),
     };
+    let spinner = Spinner::new();
+    spinner.show(format!("watching process {pid}"));
     let seen = observation::watch(pid, eyes, enough);
+    drop(spinner);
     let mut f = Figures {
         runs: 1,
         processes: 1,

@@ -96,7 +96,9 @@ impl Runner<'_> {
             faults: Report::default(),
         };
         let begun = Instant::now();
-        say("running with the probe");
+        let within = self.options.duration.map(humantime::format_duration);
+        let within = within.map_or(String::new(), |time| format!(" for {time}"));
+        say(&format!("running with the probe{within}"));
         self.observe(&mut runs)?;
         let first = runs.observed[0].0.wall;
         if self.options.quick {

@@ -32,6 +32,7 @@ use crate::allocators::choice;
 use crate::recording::units_of;
 use crate::session::{self, folder, machine};
 use crate::terminal::exit;
+use crate::terminal::reminder::Reminder;
 use options::Options;
 
 const CHUNK_BYTES: u64 = mallard_watch::chunks::CHUNK_BYTES as u64;
@@ -227,6 +228,8 @@ impl Job<'_> {
         let begun = Instant::now();
         let mut command = self.command(environment);
         command.stdin(Stdio::null()).stdout(Stdio::null());
+        let name = self.name.to_string_lossy();
+        let _reminder = Reminder::of(&format!("mallard: running {name} without the recorder"));
         let status = command.stderr(Stdio::null()).status();
         status.with_context(|| format!("cannot run {}", self.program.display()))?;
         Ok(begun.elapsed())
@@ -255,6 +258,10 @@ fn record(
         .command(environment)
         .spawn()
         .with_context(|| format!("cannot run {}", job.program.display()))?;
+    let _reminder = Reminder::of(&format!(
+        "mallard: recording {}",
+        job.name.to_string_lossy()
+    ));
     let limits = Limits {
         time: options.time,
         bytes: options.limit.map(|limit| limit.0),

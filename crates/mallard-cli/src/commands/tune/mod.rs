@@ -32,6 +32,7 @@ use crate::session::folder::Folder;
 use crate::subject::{Conditions, Subject, Target};
 use crate::terminal::exit::{self, INTERRUPTED, usage};
 use crate::terminal::output::{self, say};
+use crate::terminal::progress::Spinner;
 use lab::Bench;
 use options::Options;
 
@@ -305,11 +306,14 @@ fn first(
         .is_none_or(|own| own.is_zero() || own > longest);
     let ends_early = is_shorter && !options.dry_run;
     let begun = std::time::Instant::now();
+    let spinner = Spinner::new();
+    spinner.show(format!("a first run on {}", control.name));
     let ran = if ends_early {
         subject.once_within(&spec, longest)
     } else {
         subject.once(&spec)
     };
+    drop(spinner);
     let took = begun.elapsed();
     match ran {
         None => Ok(First::Stopped),

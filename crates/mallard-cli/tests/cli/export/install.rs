@@ -87,8 +87,47 @@ fn the_command_is_installed_with_its_service_and_taken_back() {
     let settings = std::fs::read_to_string(prefix.join("share/mallard/prometheus.yml")).unwrap();
     assert!(settings.contains(rules), "{settings}");
     verify(&place, &prefix);
+    works_without_symbols(&place, &prefix.join("bin/mallard"));
     make("uninstall");
     assert_eq!(files(&stage), Vec::<String>::new());
+}
+
+/// What is installed is stripped, and starts programs on the library that it carries, watches them
+/// with its probe, and names their code.
+fn works_without_symbols(place: &Place, mallard: &Path) {
+    let content = std::fs::read(mallard).unwrap();
+    let sections = object::File::parse(&*content).unwrap();
+    let names: Vec<String> = (object::Object::sections(&sections))
+        .map(|section| object::ObjectSection::name(&section).unwrap().to_owned())
+        .filter(|name| name == ".debug_info" || name == ".symtab")
+        .collect();
+    assert_eq!(names, Vec::<String>::new());
+    let leaks = "#include <stdlib.h>\nint main(void) { return malloc(9000) == 0; }\n";
+    let program = place.compile("leaks", leaks, &["-g", "-fno-builtin"]);
+    let program = program.to_str().unwrap();
+    for (words, code, says) in [
+        (&["run", "--conf", "narenas:3"][..], SUCCESS, ""),
+        (&["leak"], FAILED, "leaks.c:2"),
+        (&["record", "-o", "leaks.mtrace"], SUCCESS, "recorded"),
+        (
+            &["diagnose", "--quick"],
+            CANNOT_TELL,
+            "Is malloc the bottleneck?",
+        ),
+        (
+            &["compare", "-a", "glibc,mallard", "-r", "1"],
+            SUCCESS,
+            "mallard",
+        ),
+    ] {
+        let mut command = assert_cmd::Command::new(mallard);
+        command.current_dir(place.path()).args(words);
+        let (stdout, stderr) = command.args(["--", program]).exits(code);
+        assert!(
+            stdout.contains(says) || stderr.contains(says),
+            "{words:?}: {stdout}{stderr}"
+        );
+    }
 }
 
 /// Lets systemd read the unit, for a program that is there.

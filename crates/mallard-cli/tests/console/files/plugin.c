@@ -1,0 +1,2 @@
+#include <stdlib.h>
+void plugin_run(void) { free(malloc(9)); }

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# The first process of a chapter's namespaces. Reads the name of a script from each line of standard
+# input, runs the script, and answers with its exit code.
+#   stage.sh FOLDER INSTALLED
+# FOLDER becomes the current folder. INSTALLED lies over the root: its usr/local holds Mallard.
+set -eu
+cd "$1"
+mkdir ../layers
+mount -t tmpfs layers ../layers
+for place in usr/local etc; do
+  mkdir -p "$2/$place" "../layers/$place/new" "../layers/$place/work"
+  mount -t overlay overlay "/$place" -o \
+    "lowerdir=$2/$place:/$place,upperdir=../layers/$place/new,workdir=../layers/$place/work"
+done
+ldconfig
+ip link set lo up
+export PATH="$PWD:/usr/local/bin:$PATH"
+
+# The process that the documentation calls 4711.
+serve() {
+  if [ -e /proc/4711 ]; then kill -9 4711; fi
+  export LD_PRELOAD=/usr/local/lib/libmallard.so SERVER_SECONDS=3600
+  export MALLOC_CONF=export_stats:true,prof:true,lg_prof_sample:14,prof_prefix:dump
+  echo 4710 >/proc/sys/kernel/ns_last_pid
+  ./server >../server.log 2>&1 &
+  unset LD_PRELOAD SERVER_SECONDS MALLOC_CONF
+}
+serve
+test -e /proc/4711
+while read -r script seconds; do
+  code=0
+  timeout -k 5 "$seconds" bash "$script" <../in >"$script.out" 2>"$script.err" || code=$?
+  echo "$code"
+done

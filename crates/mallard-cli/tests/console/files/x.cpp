@@ -1,0 +1,2 @@
+#include <vector>
+int last(const std::vector<int> &all) { return all.back(); }

@@ -1,0 +1,141 @@
+//! Which console lines do not just run and succeed, and why. A row is for all lines that contain
+//! its text, and the first row that does counts.
+
+/// How a line is tested.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// It runs, and ends with one of these exit codes.
+    Ends(&'static [i32]),
+    /// It runs until it is stopped.
+    Lasts,
+    /// It draws on a terminal until it is stopped.
+    Draws,
+    /// It takes too long or starts what a test cannot: this command does the rest of it.
+    Checked(&'static str),
+    /// It cannot run in a test, for this reason.
+    NotRun(&'static str),
+}
+
+use Way::{Checked, Draws, Ends, Lasts, NotRun};
+
+pub const WAYS: &[(&str, Way)] = &[
+    // What cannot run here.
+    (
+        "cargo run --release -- bench",
+        NotRun("builds the lab for minutes"),
+    ),
+    ("cargo test", NotRun("is all tests")),
+    (
+        "JEMALLOC_OVERRIDE=",
+        NotRun("tests/jemalloc_clients runs it, with examples/rust-jemalloc-ctl"),
+    ),
+    ("docker", NotRun("needs docker")),
+    ("bpftrace", NotRun("needs a kernel with uprobes")),
+    // What would run for long, or needs systemd.
+    (
+        "systemctl enable --now mallard-export@www-data",
+        Checked("systemctl --root=/ enable mallard-export@www-data"),
+    ),
+    (
+        "systemctl --user enable --now mallard-export",
+        Checked("systemctl --global --root=/ enable mallard-export"),
+    ),
+    (
+        "mallard bench full",
+        Checked("mallard bench full --dry-run"),
+    ),
+    (
+        "mallard profile --for 30s 4711",
+        Checked("mallard profile --for 1s 4711"),
+    ),
+    (
+        "MALLARD_BUILD_CONF=",
+        Checked("make -n -C crates/mallard-c"),
+    ),
+    // Servers.
+    ("mallard export", Lasts),
+    ("-- redis-server", Lasts),
+    (
+        "LD_PRELOAD=/usr/local/lib/libmallard.so redis-server",
+        Lasts,
+    ),
+    ("mallard redis-server", Lasts),
+    ("pprof -http", Lasts),
+    ("mallard top --", Ends(&[0])),
+    ("mallard top", Draws),
+    // What says with its exit code what it found.
+    ("mallard baseline check", Ends(&[0, 1, 3])),
+    ("mallard baseline ab", Ends(&[0, 1, 3])),
+    ("mallard tune", Ends(&[0, 3])),
+    ("mallard diagnose", Ends(&[0, 3])),
+    // The options reach a helper of the lab, too: there are two files.
+    ("mallard profile jeprof.*.heap", Ends(&[0, 2])),
+    ("--fail-if-slower", Ends(&[0, 1, 3])),
+    ("mallard leak -- ./test", Ends(&[1])),
+    ("grep -c libmallard", Ends(&[0, 1])),
+    ("ldd ./server | grep", Ends(&[0, 1])),
+    ("nm -D ./server | grep", Ends(&[0, 1])),
+];
+
+/// The files of defaults of lines that those of `mallard.toml` do not fit, in `files/`.
+pub const DEFAULTS: &[(&str, &str)] = &[
+    ("--service", "services.toml"),
+    ("--start ", "services.toml"),
+    ("mallard bench full", "suite.toml"),
+    ("mallard bench larson", "suite.toml"),
+];
+
+/// What must have happened before a line, where no earlier line of its chapter did it.
+pub const BEFORE: &[(&str, &str)] = &[
+    (
+        "before mallard-results/latest",
+        "mallard bench pairs -t 1 -a glibc,mallard",
+    ),
+    (
+        "redis-cli",
+        "redis-cli ping || { redis-server --save '' --daemonize yes; sleep 1; redis-cli bgsave; sleep 1; }",
+    ),
+    (
+        "http://127.0.0.1:9700/",
+        "mallard export >../export.log 2>&1 & sleep 1",
+    ),
+];
+
+/// Lines whose output is not compared with what the chapter shows, and why.
+pub const FREE_OUTPUT: &[(&str, &str)] = &[
+    ("mallard top", "it draws"),
+    ("ulimit -l", "a machine may have no limit"),
+    (
+        "mallard tune",
+        "the budget of the test is too small for an answer",
+    ),
+];
+
+/// Files of the kernel that only some machines have.
+pub const KERNEL_FILES: &[&str] = &[
+    "/sys/fs/cgroup/memory.max",
+    "/sys/fs/cgroup/memory.events",
+    "/sys/fs/cgroup/cpu.max",
+    "/sys/kernel/mm/transparent_hugepage/enabled",
+];
+
+/// Programs of lines that `scripts/setup-tests.sh` installs.
+pub const PROGRAMS: &[&str] = &[
+    "redis-server",
+    "redis-cli",
+    "nginx",
+    "wrk",
+    "gdb",
+    "go",
+    "jeprof",
+    "jq",
+    "curl",
+    "sqlite3",
+    "faketime",
+    "fakeroot",
+    "heaptrack",
+    "systemctl",
+    "python3",
+    "g++",
+    "pkg-config",
+];
