@@ -3,7 +3,8 @@
 /// How the names of files end: in jemalloc's text, and in pprof's protocol buffer.
 pub const TEXT_SUFFIX: &str = ".heap";
 pub const PPROF_SUFFIX: &str = ".pb.gz";
-/// How the name of the profile at the end of a process ends, for pprof.
+/// How the name of the profile at the end of a process ends, in both forms.
+pub const FINAL_TEXT_SUFFIX: &str = ".f.heap";
 pub const FINAL_PPROF_SUFFIX: &str = ".f.pb.gz";
 
 // The names of kinds of figures in pprof's format.

@@ -365,7 +365,7 @@ impl Member {
 }
 
 /// The name of the program that a process was started with.
-fn program_of(pid: u32) -> Option<String> {
+pub fn program_of(pid: u32) -> Option<String> {
     let words = about::arguments(pid);
     let name = words.first().and_then(|word| Path::new(word).file_name());
     let name = name.map(|name| name.to_string_lossy().into_owned());

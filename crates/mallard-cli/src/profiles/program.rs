@@ -138,7 +138,7 @@ pub fn run(
         .context("cannot make a folder for the profiles")?;
     // The program's own options are read before, so these win.
     let conf = format!(
-        "prof:true,prof_final:true,prof_format:pprof,prof_prefix:{}{}",
+        "prof:true,prof_final:true,prof_format:pprof,prof_pid_namespace:false,prof_prefix:{}{}",
         folder.path().join(PREFIX).display(),
         purpose.conf
     );
@@ -178,7 +178,8 @@ pub fn run(
             Some(error) => format!("tracing is not permitted here ({error})"),
             None => "they were not traced".to_owned(),
         };
-        if members.list.len() > 1 {
+        let is_file_missing = members.list.iter().any(|member| member.file.is_none());
+        if members.list.len() > 1 || is_file_missing {
             notes.push(format!(
                 "{why}: a process that ran shortly may be missing, and what one had from its parent counts as its own"
             ));

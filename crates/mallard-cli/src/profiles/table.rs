@@ -36,25 +36,31 @@ pub fn processes(
             end_of(process.end),
         ]
     }));
-    let width = |column: usize| {
-        let cells = lines.iter().map(|line| line[column].width());
-        cells.max().unwrap_or(0)
-    };
-    let (pid, program, figure) = (width(0), width(1), width(2));
-    let mut text = String::new();
-    for [number, name, value, end] in &lines {
-        let pad = |cell: &str, width: usize| " ".repeat(width.saturating_sub(cell.width()));
-        text.push_str(&format!(
-            "{}{number}  {name}{}  {}{value}  {end}\n",
-            pad(number, pid),
-            pad(name, program),
-            pad(value, figure)
-        ));
-    }
+    let mut text = aligned(&lines);
     if let more @ 1.. = ran.processes.len() - shown.len() {
         text.push_str(&format!("{} more; --json has all\n", count(more as f64)));
     }
     text.push_str(&unknown(ran));
+    text
+}
+
+/// Lines of cells under each other: the first and the third column to the right, others to the
+/// left.
+pub fn aligned<const N: usize>(lines: &[[String; N]]) -> String {
+    let width = |column: usize| lines.iter().map(|line| line[column].width()).max();
+    let widths: Vec<usize> = (0..N).map(|column| width(column).unwrap_or(0)).collect();
+    let mut text = String::new();
+    for line in lines {
+        let cells = line.iter().enumerate().map(|(column, cell)| {
+            let pad = " ".repeat(widths[column].saturating_sub(cell.width()));
+            match column {
+                0 | 2 => format!("{pad}{cell}"),
+                _ => format!("{cell}{pad}"),
+            }
+        });
+        text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
+        text.push('\n');
+    }
     text
 }
 

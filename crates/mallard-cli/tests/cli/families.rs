@@ -254,11 +254,50 @@ fn a_profile_shows_each_process_and_all_together() {
     assert!(stdout.contains("child_leak 96000\n"), "the sum: {stdout}");
 }
 
-/// The profiles that were written into the folder.
-fn profiles(place: &Place) -> Vec<String> {
+#[test]
+fn a_run_with_profile_options_leaves_profiles_of_all_processes() {
+    let place = Place::new();
+    let program = place.compile("children", CHILDREN, &FLAGS);
+    let program = program.to_str().unwrap();
+    let options = "prof:true,prof_final:true,lg_prof_sample:0";
+    for (how, end) in [
+        ("exit", "exit code 0"),
+        ("_exit", "exit code 4"),
+        ("signal", "SIGTERM"),
+    ] {
+        let words = ["run", "--conf", options, "--", program, how];
+        let (stdout, stderr) = place.mallard(&words).exits(SUCCESS);
+        assert_eq!(stdout, "", "it is the program's own");
+        let written = files(&place, "jeprof.");
+        if written.len() == 1 && stderr.is_empty() {
+            return mallard_testing::skipped("tracing is not permitted");
+        }
+        assert_eq!(written.len(), 4, "{written:?}: {stderr}");
+        let ended = stderr.lines().filter(|line| line.contains(end));
+        assert!(ended.count() >= 3, "{how}: {stderr}");
+        let words = [
+            &["profile", "--text"],
+            &written.iter().map(|it| &**it).collect::<Vec<_>>()[..],
+        ];
+        let (stdout, _) = place.mallard(&words.concat()).exits(SUCCESS);
+        assert!(stdout.starts_with("4 profiles together  live "), "{stdout}");
+        // Three times what a child has leaked.
+        assert!(
+            stdout.contains("93.8 KiB") && stdout.contains("child_leak"),
+            "{stdout}"
+        );
+        for file in &written {
+            assert!(stderr.contains(file), "{file}: {stderr}");
+            fs::remove_file(place.path().join(file)).unwrap();
+        }
+    }
+}
+
+/// The files in the folder whose names begin so.
+fn files(place: &Place, start: &str) -> Vec<String> {
     let entries = fs::read_dir(place.path()).unwrap().flatten();
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    let mut names: Vec<String> = names.filter(|name| name.contains(".heap")).collect();
+    let mut names: Vec<String> = names.filter(|name| name.starts_with(start)).collect();
     names.sort();
     names
 }
@@ -280,7 +319,7 @@ fn options_of_the_allocator_do_not_act_on_the_lab_itself() {
             command.env(variable, options);
         }
         let (_, stderr) = command.exits(SUCCESS);
-        let written = profiles(&place);
+        let written = files(&place, "jeprof.");
         assert_eq!(written.len(), 1, "{words:?}: {written:?}: {stderr}");
         fs::remove_file(place.path().join(&written[0])).unwrap();
     }

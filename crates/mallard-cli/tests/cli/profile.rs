@@ -226,7 +226,9 @@ fn mistakes_on_the_command_line_have_a_code_of_their_own() {
             "before.7.0.f.heap",
             "after.7.1.f.heap",
         ],
-        &["before.7.0.f.heap", "after.7.1.f.heap"],
+        &["--each", "--json", "before.7.0.f.heap", "after.7.1.f.heap"],
+        &["--by-program", "before.7.0.f.heap"],
+        &["--for", "1s", "1", "2"],
     ] {
         refusal(&place, words, 2);
     }
@@ -247,4 +249,49 @@ fn an_address_is_told_from_a_file_and_its_answer_is_read_from_standard_input() {
         stdout.starts_with("standard input  live 8.24 MiB"),
         "{stdout}"
     );
+}
+
+#[test]
+fn several_files_are_summed_up_or_shown_each_and_what_is_left_out_is_named() {
+    let place = Place::new();
+    let write = |name: &str, text: &str| fs::write(place.path().join(name), text).unwrap();
+    write(
+        "jeprof.7.0.i0.heap",
+        &HEAP.replace("t*: 40: 408000", "t*: 80: 816000"),
+    );
+    write("jeprof.7.1.f.heap", HEAP);
+    write("jeprof.8.0.f.heap", HEAP);
+    write("jeprof.9.0.f.heap", "");
+    write("other.heap", "not a profile");
+    let files = [
+        "jeprof.7.0.i0.heap",
+        "jeprof.7.1.f.heap",
+        "jeprof.8.0.f.heap",
+        "jeprof.9.0.f.heap",
+        "other.heap",
+    ];
+    let text = answer(&place, &[&["--text"], &files[..]].concat());
+    assert!(
+        text.starts_with("2 profiles together  live 16.5 MiB"),
+        "{text}"
+    );
+    for note in [
+        "left out: jeprof.7.0.i0.heap: an earlier profile of the process of jeprof.7.1.f.heap\n",
+        "left out: jeprof.9.0.f.heap: it is empty\n",
+        "left out: other.heap: ",
+    ] {
+        assert!(text.contains(note), "{note}: {text}");
+    }
+    let text = answer(&place, &[&["--each"], &files[..]].concat());
+    for name in &files[..3] {
+        assert!(text.contains(&format!("{name}  live ")), "{name}: {text}");
+    }
+    assert!(text.contains("left out: other.heap: "), "{text}");
+    let none = refusal(&place, &files[3..], FAILED);
+    assert!(none.contains("none of these is a profile: "), "{none}");
+    let two = refusal(&place, &[&["--diff"], &files[..3]].concat(), USAGE);
+    assert!(two.contains("--diff takes one profile"), "{two}");
+    // A pattern that matches one file is that file.
+    let one = answer(&place, &["--text", "jeprof.8.0.f.heap"]);
+    assert!(one.starts_with("jeprof.8.0.f.heap  live 8.24 MiB"), "{one}");
 }

@@ -4,9 +4,14 @@
 //! it forks, when it runs another program and when it ends, whatever ends it. Its memory can be read
 //! then as it is at that moment. Otherwise they are looked for from time to time ([`look`]), and
 //! nothing is known of what happens in between.
+//!
+//! A [`companion`] follows a program that takes this process's place.
 
+mod companion;
 mod look;
 mod trace;
+
+pub use companion::{be_silent, follow_this};
 
 use std::io;
 use std::process::{Command, ExitStatus};

@@ -53,7 +53,7 @@ pub fn start(
     let (tell, told) = channel();
     let (tell_spawned, spawned) = channel();
     let thread = thread::spawn(move || {
-        let Ok((pid, seized)) = seize(ours) else {
+        let Ok((pid, seized)) = seize_caller(ours) else {
             return;
         };
         let is_seized = seized.is_ok();
@@ -80,16 +80,21 @@ pub fn start(
 
 /// Seizes the process that says its number, and lets it go on: its number, and whether the system
 /// refused it.
-fn seize(mut socket: UnixStream) -> io::Result<(i32, io::Result<()>)> {
+fn seize_caller(mut socket: UnixStream) -> io::Result<(i32, io::Result<()>)> {
     let mut pid = [0; 4];
     socket.read_exact(&mut pid)?;
     let pid = i32::from_ne_bytes(pid);
-    let seized = ask(libc::PTRACE_SEIZE, pid, OPTIONS);
+    let seized = seize(pid);
     if seized.is_err() {
         look::adopt_orphans();
     }
     socket.write_all(&[1])?;
     Ok((pid, seized))
+}
+
+/// Lets this thread trace a process and all that it starts.
+pub fn seize(pid: i32) -> io::Result<()> {
+    ask(libc::PTRACE_SEIZE, pid, OPTIONS)
 }
 
 /// How a thread or process was started.
@@ -100,7 +105,8 @@ struct Origin {
     memory: Memory,
 }
 
-struct Tracer<F> {
+/// Lets threads go on that stop, and tells what happens to processes.
+pub struct Tracer<F> {
     on: F,
     /// The process of each thread.
     processes: HashMap<i32, i32>,
@@ -113,7 +119,7 @@ struct Tracer<F> {
 }
 
 impl<F: FnMut(Event)> Tracer<F> {
-    fn new(on: F) -> Tracer<F> {
+    pub fn new(on: F) -> Tracer<F> {
         Tracer {
             on,
             processes: HashMap::new(),
@@ -124,7 +130,7 @@ impl<F: FnMut(Event)> Tracer<F> {
     }
 
     /// Until the last process has ended.
-    fn run(&mut self, first: i32) {
+    pub fn run(&mut self, first: i32) {
         self.processes.insert(first, first);
         loop {
             let mut status = 0;

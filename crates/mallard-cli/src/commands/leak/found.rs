@@ -102,14 +102,13 @@ fn leaks(process: &Of, profile: &Profile, min: u64) -> Result<Vec<Leak>> {
     Ok(leaks.collect())
 }
 
-/// What each process never freed. What a shell holds for itself is left out beside the programs
-/// that it starts.
+/// What each process never freed. What does not count is left out.
 pub fn all(ran: &Ran, options: &Options) -> Result<Vec<Found>> {
     let places = 0..ran.processes.len();
     places
         .map(|place| {
             let mut found = Found::of(ran, place, options)?;
-            if is_left_out(ran, place) {
+            if is_left_out(ran, place, options) {
                 found.leaks.clear();
             }
             Ok(found)
@@ -117,9 +116,14 @@ pub fn all(ran: &Ran, options: &Options) -> Result<Vec<Found>> {
         .collect()
 }
 
-/// Whether what a process holds does not count: that of a shell, if it started other programs.
-pub fn is_left_out(ran: &Ran, place: usize) -> bool {
-    ran.processes[place].is_shell() && !ran.processes.iter().all(Of::is_shell)
+/// Whether what a process holds does not count: it is of another program than those that the user
+/// named, or a shell that started other programs.
+pub fn is_left_out(ran: &Ran, place: usize, options: &Options) -> bool {
+    let process = &ran.processes[place];
+    if options.only.is_empty() {
+        return process.is_shell() && !ran.processes.iter().all(Of::is_shell);
+    }
+    !options.only.contains(&process.program)
 }
 
 /// Processes of one program with the same leaks; with `by_program`, all of one program that have

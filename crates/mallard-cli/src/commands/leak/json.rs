@@ -16,7 +16,7 @@ use crate::profiles::program::Ran;
 pub fn json(ran: &Ran, found: &[Found], options: &Options) -> Result<String> {
     let counted = found
         .iter()
-        .filter(|found| !found::is_left_out(ran, found.processes[0]));
+        .filter(|found| !found::is_left_out(ran, found.processes[0], options));
     let all = Found::together(ran, &counted.collect::<Vec<_>>(), options)?;
     let processes: Vec<Value> = found
         .iter()

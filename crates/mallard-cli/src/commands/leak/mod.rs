@@ -51,6 +51,10 @@ pub struct Options {
     #[arg(long, value_name = "PATTERN")]
     pub suppress: Vec<String>,
 
+    /// Only processes of this program count, by the name of its file (may be repeated)
+    #[arg(long, value_name = "NAME")]
+    pub only: Vec<String>,
+
     /// All leaks as JSON
     #[arg(long)]
     pub json: bool,
@@ -71,6 +75,7 @@ Examples:
   mallard leak -- ./test                          exit code 1 if anything was never freed
   mallard leak --growing --min 4096 -- ./server --self-test
   mallard leak --suppress 'cache::*' --json -- ./test
+  mallard leak --only server -- ./test.sh         of all that the script starts, the server's alone
   mallard leak --by-program -- make check         children and their children, summed up by program";
 
 pub fn run(options: &Options) -> Result<ExitCode> {

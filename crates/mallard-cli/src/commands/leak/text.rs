@@ -26,7 +26,7 @@ pub fn text(ran: &Ran, found: &[Found], options: &Options) -> Result<String> {
         text.push_str(&format!("{}: {summary}\n", process.shown()));
         text.push_str(&sites(ran, only)?);
     } else {
-        text.push_str(&several(ran, found)?);
+        text.push_str(&several(ran, found, options)?);
         let groups = found::groups(ran, found, options)?;
         for group in groups.iter().take(GROUPS_MAX) {
             text.push_str(&format!("\n{}\n", head(ran, group, options)));
@@ -60,16 +60,24 @@ pub fn text(ran: &Ran, found: &[Found], options: &Options) -> Result<String> {
 }
 
 /// The first line, and a line for each process.
-fn several(ran: &Ran, found: &[Found]) -> Result<String> {
+fn several(ran: &Ran, found: &[Found], options: &Options) -> Result<String> {
     let leaking = found.iter().filter(|found| !found.leaks.is_empty());
     let (number, sum) = leaking.fold((0, 0), |(number, sum), found| {
         (number + 1, sum + found.bytes())
     });
     let others = ran.processes.len() - 1;
     let processes = if others == 1 { "process" } else { "processes" };
-    let summary = match number {
-        0 => "no leaks".to_owned(),
-        1 => format!("{} never freed, in one of them", bytes(sum as f64)),
+    let unknown = ran
+        .processes
+        .iter()
+        .filter(|process| process.why_not().is_some());
+    let summary = match (number, unknown.count()) {
+        (0, 0) => "no leaks".to_owned(),
+        (0, unknown) => format!(
+            "no leaks in the {} of them that could be read",
+            ran.processes.len() - unknown
+        ),
+        (1, _) => format!("{} never freed, in one of them", bytes(sum as f64)),
         _ => format!("{} never freed, in {number} of them", bytes(sum as f64)),
     };
     let mut text = format!(
@@ -80,15 +88,18 @@ fn several(ran: &Ran, found: &[Found]) -> Result<String> {
         if ran.processes[place].why_not().is_some() {
             return "not known".to_owned();
         }
-        if found::is_left_out(ran, place) {
+        if found::is_left_out(ran, place, options) {
             return ABSENT.to_owned();
         }
         bytes(found[place].bytes() as f64)
     };
     let weight = |place: usize| found[place].bytes();
     text.push_str(&table::processes(ran, "never freed", figure, weight));
-    if (0..found.len()).any(|place| found::is_left_out(ran, place)) {
-        text.push_str("–: a shell; what it holds for itself does not count\n");
+    if (0..found.len()).any(|place| found::is_left_out(ran, place, options)) {
+        text.push_str(match options.only.is_empty() {
+            true => "–: a shell; what it holds for itself does not count\n",
+            false => "–: not named by --only\n",
+        });
     }
     Ok(text)
 }

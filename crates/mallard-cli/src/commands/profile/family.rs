@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use mallard_profile::view::View;
+use mallard_profile::view::rows::{By, rows};
 use mallard_report::units::bytes;
 
 use super::Options;
@@ -47,18 +48,25 @@ pub fn present(ran: &Ran, options: &Options) -> Result<()> {
         "{}",
         table::processes(ran, view.name(), figure, |place| of_each[place]).trim_end()
     )?;
-    let mut groups = groups(ran, &every, options.follow.by_program);
+    let mut groups = groups(ran, view, options);
     let weight = |group: &[usize]| group.iter().map(|&place| of_each[place]).sum::<i128>();
     groups.retain(|group| weight(group) != 0);
     groups.sort_by_key(|group| std::cmp::Reverse(weight(group)));
     let quiet = options.without_files();
     for group in groups.iter().take(SHOWN_MAX) {
         let process = &ran.processes[group[0]];
+        let by_program = options.follow.by_program;
         let name = match group.len() {
             1 => process.shown(),
-            number => format!("{}, {number} processes together", process.program),
+            number if by_program => format!("{}, {number} processes together", process.program),
+            number => format!(
+                "{}, {number} processes with the same sites ({}), each",
+                process.program,
+                table::pids(ran, group)
+            ),
         };
-        let mut loaded = ran.loaded(group, name);
+        let shown = if by_program { &group[..] } else { &group[..1] };
+        let mut loaded = ran.loaded(shown, name);
         // Notes on all are at the end.
         loaded.notes.retain(|note| !together.notes.contains(note));
         say!("")?;
@@ -78,18 +86,29 @@ pub fn present(ran: &Ran, options: &Options) -> Result<()> {
     super::write_page(&together, view, options)
 }
 
-/// Each process alone, or those of a program together.
-fn groups(ran: &Ran, every: &[usize], by_program: bool) -> Vec<Vec<usize>> {
-    let mut groups: Vec<Vec<usize>> = Vec::new();
-    for &place in every {
-        let program = |place: usize| &ran.processes[place].program;
-        let same = groups
-            .iter_mut()
-            .find(|group| program(group[0]) == program(place));
-        match same.filter(|_| by_program) {
-            Some(group) => group.push(place),
-            None => groups.push(vec![place]),
+/// Processes of a program with the same sites, or all of a program together.
+fn groups(ran: &Ran, view: View, options: &Options) -> Vec<Vec<usize>> {
+    let sites = |place: usize| -> Vec<(String, i128)> {
+        let profile = ran.profile(&[place]);
+        let Ok(figures) = view.figures(&profile) else {
+            return Vec::new();
+        };
+        let rows = rows(&profile, figures, By::Function).into_iter();
+        rows.map(|row| (row.key.clone(), row.main(figures)))
+            .collect()
+    };
+    type Group<'a> = (&'a str, Vec<(String, i128)>, Vec<usize>);
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    for (place, process) in ran.processes.iter().enumerate() {
+        let sites = match options.follow.by_program {
+            true => Vec::new(),
+            false => sites(place),
+        };
+        let same = |(program, of, _): &&mut Group<'_>| *program == process.program && *of == sites;
+        match groups.iter_mut().find(same) {
+            Some((_, _, group)) => group.push(place),
+            None => groups.push((&process.program, sites, vec![place])),
         }
     }
-    groups
+    groups.into_iter().map(|(_, _, group)| group).collect()
 }

@@ -1,11 +1,14 @@
 //! `mallard run`: replaces this process with a program on Mallard.
 
+mod family;
+
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
 use mallard_allocators::{environment_of_user, program};
+use mallard_formats::variables::{MALLARD_CONF, MALLOC_CONF};
 use mallard_report::stats::SUBJECT;
 
 use crate::allocators::choice::{self, Choice};
@@ -14,6 +17,10 @@ use crate::allocators::choice::{self, Choice};
 ///
 /// The program replaces this command's process, so its input, output, signals and exit code pass
 /// through unchanged.
+///
+/// With the options prof:true,prof_final:true, every process that the program starts leaves a
+/// profile, even if it ends by a signal or by _exit, and they are listed on standard error when the
+/// program ends. The processes are traced for that, as a debugger does.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES, override_usage = "mallard run [OPTIONS] -- <PROGRAM> [ARGS]...")]
 pub struct Options {
@@ -21,6 +28,11 @@ pub struct Options {
     /// starts, and read after those of MALLARD_CONF
     #[arg(long, value_name = "STRING")]
     pub conf: Option<String>,
+
+    /// Do not trace processes that write profiles at their ends: for programs that are debuggers
+    /// themselves
+    #[arg(long)]
+    pub no_trace: bool,
 
     #[command(flatten)]
     pub choice: Choice,
@@ -34,6 +46,7 @@ const EXAMPLES: &str = "\
 Examples:
   mallard run -- redis-server
   mallard run --conf narenas:4,dirty_decay_ms:1000 -- ./server
+  mallard run --conf prof:true,prof_final:true -- ./server   leaves profiles of all its processes
   mallard run -a jemalloc -- ./server";
 
 /// Returns only if the program could not be started.
@@ -46,10 +59,25 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     let program = program::check(&name.to_string_lossy())?;
     let allocator = choice::one(&options.choice, SUBJECT, "run")?;
     choice::check_options(std::slice::from_ref(&allocator), options.conf.as_deref())?;
+    let environment = environment_of_user(&allocator, options.conf.as_deref());
+    if allocator.catalog_name() == SUBJECT && !options.no_trace {
+        // Those that are set already, and those of this call behind them.
+        let given = |name: &str| {
+            let own = environment.iter().find(|(known, _)| known == name);
+            own.map_or_else(
+                || std::env::var(name).unwrap_or_default(),
+                |(_, value)| value.clone(),
+            )
+        };
+        let strings = [MALLOC_CONF, MALLARD_CONF].map(given);
+        if let Some(prefix) = family::prefix_of(&[&strings[0], &strings[1]]) {
+            family::follow(prefix);
+        }
+    }
     let error = Command::new(&program.path)
         .arg0(name)
         .args(arguments)
-        .envs(environment_of_user(&allocator, options.conf.as_deref()))
+        .envs(environment)
         .exec();
     Err(error).with_context(|| format!("cannot run {}", program.path.display()))
 }
