@@ -368,9 +368,10 @@ impl Ran {
             "{shown} ended with {} and left no profile: {reason}",
             self.status
         );
-        let code = match self.status.success() {
-            true => 1,
-            false => number_of(self.status),
+        let code = if self.status.success() {
+            1
+        } else {
+            number_of(self.status)
         };
         Err(exit::ProgramFailed { code, why }.into())
     }

@@ -115,9 +115,10 @@ fn check(subject: &Path) -> Result<()> {
 /// A sentence on a file that was not read; most errors name it themselves.
 fn reason(subject: &Path, error: &anyhow::Error) -> String {
     let (shown, said) = (subject.display().to_string(), format!("{error:#}"));
-    match said.contains(&shown) {
-        true => said,
-        false => format!("{shown}: {said}"),
+    if said.contains(&shown) {
+        said
+    } else {
+        format!("{shown}: {said}")
     }
 }
 

@@ -37,9 +37,10 @@ pub fn text(ran: &Ran, found: &[Found], options: &Options) -> Result<String> {
             .checked_sub(GROUPS_MAX)
             .filter(|&more| more > 0)
         {
-            let by_program = match options.follow.by_program {
-                true => "",
-                false => "--by-program sums them up, ",
+            let by_program = if options.follow.by_program {
+                ""
+            } else {
+                "--by-program sums them up, "
             };
             text.push_str(&format!(
                 "\n{more} further processes leak otherwise: {by_program}--json has all\n"
@@ -96,9 +97,10 @@ fn several(ran: &Ran, found: &[Found], options: &Options) -> Result<String> {
     let weight = |place: usize| found[place].bytes();
     text.push_str(&table::processes(ran, "never freed", figure, weight));
     if (0..found.len()).any(|place| found::is_left_out(ran, place, options)) {
-        text.push_str(match options.only.is_empty() {
-            true => "–: a shell; what it holds for itself does not count\n",
-            false => "–: not named by --only\n",
+        text.push_str(if options.only.is_empty() {
+            "–: a shell; what it holds for itself does not count\n"
+        } else {
+            "–: not named by --only\n"
         });
     }
     Ok(text)
@@ -141,9 +143,10 @@ fn summary(leaks: &[Leak], is_known: bool) -> String {
 
 /// The sites, those that grow apart from the others.
 fn sites(ran: &Ran, found: &Found) -> Result<String> {
-    let others = match found.is_growth_known {
-        true => "not growing",
-        false => "never freed",
+    let others = if found.is_growth_known {
+        "not growing"
+    } else {
+        "never freed"
     };
     let mut text = String::new();
     for (grows, head) in [(true, "growing"), (false, others)] {

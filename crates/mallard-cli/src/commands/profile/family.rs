@@ -27,9 +27,10 @@ pub fn present(ran: &Ran, options: &Options) -> Result<()> {
         super::present(&together, None, None, options.view.view(), None, options)?;
         return Ok(());
     }
-    let view = match options.view.is_none() {
-        true => View::Peak,
-        false => options.view.view(),
+    let view = if options.view.is_none() {
+        View::Peak
+    } else {
+        options.view.view()
     };
     let total = |loaded: &Loaded| -> i128 {
         let figures = view.figures(&loaded.profile);
@@ -74,9 +75,10 @@ pub fn present(ran: &Ran, options: &Options) -> Result<()> {
     }
     say!("")?;
     if let Some(more) = groups.len().checked_sub(SHOWN_MAX).filter(|&more| more > 0) {
-        let how = match options.follow.by_program {
-            true => "",
-            false => ": --by-program sums them up",
+        let how = if options.follow.by_program {
+            ""
+        } else {
+            ": --by-program sums them up"
         };
         say!("{more} more have less{how}")?;
     }
@@ -100,9 +102,10 @@ fn groups(ran: &Ran, view: View, options: &Options) -> Vec<Vec<usize>> {
     type Group<'a> = (&'a str, Vec<(String, i128)>, Vec<usize>);
     let mut groups: Vec<Group<'_>> = Vec::new();
     for (place, process) in ran.processes.iter().enumerate() {
-        let sites = match options.follow.by_program {
-            true => Vec::new(),
-            false => sites(place),
+        let sites = if options.follow.by_program {
+            Vec::new()
+        } else {
+            sites(place)
         };
         let same = |(program, of, _): &&mut Group<'_>| *program == process.program && *of == sites;
         match groups.iter_mut().find(same) {
