@@ -210,7 +210,7 @@ fn left(member: &Member, folder: &Path) -> String {
         ..
     } = member;
     format!(
-        "{program} ({pid}) still runs: `mallard profile {pid}` reads it, and at its end it writes {}/{PREFIX}.{inside}.0.f.pb.gz",
+        "{program} ({pid}) still runs: `mallard profile {pid}` reads it; if it ends by exit, it writes {}/{PREFIX}.{inside}.0.f.pb.gz",
         folder.display()
     )
 }

@@ -154,6 +154,7 @@ impl Family {
             let rows = seen.iter().map(|seen| {
                 let (live, path) = match &seen.profile {
                     Ok(written) => (bytes(written.live as f64), shown(&written.path)),
+                    Err(_) if seen.end == End::Runs => (ABSENT.to_owned(), "at its end".to_owned()),
                     Err(why) => (ABSENT.to_owned(), why.clone()),
                 };
                 let end = crate::profiles::program::end_of(seen.end);
