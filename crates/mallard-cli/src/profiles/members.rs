@@ -181,15 +181,18 @@ impl Members {
 
     fn began(&mut self, pid: u32, parent: Option<u32>, memory: Memory) {
         let of_parent = parent.and_then(|parent| self.running.get(&parent));
-        let inherited = of_parent.map(|&index| self.list[index].program.clone());
+        let of_parent = of_parent.map(|&index| &self.list[index]);
+        let inherited = of_parent.map(|parent| parent.program.clone());
+        let known = of_parent.and_then(|parent| parent.process.clone());
         let program = match memory {
             Memory::Copied | Memory::Shared => inherited.or_else(|| program_of(pid)),
             Memory::Fresh | Memory::Unknown => program_of(pid).or(inherited),
         };
         let mut member = Member::new(pid, parent, program.unwrap_or_default());
         member.shares_memory = memory == Memory::Shared;
+        let open = || known.map_or_else(|| Process::open(pid), |parent| parent.of_fork(pid));
         if memory == Memory::Copied
-            && let Ok(process) = Process::open(pid)
+            && let Ok(process) = open()
         {
             member.at_fork = process.stacks().unwrap_or_default();
             member.process = Some(Arc::new(process));

@@ -81,6 +81,21 @@ impl Process {
         })
     }
 
+    /// The same records in a process that was just forked from this one.
+    ///
+    /// # Errors
+    /// It is gone, or may not be read.
+    pub fn of_fork(&self, pid: u32) -> Result<Process, Error> {
+        let name = about::name(pid).ok_or(Error::NoProcess(pid))?;
+        let memory = ProcessMemory::open(pid, self.root_at);
+        Ok(Process {
+            memory: memory.map_err(|error| failed(pid, &name, &error))?,
+            name: format!("{name} ({pid})"),
+            pid,
+            root_at: self.root_at,
+        })
+    }
+
     /// Reads its profile as it is now.
     ///
     /// # Errors

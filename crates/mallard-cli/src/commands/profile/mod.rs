@@ -38,6 +38,16 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     if !options.program.is_empty() {
         return of_program(options);
     }
+    let of_programs = [
+        ("--rate", options.rate.is_some()),
+        ("--by-program", options.follow.by_program),
+        ("--no-trace", options.follow.no_trace),
+    ];
+    if let Some((option, _)) = of_programs.into_iter().find(|(_, is_given)| *is_given) {
+        return Err(exit::usage(format!(
+            "{option} is for programs: mallard profile {option} -- PROGRAM"
+        )));
+    }
     let view = options.view.view();
     let [subject] = &options.subjects[..] else {
         return of_several(options);

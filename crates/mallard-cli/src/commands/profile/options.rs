@@ -257,7 +257,7 @@ Examples:
   mallard profile core.4711                               a process that crashed
   mallard profile -- ./server --self-test                 a program's peak, and what it holds at the end
   mallard profile jeprof.4711.0.f.heap                    what is live, by function
-  mallard profile jeprof.*.heap                           what is live in several processes together
+  mallard profile jeprof.*                                what is live in several processes together
   mallard profile --allocs --by line heap.pb.gz           what was ever allocated, by line
   mallard profile --diff before.pb.gz after.pb.gz         what grew
   mallard profile --collapsed heap.pb.gz | flamegraph.pl > heap.svg
