@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::AtomicBool;
 
 use super::Event;
 use super::trace::{Tracer, seize};
@@ -67,7 +68,8 @@ fn accompany(pid: u32, mut socket: UnixStream, on: impl FnMut(Event)) -> io::Res
     seized?;
     drop(socket);
     replace(&[libc::STDIN_FILENO, libc::STDOUT_FILENO])?;
-    Tracer::new(on).run(pid);
+    // If the program cannot be run, this process says so itself, and ends.
+    Tracer::new(on).run(pid, &AtomicBool::new(false));
     Ok(())
 }
 

@@ -1,7 +1,8 @@
 //! Looks for processes from time to time.
 //!
-//! A process whose parent ends becomes a child of the lab, so that daemons are found as well. What a
-//! process does between two looks is not seen: one that lives shortly may be missed.
+//! A process whose parent ends becomes a child of the lab, so that daemons are found as well: all
+//! children that the lab has meanwhile are taken for the program's. What a process does between two
+//! looks is not seen: one that lives shortly may be missed.
 
 use std::collections::HashMap;
 use std::io;
@@ -54,14 +55,8 @@ pub fn run(first: u32, stop: &AtomicBool, mut on: impl FnMut(Event)) {
                 continue;
             };
             if stat.has_ended() {
-                let status = stat.exit_status.map(ExitStatus::from_raw);
-                let status = if stat.parent == own {
-                    reap(pid)
-                } else {
-                    status
-                };
-                if let Some(known) = known.get_mut(&pid) {
-                    known.status = status;
+                if !known.contains_key(&pid) {
+                    end_of(pid, &stat, own);
                 }
                 continue;
             }
@@ -85,10 +80,10 @@ pub fn run(first: u32, stop: &AtomicBool, mut on: impl FnMut(Event)) {
             }
         }
         known.retain(|&pid, known| {
-            let is_there = Stat::of(pid)
-                .is_some_and(|stat| stat.start_ticks == known.start_ticks && !stat.has_ended());
+            let stat = Stat::of(pid).filter(|stat| stat.start_ticks == known.start_ticks);
+            let is_there = stat.as_ref().is_some_and(|stat| !stat.has_ended());
             if !is_there {
-                let status = known.status;
+                let status = stat.and_then(|stat| end_of(pid, &stat, own));
                 on(Event::Ended { pid, status });
             }
             is_there
@@ -104,8 +99,6 @@ pub fn run(first: u32, stop: &AtomicBool, mut on: impl FnMut(Event)) {
 struct Known {
     start_ticks: u64,
     program: Option<PathBuf>,
-    /// How it ended, once that is known.
-    status: Option<ExitStatus>,
 }
 
 impl Known {
@@ -113,12 +106,18 @@ impl Known {
         Known {
             start_ticks: stat.start_ticks,
             program: std::fs::read_link(mallard_procfs::path(pid, "exe")).ok(),
-            status: None,
         }
     }
 }
 
-/// How a child of this process ended, which is gone then.
+/// How a process ended, if that can be read. A child of this process is gone then.
+fn end_of(pid: u32, stat: &Stat, own: u32) -> Option<ExitStatus> {
+    if stat.parent == own {
+        return reap(pid);
+    }
+    stat.exit_status.map(ExitStatus::from_raw)
+}
+
 fn reap(pid: u32) -> Option<ExitStatus> {
     let mut status = 0;
     // SAFETY: the kernel fills in the status of a child that has ended.

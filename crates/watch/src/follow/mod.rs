@@ -77,6 +77,10 @@ impl Following {
     /// when this process ends.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
+        // Further children of this process are not those of the program.
+        while !self.is_traced && !self.is_over() {
+            std::thread::yield_now();
+        }
     }
 }
 

@@ -1,12 +1,16 @@
 use super::*;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// More than any of these programs needs.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
+/// One test at a time has children: where they are looked for, all are the program's.
+static CHILDREN: Mutex<()> = Mutex::new(());
+
 /// Follows a shell's script to the end of its last process, and returns what was told.
 fn followed(script: &str, trace: bool) -> (Vec<Event>, bool) {
+    let _alone = CHILDREN.lock().unwrap_or_else(PoisonError::into_inner);
     let told = Arc::new(Mutex::new(Vec::new()));
     let mut command = Command::new("sh");
     command.args(["-c", script]);
@@ -79,10 +83,18 @@ fn a_process_that_outlives_its_parent_is_found_without_tracing_as_well() {
 
 #[test]
 fn a_program_that_cannot_be_run_is_an_error() {
+    let _alone = CHILDREN.lock().unwrap_or_else(PoisonError::into_inner);
     for trace in [true, false] {
         let command = Command::new("/nowhere/program");
         let error = start(command, trace, |_| {}).err().unwrap();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        // Nothing is left of it.
+        let begun = Instant::now();
+        let own = std::process::id();
+        while !mallard_procfs::family::children(own).is_empty() {
+            assert!(begun.elapsed() < TIMEOUT);
+            std::thread::sleep(Duration::from_millis(2));
+        }
     }
 }
 

@@ -14,9 +14,10 @@ use std::path::Path;
 use std::process::{Command, ExitStatus};
 use std::ptr::null_mut;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use super::{Event, Memory, Started, look};
 use crate::ptrace::ask;
@@ -26,6 +27,9 @@ const OPTIONS: i32 = libc::PTRACE_O_TRACEFORK
     | libc::PTRACE_O_TRACECLONE
     | libc::PTRACE_O_TRACEEXEC
     | libc::PTRACE_O_TRACEEXIT;
+
+/// How often it is looked whether the program runs.
+const START_INTERVAL: Duration = Duration::from_micros(100);
 
 /// Starts a program that waits until it is seized. If the system refuses that, it runs untraced,
 /// and is looked for instead.
@@ -52,6 +56,8 @@ pub fn start(
     }
     let (tell, told) = channel();
     let (tell_spawned, spawned) = channel();
+    let failed = Arc::new(AtomicBool::new(false));
+    let failed_there = Arc::clone(&failed);
     let thread = thread::spawn(move || {
         let Ok((pid, seized)) = seize_caller(ours) else {
             return;
@@ -59,13 +65,14 @@ pub fn start(
         let is_seized = seized.is_ok();
         let _ = tell.send(seized);
         if is_seized {
-            Tracer::new(on).run(pid);
+            Tracer::new(on).run(pid, &failed_there);
         } else if spawned.recv() == Ok(()) {
             look::run(pid as u32, &stop, on);
         }
     });
     let child = command.spawn();
     drop(theirs);
+    failed.store(child.is_err(), Ordering::Release);
     let pid = child?.id();
     let _ = tell_spawned.send(());
     let lost = |_| Err(io::Error::other("no thread traces it"));
@@ -129,15 +136,28 @@ impl<F: FnMut(Event)> Tracer<F> {
         }
     }
 
-    /// Until the last process has ended.
-    pub fn run(&mut self, first: i32) {
+    /// Until the last process has ended, or the program could not be started.
+    pub fn run(&mut self, first: i32, failed: &AtomicBool) {
         self.processes.insert(first, first);
         loop {
             let mut status = 0;
             // Other threads of the lab wait for children of their own.
             let flags = libc::__WALL | libc::__WNOTHREAD;
+            // Until the program runs, it may turn out that it cannot.
+            let flags = if self.runs {
+                flags
+            } else {
+                flags | libc::WNOHANG
+            };
             // SAFETY: the kernel fills in a status.
             let id = unsafe { libc::waitpid(-1, &raw mut status, flags) };
+            if id == 0 {
+                if failed.load(Ordering::Acquire) {
+                    return give_up(first);
+                }
+                thread::sleep(START_INTERVAL);
+                continue;
+            }
             if id < 0 {
                 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted {
                     continue;
@@ -254,6 +274,14 @@ impl<F: FnMut(Event)> Tracer<F> {
             });
         }
     }
+}
+
+/// Lets a process go that could not run its program. Whoever started it may have seen it stop at its
+/// end, and taken this for the end.
+fn give_up(id: i32) {
+    let _ = ask(libc::PTRACE_DETACH, id, 0);
+    // SAFETY: waits for a child, which ends now or has been reaped.
+    unsafe { libc::waitpid(id, null_mut(), libc::__WALL) };
 }
 
 /// Lets a thread go on. One that was killed meanwhile is gone.
