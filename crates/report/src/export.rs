@@ -10,6 +10,7 @@ use crate::arithmetic::analysis::{self, Analysed};
 use crate::arithmetic::known::Known;
 use crate::arithmetic::stats::{self, CellFigures};
 use crate::arithmetic::suite::{self, Figure};
+use crate::conclusion::{self, Conclusion};
 use crate::model::{Cell, Exit, Experiment, Failure, Results, Row, SCHEMA};
 use crate::units;
 use serde::Serialize;
@@ -273,7 +274,7 @@ struct Written<'a> {
     #[serde(flatten)]
     results: &'a Results,
     analysis: Vec<analysis::AllocatorAnalysis<'a>>,
-    conclusion: analysis::Conclusion,
+    conclusion: Conclusion,
 }
 
 /// Writes everything as JSON, in the structure of [`crate::model`], with each ratio to glibc and
@@ -282,7 +283,7 @@ pub fn write_json(r: &Results, out: &mut dyn Write) -> io::Result<()> {
     let written = Written {
         results: r,
         analysis: analysis::lines(r),
-        conclusion: analysis::conclusion(r),
+        conclusion: conclusion::conclusion(r),
     };
     serde_json::to_writer_pretty(&mut *out, &written)?;
     out.write_all(b"\n")

@@ -11,6 +11,7 @@
 //! Nothing here measures or touches the file system: the caller opens the outputs.
 mod arithmetic;
 mod closing;
+mod conclusion;
 mod export;
 mod html;
 mod markdown;
