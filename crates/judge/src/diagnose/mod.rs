@@ -3,13 +3,16 @@
 //! [`model`] has the figures. [`share`], [`cost`] and [`mod@growth`] compute the less obvious ones.
 //! `time` finds what the allocator does to the program's time. What it does to memory, how much
 //! faster the program could be, and the answer are here, by the limits in [`thresholds`].
+//! [`advice`] has what to try, and [`trial`] what that brought.
 
+pub mod advice;
 pub mod cost;
 pub mod growth;
 pub mod model;
 pub mod share;
 pub mod thresholds;
 mod time;
+pub mod trial;
 
 use model::{Answer, Bound, Figures, Heap, TroubleKey};
 use thresholds as limit;
