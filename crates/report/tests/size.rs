@@ -77,6 +77,7 @@ fn pages_of_long_sessions_stay_small() {
         takes: None,
         notes: Vec::new(),
         next: Vec::new(),
+        tried: None,
         ways: Vec::new(),
         figures: diagnosis::Figures::default(),
         timeline: (0..1_000_000).map(moment).collect(),

@@ -2,7 +2,7 @@
 
 use crate::units::percent;
 
-use super::{Answer, Calls, Diagnosis, Figures};
+use super::{Answer, Calls, Diagnosis, Figures, tried};
 use crate::units;
 
 const BAR_COLUMNS: usize = 40;
@@ -60,6 +60,12 @@ pub fn text(d: &Diagnosis, width: usize) -> String {
         let pad = longest.min(64);
         out += &format!("{head}{:<pad$}  # {}\n", next.command, next.what);
     }
+    if let Some(tried) = &d.tried {
+        out += &wrapped("  tried     ", &tried.sentence, width);
+        for line in tried::lines(tried) {
+            out += &wrapped("            ", &line, width);
+        }
+    }
     out
 }
 
@@ -94,6 +100,12 @@ pub fn markdown(d: &Diagnosis) -> String {
             out += &format!("{}  # {}\n", next.command, next.what);
         }
         out += "```\n";
+    }
+    if let Some(tried) = &d.tried {
+        out += &format!("\n{}\n\n", tried.sentence);
+        for line in tried::lines(tried) {
+            out += &format!("- {line}\n");
+        }
     }
     out
 }
