@@ -70,7 +70,7 @@ pub fn of(f: &Figures, change: &Change, trouble: &Finding, bound: Option<Bound>)
             let least = (*live + files).min(kept_least) as f64;
             let most = match change {
                 // Arenas hold no more than all of them needed at a time.
-                Change::Options(settings) if settings[0].name == "arena_max" => {
+                Change::Options { settings, .. } if settings[0].name == "arena_max" => {
                     let peak = f.peak_live?.max(0) as f64;
                     peak * USUAL_OVERHEAD_FACTOR + files as f64
                 }

@@ -20,7 +20,8 @@ use super::{Bound, Finding};
 pub const SUGGESTIONS_MAX: usize = 3;
 
 /// The allocator in use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Allocator {
     Glibc,
     Mallard,
@@ -87,7 +88,10 @@ impl Setting {
 #[serde(rename_all = "snake_case")]
 pub enum Change {
     /// Set these options of the allocator in use.
-    Options(Vec<Setting>),
+    Options {
+        of: Allocator,
+        settings: Vec<Setting>,
+    },
     /// Run the program on Mallard, with these options.
     Mallard(Vec<Setting>),
     /// See which code keeps blocks that nothing frees.
@@ -103,7 +107,7 @@ pub enum Change {
 impl Change {
     /// Whether it changes how the program runs, so that it can be tried.
     pub fn can_be_tried(&self) -> bool {
-        matches!(self, Change::Options(_) | Change::Mallard(_))
+        matches!(self, Change::Options { .. } | Change::Mallard(_))
     }
 }
 
@@ -201,7 +205,12 @@ pub fn advise(
 /// Whether a suggestion says something else than an earlier one, and does not contradict it.
 fn is_compatible(earlier: &Suggestion, later: &Suggestion) -> bool {
     match (&earlier.change, &later.change) {
-        (Change::Options(one), Change::Options(other)) => {
+        (
+            Change::Options { settings: one, .. },
+            Change::Options {
+                settings: other, ..
+            },
+        ) => {
             let is_set = |setting: &Setting| one.iter().any(|known| known.name == setting.name);
             !other.iter().any(is_set)
         }
@@ -233,7 +242,8 @@ fn against(f: &Figures, trouble: &Finding, bound: Option<Bound>, facts: &Facts) 
     {
         found.push(suggestion(Change::Mallard(settings)));
     }
-    found.extend(own.map(|settings| suggestion(Change::Options(settings))));
+    let of = facts.allocator;
+    found.extend(own.map(|settings| suggestion(Change::Options { of, settings })));
     if trouble.key == TroubleKey::Pinned || found.is_empty() && is_memory(&trouble.key) {
         found.push(suggestion(Change::Profile));
     }

@@ -46,7 +46,7 @@ fn advised(f: &Figures, facts: &Facts) -> Vec<Suggestion> {
 /// The options of all suggestions, as `name=value`.
 fn options(found: &[Suggestion]) -> Vec<String> {
     let settings = found.iter().filter_map(|one| match &one.change {
-        Change::Options(settings) | Change::Mallard(settings) => Some(settings),
+        Change::Options { settings, .. } | Change::Mallard(settings) => Some(settings),
         _ => None,
     });
     settings
@@ -132,7 +132,7 @@ fn fewer_arenas_are_for_memory_that_was_never_needed_at_one_time() {
     assert!(options(&spread).contains(&"arena_max=2".to_owned()));
     let arenas = spread
         .iter()
-        .find(|one| matches!(one.change, Change::Options(_)));
+        .find(|one| matches!(one.change, Change::Options { .. }));
     let effect = arenas.unwrap().effect.unwrap();
     assert_eq!(effect.figure, Figure::LateRss);
     assert_eq!(effect.now, f64::from(204 << 20));

@@ -212,6 +212,7 @@ fn diagnose(
         typed,
         subject,
         ends: !runs.ended_by_us,
+        pid: None,
     };
     let verdict = judge(&d.figures, about);
     d.answer = verdict.answer;
@@ -422,6 +423,7 @@ fn blank(figures: Figures) -> Diagnosis {
         takes: None,
         notes: Vec::new(),
         next: Vec::new(),
+        tried: None,
         ways: Vec::new(),
         figures,
         timeline: Vec::new(),

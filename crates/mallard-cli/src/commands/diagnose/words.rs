@@ -26,16 +26,15 @@ pub fn judge(f: &Figures, about: About) -> Verdict {
         cpus: about.cpus,
     };
     let found = diagnose::judge(f, known);
+    let next = next::next(f, &found, about);
     let in_words = |finding| trouble(finding, about.pool);
     let troubles: Vec<Trouble> = found.troubles.into_iter().map(in_words).collect();
     let takes = found.takes.map(in_words);
-    // Of several processes, each.
-    let alone = f.threads > 0 && f.threads <= f.processes;
     Verdict {
         answer: found.answer,
         sentence: sentence(f, found.answer, found.bound, &troubles, takes.as_ref()),
         bound: found.bound,
-        next: next::next(&troubles, found.answer, alone, about),
+        next,
         troubles,
         takes,
     }
@@ -302,6 +301,7 @@ mod tests {
         subject: "-- ./a 1",
         ends: true,
         is_replaceable: true,
+        pid: None,
     };
 
     fn commands(f: &Figures, about: About) -> Vec<String> {
@@ -334,10 +334,13 @@ mod tests {
     #[test]
     fn the_commands_to_try_next_end_whatever_the_program_does() {
         let f = figures(0.4);
-        assert_eq!(
-            commands(&f, ABOUT)[..2],
-            ["mallard compare -- ./a 1", "mallard tune -- ./a 1"]
-        );
+        let of_a_program = commands(&f, ABOUT);
+        let all = [
+            "mallard run -- ./a 1",
+            "mallard compare -- ./a 1",
+            "mallard tune -- ./a 1",
+        ];
+        assert_eq!(of_a_program, all);
         let of_a_server = commands(
             &f,
             About {
@@ -346,7 +349,7 @@ mod tests {
             },
         );
         assert_eq!(
-            of_a_server[0],
+            of_a_server[1],
             "mallard compare --start './a 1' --ready tcp:ADDRESS --load COMMAND"
         );
         let of_a_static_program = About {

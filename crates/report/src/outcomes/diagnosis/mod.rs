@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::html::SERIES_POINTS_MAX;
 use crate::model::Machine;
 
-pub use mallard_judge::diagnose::advice::{Change, Effect, Figure, Setting, Suggestion};
+pub use mallard_judge::diagnose::advice::{Allocator, Change, Effect, Figure, Setting, Suggestion};
 pub use mallard_judge::diagnose::model::{
     Answer, Bound, Calls, EndMemory, Figures, Growth, Heap, TroubleKey,
 };

@@ -45,25 +45,30 @@ pub fn text(d: &Diagnosis, width: usize) -> String {
     for note in &d.notes {
         out += &wrapped("  note      ", note, width);
     }
-    let longest = d
-        .next
-        .iter()
-        .map(|next| next.command.chars().count())
-        .max()
-        .unwrap_or(0);
-    for (index, next) in d.next.iter().enumerate() {
-        let head = if index == 0 {
-            "  next      "
-        } else {
-            "            "
-        };
-        let pad = longest.min(64);
-        out += &format!("{head}{:<pad$}  # {}\n", next.command, next.what);
-    }
+    out += &next(d, width);
     if let Some(tried) = &d.tried {
         out += &wrapped("  tried     ", &tried.sentence, width);
         for line in tried::lines(tried) {
             out += &wrapped("            ", &line, width);
+        }
+    }
+    out
+}
+
+/// The commands to try next, each with what it does behind it, or below where the line is too long.
+fn next(d: &Diagnosis, width: usize) -> String {
+    const INDENT: &str = "            ";
+    let longest = d.next.iter().map(|next| next.command.chars().count()).max();
+    let pad = longest.unwrap_or(0).min(64);
+    let mut out = String::new();
+    for (index, next) in d.next.iter().enumerate() {
+        let head = if index == 0 { "  next      " } else { INDENT };
+        let line = format!("{head}{:<pad$}  # {}", next.command, next.what);
+        if line.chars().count() <= width {
+            out += &format!("{line}\n");
+        } else {
+            out += &format!("{head}{}\n", next.command);
+            out += &wrapped(&format!("{INDENT}  # "), &next.what, width);
         }
     }
     out
