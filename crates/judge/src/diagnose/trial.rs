@@ -42,6 +42,11 @@ impl Brought {
         self.high < 1.0 && self.ratio <= 1.0 - MATTERS_SHARE_MIN
     }
 
+    /// Whether it may have become smaller by an amount that matters, but not for certain.
+    pub fn is_unclear(&self) -> bool {
+        !self.helps() && self.low <= 1.0 - MATTERS_SHARE_MIN && self.high >= 1.0
+    }
+
     /// Whether it became larger for certain.
     pub fn hurts(&self) -> bool {
         self.low > 1.0 && self.ratio >= 1.0 + MATTERS_SHARE_MIN

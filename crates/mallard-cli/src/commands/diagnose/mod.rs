@@ -2,7 +2,7 @@
 //!
 //! [`runs`] runs the program with the probe, [`figures`] computes figures from what was seen, and
 //! `mallard_judge` gives the verdict. [`words`] makes sentences of it, and [`next`] the commands to
-//! try.
+//! try, which [`trying`] tries.
 //! [`observation`] watches a process without the probe: a program that takes none ([`sampling`]),
 //! or a [`process`] that runs already.
 
@@ -15,6 +15,7 @@ pub mod options;
 mod process;
 mod runs;
 mod sampling;
+mod trying;
 mod words;
 
 use std::fs;
@@ -50,6 +51,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     if options.explain {
         return explain();
     }
+    trying::check(options)?;
     if let Some(pid) = options.pid {
         return process::run(options, pid);
     }
@@ -120,6 +122,10 @@ fn diagnose_program(options: &Options) -> Result<ExitCode> {
         }
     };
     d.program.clone_from(&typed);
+    if options.tries {
+        let program = probe.as_ref().map_or(&executable, |program| &program.path);
+        trying(options, &launcher, &stop).program(&mut d, program, arguments)?;
+    }
     finish(&mut d, started);
     let shown = show(options, &d, Path::new(name))?;
     Ok(if_not_interrupted(&stop, shown))
@@ -170,9 +176,20 @@ fn serve(options: &Options, service: &Service) -> Result<ExitCode> {
     });
     d.notes.push(service::about_loop(service));
     d.program = typed;
+    if options.tries {
+        trying(options, &launcher, &stop).service(&mut d, &work)?;
+    }
     finish(&mut d, started);
     let shown = show(options, &d, Path::new(&service.name))?;
     Ok(if_not_interrupted(&stop, shown))
+}
+
+fn trying<'a>(options: &'a Options, launcher: &'a Launcher, stop: &'a Stop) -> trying::Lab<'a> {
+    trying::Lab {
+        launcher,
+        stop,
+        options,
+    }
 }
 
 /// The exit code of a diagnosis that was written, unless the user ended it early.

@@ -68,7 +68,11 @@ fn next(d: &Diagnosis, width: usize) -> String {
             out += &format!("{line}\n");
         } else {
             out += &format!("{head}{}\n", next.command);
-            out += &wrapped(&format!("{INDENT}  # "), &next.what, width);
+            let indent = format!("{INDENT}  # ");
+            let options = textwrap::Options::new(width)
+                .initial_indent(&indent)
+                .subsequent_indent(&indent);
+            out += &format!("{}\n", textwrap::fill(&next.what, options));
         }
     }
     out
