@@ -200,8 +200,10 @@ fn memory_troubles(f: &Figures, has_pool: bool) -> Vec<Finding> {
     let kept = end.anonymous.saturating_sub(end.lazy);
     let excess = kept.saturating_sub(live);
     let ratio = kept as f64 / live.max(1) as f64;
-    // A heap that never held this much cannot hold it back: the memory is the program's own.
-    let was_heap = f.peak_live.unwrap_or(0).max(0) as u64 >= kept / 2;
+    // A heap that never held this much cannot hold it back: the memory is the program's own. But
+    // each of several arenas may hold what was needed once, and gives it back when asked to.
+    let went_back = end.returned.is_some_and(|returned| returned >= excess / 2);
+    let was_heap = f.peak_live.unwrap_or(0).max(0) as u64 >= kept / 2 || went_back;
     // A program that frees everything as it ends holds nothing back.
     let lasted = f.held_late.is_none_or(|share| share >= 0.5);
     if ratio < limit::HELD_FACTOR_MIN || excess < limit::HELD_BYTES_MIN || !was_heap || !lasted {

@@ -11,6 +11,8 @@ const HUGE_SHARE_MIN: f64 = 0.75;
 const PAGE_BYTES: f64 = 4096.0;
 /// Memory over live bytes in a heap without any trouble.
 const USUAL_OVERHEAD_FACTOR: f64 = 1.5;
+/// A bound above this says only that the program does hardly anything else.
+const BOUND_MAX: f64 = 20.0;
 
 /// The share of its wall time or of its memory that the trouble costs the program.
 pub fn cost(f: &Figures, trouble: &Finding, bound: Option<Bound>) -> f64 {
@@ -45,11 +47,15 @@ pub fn of(f: &Figures, change: &Change, trouble: &Finding, bound: Option<Bound>)
         high: high.min(now),
     };
     match &trouble.reason {
-        // Every page of the peak comes once, in huge pages or in small ones.
+        // Every page of the peak comes once. Mallard asks for huge pages.
         Reason::Returned { .. } => {
             let now = f.faults as f64;
             let first = (f.peak_rss as f64 / PAGE_BYTES).max(now * (1.0 - f.refaults?));
-            Some(effect(now, first / PAGES_PER_HUGE_PAGE, first))
+            let least = match change {
+                Change::Mallard(_) => first / PAGES_PER_HUGE_PAGE,
+                _ => first,
+            };
+            Some(effect(now, least, first))
         }
         Reason::NewPages { .. } => {
             let now = f.faults as f64;
@@ -86,7 +92,7 @@ pub fn of(f: &Figures, change: &Change, trouble: &Finding, bound: Option<Bound>)
             Some(effect(now, allocated as f64, now - free as f64))
         }
         Reason::Waits { .. } | Reason::FreedElsewhere { .. } | Reason::Work { .. } => {
-            let bound = bound.filter(|bound| bound.high > 1.0)?;
+            let bound = bound.filter(|bound| (1.0..BOUND_MAX).contains(&bound.high))?;
             let least = bound.without_faults.unwrap_or(1.0).max(bound.high);
             Some(effect(
                 f.wall_seconds,

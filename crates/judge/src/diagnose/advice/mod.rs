@@ -18,6 +18,8 @@ use super::{Bound, Finding};
 
 /// More suggestions are not read.
 pub const SUGGESTIONS_MAX: usize = 3;
+/// A trouble that costs a smaller share of time or memory is not worth a change beside a graver one.
+const COST_SHARE_MIN: f64 = 0.03;
 
 /// The allocator in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -171,6 +173,12 @@ pub fn advise(
         .collect();
     // Of equal ones, the order of the verdict stays.
     gravest.sort_by(|a, b| b.0.total_cmp(&a.0));
+    if gravest
+        .first()
+        .is_some_and(|first| first.0 >= COST_SHARE_MIN)
+    {
+        gravest.retain(|(cost, _)| *cost >= COST_SHARE_MIN);
+    }
     let mut found: Vec<Suggestion> = Vec::new();
     // First the best against each trouble, then what else there is.
     let each: Vec<Vec<Suggestion>> = gravest

@@ -29,7 +29,11 @@ pub fn settings(f: &Figures, trouble: &Finding, facts: &Facts) -> Option<Vec<Set
         TroubleKey::Growth => huge_pages(facts),
         TroubleKey::SlowPurge => in_background(f, facts).or_else(|| longer_decay(facts)),
         TroubleKey::Caches => larger_caches(facts),
-        TroubleKey::HeldBack => smaller_caches(f, facts).or_else(|| shorter_decay(f, facts)),
+        TroubleKey::HeldBack => {
+            let caches = smaller_caches(f, facts).unwrap_or_default();
+            let decay = shorter_decay(f, facts).unwrap_or_default();
+            Some([caches, decay].concat()).filter(|both| !both.is_empty())
+        }
         TroubleKey::Pinned => smaller_caches(f, facts).or_else(|| fewer_arenas(f, facts)),
         _ => None,
     }

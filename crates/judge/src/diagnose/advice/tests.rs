@@ -261,7 +261,8 @@ fn caches_that_hold_most_of_what_is_free_are_made_smaller() {
         allocator: Allocator::Mallard,
         ..facts()
     };
-    assert_eq!(options(&advised(&f, &facts)), ["tcache_max=4096"]);
+    let smaller = ["tcache_max=4096", "dirty_decay_ms=1000"];
+    assert_eq!(options(&advised(&f, &facts)), smaller);
     let calls = Calls {
         middle_bytes: Some(0.5),
         ..Calls::default()

@@ -10,7 +10,9 @@ use mallard_allocators::{Allocator, environment_of_user};
 use mallard_judge::diagnose::trial::{self, Brought};
 use mallard_procfs::memory::resident;
 use mallard_procfs::{family, is_alive};
-use mallard_report::diagnosis::{Change, Diagnosis, Figure, Suggestion, Trial, Tried, change};
+use mallard_report::diagnosis::{
+    Change, Diagnosis, Figure, Suggestion, Trial, Tried, before_and_after,
+};
 use mallard_report::model::{Cell, Failure, Run};
 use mallard_report::stats::SUBJECT;
 use mallard_runner::{End, Launcher, Measurement, Purpose, Spec, Stop};
@@ -254,10 +256,15 @@ fn tried(cells: &[Cell], suggested: &[(String, Suggestion)]) -> Tried {
         }
     };
     let mut trials: Vec<Trial> = others.iter().zip(suggested).map(of).collect();
-    let ratio = |trial: &Trial| trial.brought.first().map_or(f64::MAX, |first| first.ratio);
+    let first = |trial: &Trial| trial.brought.first().copied();
+    // The first suggestion is against the gravest trouble.
+    let gravest = trials.iter().find_map(first).map(|one| one.figure);
+    let is_other = |trial: &Trial| first(trial).map(|one| one.figure) != gravest;
+    let ratio = |trial: &Trial| first(trial).map_or(f64::MAX, |one| one.ratio);
     trials.sort_by(|a, b| {
         let by_help = b.helps().cmp(&a.helps());
-        by_help.then(ratio(a).total_cmp(&ratio(b)))
+        let by_trouble = is_other(a).cmp(&is_other(b));
+        by_help.then(by_trouble).then(ratio(a).total_cmp(&ratio(b)))
     });
     Tried {
         runs: before.len(),
@@ -272,12 +279,13 @@ fn sentence(trials: &[Trial]) -> String {
     };
     if let (true, Some(first)) = (best.helps(), best.brought.first()) {
         let worse = best.brought.iter().filter(|one| one.hurts());
-        let worse: Vec<String> = worse.map(change).collect();
+        let worse: Vec<String> = worse.map(before_and_after).collect();
         let but = match &worse[..] {
             [] => String::new(),
             worse => format!(", at the cost of {}", worse.join(" and ")),
         };
-        return format!("It helps: `{}` makes {}{but}.", best.command, change(first));
+        let first = before_and_after(first);
+        return format!("It helps: `{}` makes {first}{but}.", best.command);
     }
     let is_known = |trial: &&Trial| !trial.brought.is_empty();
     match trials.iter().filter(is_known).count() {

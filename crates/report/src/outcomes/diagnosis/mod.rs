@@ -18,7 +18,7 @@ pub use mallard_judge::diagnose::model::{
 };
 pub use page::page;
 pub use text::{lines, markdown, text};
-pub use tried::{Trial, Tried, amount, change, name};
+pub use tried::{Trial, Tried, amount, before_and_after, name};
 
 /// The version of the JSON structure.
 pub const SCHEMA: u32 = 1;

@@ -48,8 +48,11 @@ pub fn text(d: &Diagnosis, width: usize) -> String {
     out += &next(d, width);
     if let Some(tried) = &d.tried {
         out += &wrapped("  tried     ", &tried.sentence, width);
-        for line in tried::lines(tried) {
-            out += &wrapped("            ", &line, width);
+        for (command, figures) in tried::lines(tried) {
+            out += &format!("            {command}\n");
+            for line in figures {
+                out += &wrapped("              ", &line, width);
+            }
         }
     }
     out
@@ -112,8 +115,8 @@ pub fn markdown(d: &Diagnosis) -> String {
     }
     if let Some(tried) = &d.tried {
         out += &format!("\n{}\n\n", tried.sentence);
-        for line in tried::lines(tried) {
-            out += &format!("- {line}\n");
+        for (command, figures) in tried::lines(tried) {
+            out += &format!("- `{command}`: {}\n", figures.join("; "));
         }
     }
     out

@@ -57,8 +57,8 @@ pub fn amount(figure: Figure, value: f64) -> String {
     }
 }
 
-/// What a suggestion brought for a figure.
-pub fn change(brought: &Brought) -> String {
+/// What a suggestion made of a figure.
+pub fn before_and_after(brought: &Brought) -> String {
     let Brought {
         figure,
         before,
@@ -66,17 +66,23 @@ pub fn change(brought: &Brought) -> String {
         ..
     } = *brought;
     format!(
-        "{} {} → {} ({})",
+        "{} {} → {}",
         name(figure),
         amount(figure, before),
-        amount(figure, after),
-        factor(brought)
+        amount(figure, after)
     )
 }
 
 /// The ratio with its interval or range.
 fn factor(brought: &Brought) -> String {
-    let [ratio, low, high] = [brought.ratio, brought.low, brought.high].map(units::ratio);
+    let [ratio, low, high] = [brought.ratio, brought.low, brought.high].map(|ratio| {
+        // Two decimals of a hundredth are none.
+        if ratio < 0.095 {
+            units::significant(ratio)
+        } else {
+            units::ratio(ratio)
+        }
+    });
     let kind = if brought.is_range { "range " } else { "" };
     format!("{ratio} ×, {kind}{low} to {high}")
 }
@@ -90,23 +96,25 @@ fn word(brought: &Brought) -> &'static str {
     }
 }
 
-/// A line for each suggestion: the figure of the trouble, wall time, and what became worse.
-pub fn lines(tried: &Tried) -> Vec<String> {
-    let line = |trial: &Trial| {
-        if let Some(reason) = &trial.failure {
-            return format!("{}: {reason}", trial.command);
-        }
+/// Each suggestion with its figures: that of the trouble, wall time, and what became worse.
+pub fn lines(tried: &Tried) -> Vec<(&str, Vec<String>)> {
+    let line = |one: &Brought| {
+        let is = word(one);
+        format!("{is}: {} ({})", before_and_after(one), factor(one))
+    };
+    let of = |trial: &Trial| {
         let is_told = |place: usize, one: &Brought| {
             place == 0 || one.figure == Figure::WallTime || one.hurts()
         };
         let told = trial.brought.iter().enumerate();
-        let told: Vec<String> = told
-            .filter(|(place, one)| is_told(*place, one))
-            .map(|(_, one)| format!("{}, {}", change(one), word(one)))
-            .collect();
-        format!("{}: {}", trial.command, told.join("; "))
+        let told = told.filter(|(place, one)| is_told(*place, one));
+        let told = told.map(|(_, one)| line(one));
+        trial.failure.iter().cloned().chain(told).collect()
     };
-    tried.trials.iter().map(line).collect()
+    let trials = tried.trials.iter();
+    trials
+        .map(|trial| (trial.command.as_str(), of(trial)))
+        .collect()
 }
 
 /// The section of the page.
@@ -181,17 +189,19 @@ mod tests {
             ],
         };
         let lines = lines(&tried);
+        assert_eq!(lines[0].0, "mallard run -- ./a");
+        let first = &lines[0].1;
         assert!(
-            lines[0].starts_with("mallard run -- ./a: page faults 100,000 → 1,000 (0.01"),
-            "{lines:?}"
+            first[0].starts_with("better: page faults 100,000 → 1,000 (0.01"),
+            "{first:?}"
         );
         assert!(
-            lines[0].contains("; wall time 2.00 s → 1.00 s"),
-            "{lines:?}"
+            first[1].starts_with("better: wall time 2.00 s → 1.00 s (0.50 ×"),
+            "{first:?}"
         );
-        assert!(lines[0].contains("peak RSS") && lines[0].ends_with("worse"));
-        assert!(!lines[0].contains("CPU time"));
-        assert_eq!(lines[1], "X=1 ./a: it exits with code 1");
+        assert!(first[2].starts_with("worse: peak RSS"), "{first:?}");
+        assert_eq!(first.len(), 3, "CPU time is on the page");
+        assert_eq!(lines[1].1, ["it exits with code 1"]);
         assert!(tried.trials[0].helps() && !tried.trials[1].helps());
         let page = section(&tried).into_string();
         assert!(page.contains("CPU time") && page.contains("it exits with code 1"));
