@@ -162,10 +162,19 @@ fn variable_over(
         Allocator::Jemalloc => (MALLOC_CONF, ",", conf(settings)),
         Allocator::Mallard | Allocator::Other => (MALLARD_CONF, ",", conf(settings)),
     };
-    let text = match value(environment, variable) {
-        Some(present) => format!("{present}{between}{added}"),
-        None => added,
+    // Of an option that is set already, only the new value stays.
+    let is_new = |one: &&str| {
+        let name = one.split([':', '=']).next().unwrap_or_default();
+        let name = name.strip_prefix(OF_MALLOC).unwrap_or(name);
+        !settings.iter().any(|setting| setting.name == name)
     };
+    let present = value(environment, variable).unwrap_or_default();
+    let stays = present
+        .split(between)
+        .filter(|one| !one.is_empty())
+        .filter(is_new);
+    let all: Vec<&str> = stays.chain([added.as_str()]).collect();
+    let text = all.join(between);
     (variable.to_owned(), text)
 }
 
@@ -292,11 +301,10 @@ mod tests {
             value,
             "glibc.malloc.tcache_count=9:glibc.malloc.arena_max=2"
         );
+        let present = environment(&[("MALLARD_CONF", "narenas:1,abort_conf:true")]);
         let settings = [Setting::new("thp", "always"), Setting::new("narenas", 2)];
         let (name, value) = variable_over(Allocator::Mallard, &settings, &present);
-        assert_eq!(
-            (name.as_str(), value.as_str()),
-            ("MALLARD_CONF", "thp:always,narenas:2")
-        );
+        assert_eq!(name, "MALLARD_CONF");
+        assert_eq!(value, "abort_conf:true,thp:always,narenas:2");
     }
 }
