@@ -48,11 +48,13 @@ fn arenas(f: &Figures, facts: &Facts) -> (usize, usize) {
     (limit, limit.min(threads))
 }
 
+/// Up to as many as glibc makes by itself: of more threads than that, few run at a time.
 fn more_arenas(f: &Figures, facts: &Facts) -> Option<Vec<Setting>> {
     let (limit, made) = arenas(f, facts);
     let threads = (f.threads / f.processes.max(1)) as usize;
-    (!is_alone(f) && made == limit && threads > limit)
-        .then(|| vec![Setting::new("arena_max", threads.next_power_of_two())])
+    let most = ARENAS_PER_CPU * facts.cpus;
+    (!is_alone(f) && made == limit && limit < threads.min(most))
+        .then(|| vec![Setting::new("arena_max", threads.min(most))])
 }
 
 /// As many as CPUs: as many threads can need one at a time.

@@ -21,6 +21,10 @@ pub const SUGGESTIONS_MAX: usize = 3;
 /// A trouble that costs a smaller share of time or memory is not worth a change beside a graver one.
 const COST_SHARE_MIN: f64 = 0.03;
 
+/// Where this share of blocks is freed by another thread, threads need the locks of each other's
+/// arenas, however many there are.
+const CHANGING_SHARE_MIN: f64 = 0.1;
+
 /// The allocator in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -270,7 +274,7 @@ fn is_alone(f: &Figures) -> bool {
 /// Whether so many blocks are freed by another thread that more arenas would only move the waits.
 fn changes_threads(f: &Figures) -> bool {
     let share = f.calls.freed_elsewhere;
-    share.is_some_and(|share| share >= super::thresholds::HAND_OFF_SHARE_MIN)
+    share.is_some_and(|share| share >= CHANGING_SHARE_MIN)
 }
 
 #[cfg(test)]

@@ -84,8 +84,11 @@ fn more_arenas_are_for_threads_that_have_none_of_their_own() {
         options(&advised(f, &facts))
     };
     // glibc has 16 arenas for 2 CPUs already.
-    assert!(arenas(&with_locks(16), &[]).is_empty());
-    assert_eq!(arenas(&with_locks(50), &[]), ["arena_max=64"]);
+    assert!(arenas(&with_locks(50), &[]).is_empty());
+    assert_eq!(
+        arenas(&with_locks(50), &[("arena_max", 1)]),
+        ["arena_max=16"]
+    );
     assert_eq!(arenas(&with_locks(8), &[("arena_max", 1)]), ["arena_max=8"]);
     assert!(arenas(&with_locks(8), &[("arena_max", 8)]).is_empty());
     assert!(arenas(&with_locks(1), &[("arena_max", 1)]).is_empty());
@@ -98,10 +101,14 @@ fn more_arenas_are_for_threads_that_have_none_of_their_own() {
 #[test]
 fn no_two_suggestions_contradict_each_other() {
     let mut f = holding(50, 60 << 20);
+    let facts = Facts {
+        set: vec![Setting::new("arena_max", 4)],
+        ..facts()
+    };
     f.inside = Some(0.3);
     (f.inside_low, f.inside_high) = (Some(0.29), Some(0.31));
     f.waiting = Some(0.2);
-    let found = advised(&f, &facts());
+    let found = advised(&f, &facts);
     let all = options(&found);
     let arenas = all.iter().filter(|option| option.starts_with("arena_max"));
     assert_eq!(arenas.count(), 1, "{all:?}");
@@ -239,10 +246,11 @@ fn the_gravest_trouble_comes_first() {
 fn a_static_program_is_told_of_no_other_allocator() {
     let facts = Facts {
         takes_another: false,
+        set: vec![Setting::new("arena_max", 1)],
         ..facts()
     };
     let found = advised(&with_locks(50), &facts);
-    assert_eq!(options(&found), ["arena_max=64"]);
+    assert_eq!(options(&found), ["arena_max=16"]);
     assert_eq!(found.len(), 1);
 }
 

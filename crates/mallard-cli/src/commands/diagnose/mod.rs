@@ -225,7 +225,7 @@ fn diagnose(
         family,
         pool,
         cpus: Cpus::allowed().count(),
-        is_replaceable: true,
+        is_replaceable: next::takes_mallard(executable),
         typed,
         subject,
         ends: !runs.ended_by_us,

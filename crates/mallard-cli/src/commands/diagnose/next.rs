@@ -1,15 +1,19 @@
 //! What to try next: the suggestions of the judge as commands and words.
 
 use std::fs;
+use std::path::Path;
 
+use mallard_allocators::{probe, program};
 use mallard_formats::variables::{MALLARD_CONF, MALLOC_CONF};
 use mallard_judge::diagnose::Verdict;
 use mallard_judge::diagnose::advice::{self, Facts, HugePages};
 use mallard_report::diagnosis::{
     Allocator, Change, Effect, Figures, Next, Setting, Suggestion, amount, name,
 };
+use mallard_report::stats::SUBJECT;
 use mallard_watch::family::{Family, Pool};
 
+use crate::allocators::choice::{self, Choice};
 use crate::options::command_line;
 
 /// What is known of a program besides figures.
@@ -49,6 +53,20 @@ pub fn next(f: &Figures, found: &Verdict, about: About) -> Vec<Next> {
         suggestion: Some(suggestion),
     };
     suggestions.into_iter().map(words).collect()
+}
+
+/// Mallard, as `mallard run` takes it.
+pub fn mallard() -> Result<mallard_allocators::Allocator, String> {
+    choice::one(&Choice::default(), SUBJECT, "diagnose").map_err(|error| format!("{error:#}"))
+}
+
+/// Whether Mallard takes the place of a program's allocator when it is preloaded.
+pub fn takes_mallard(executable: &Path) -> bool {
+    let program = program::check(&executable.to_string_lossy());
+    let (Ok(program), Ok(mallard)) = (program, mallard()) else {
+        return false;
+    };
+    probe::verify_in_target(&program, &mallard).is_ok()
 }
 
 fn allocator(family: Family) -> Allocator {

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use mallard_allocators::{Allocator, environment_of_user};
+use mallard_allocators::environment_of_user;
 use mallard_judge::diagnose::trial::{self, Brought};
 use mallard_procfs::memory::resident;
 use mallard_procfs::{family, is_alive};
@@ -14,12 +14,11 @@ use mallard_report::diagnosis::{
     Change, Diagnosis, Figure, Suggestion, Trial, Tried, before_and_after,
 };
 use mallard_report::model::{Cell, Failure, Run};
-use mallard_report::stats::SUBJECT;
 use mallard_runner::{End, Launcher, Measurement, Purpose, Spec, Stop};
 
-use super::next::{conf, variable};
+use super::next::{conf, mallard, variable};
 use super::options::Options;
-use crate::allocators::choice::{self, Choice};
+use crate::allocators::choice;
 use crate::race::runs::Runs;
 use crate::race::{self, Beside, Entry, Failed, Race, Start};
 use crate::service::work::Work;
@@ -169,11 +168,6 @@ impl Lab<'_> {
     }
 }
 
-/// Mallard, as `mallard run` takes it.
-fn mallard() -> Result<Allocator, String> {
-    choice::one(&Choice::default(), SUBJECT, "diagnose").map_err(|error| format!("{error:#}"))
-}
-
 /// The variables of a program with a change.
 fn variables(change: Option<&Change>) -> Result<Vec<(String, String)>, String> {
     match change {
@@ -297,7 +291,7 @@ fn sentence(trials: &[Trial]) -> String {
             let figures = trials.iter().filter_map(|trial| trial.brought.first());
             let unclear = figures.clone().any(Brought::is_unclear);
             let more = if unclear {
-                " The runs differ by more than that; more of them (--runs) may tell."
+                " The runs differ too much to tell all; more of them (--runs) may."
             } else {
                 ""
             };

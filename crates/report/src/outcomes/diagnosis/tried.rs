@@ -92,7 +92,8 @@ fn word(brought: &Brought) -> &'static str {
     match () {
         () if brought.helps() => "better",
         () if brought.hurts() => "worse",
-        () => "no difference that matters",
+        () if brought.is_unclear() => "not clear",
+        () => "the same",
     }
 }
 
