@@ -271,7 +271,9 @@ fn expected(effect: &Effect) -> String {
     let [now, low, high] =
         [effect.now, effect.low, effect.high].map(|value| amount(effect.figure, value));
     let name = name(effect.figure);
-    if effect.high >= effect.now {
+    if low == high {
+        format!("expected: {name} {now} → about {low}")
+    } else if effect.high >= effect.now {
         format!("expected: {name} {now} → {low} at best")
     } else {
         format!("expected: {name} {now} → {low} to {high}")
