@@ -7,6 +7,8 @@ use crate::statistics::paired;
 
 /// A change of less than this does not matter.
 const MATTERS_SHARE_MIN: f64 = 0.03;
+/// Nor one of less than this, if it is seen in a few runs only.
+const MATTERS_IN_FEW_SHARE_MIN: f64 = 0.10;
 
 /// The figures of one run.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -39,19 +41,27 @@ pub struct Brought {
 impl Brought {
     /// Whether the figure became smaller for certain, and by an amount that matters.
     pub fn helps(&self) -> bool {
-        self.high < 1.0 && self.ratio <= 1.0 - MATTERS_SHARE_MIN
-    }
-
-    /// Whether it may have changed by an amount that matters, but not for certain.
-    pub fn is_unclear(&self) -> bool {
-        let within = 1.0 - MATTERS_SHARE_MIN..=1.0 + MATTERS_SHARE_MIN;
-        let is_known = within.contains(&self.low) && within.contains(&self.high);
-        !self.helps() && !self.hurts() && !is_known
+        self.high < 1.0 && self.ratio <= 1.0 - self.matters()
     }
 
     /// Whether it became larger for certain.
     pub fn hurts(&self) -> bool {
-        self.low > 1.0 && self.ratio >= 1.0 + MATTERS_SHARE_MIN
+        self.low > 1.0 && self.ratio >= 1.0 + self.matters()
+    }
+
+    /// Whether it may have changed by an amount that matters, but not for certain.
+    pub fn is_unclear(&self) -> bool {
+        let within = 1.0 - self.matters()..=1.0 + self.matters();
+        let is_known = within.contains(&self.low) && within.contains(&self.high);
+        !self.helps() && !self.hurts() && !is_known
+    }
+
+    fn matters(&self) -> f64 {
+        if self.is_range {
+            MATTERS_IN_FEW_SHARE_MIN
+        } else {
+            MATTERS_SHARE_MIN
+        }
     }
 }
 

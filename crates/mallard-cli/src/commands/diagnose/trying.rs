@@ -272,8 +272,7 @@ fn sentence(trials: &[Trial]) -> String {
         return String::new();
     };
     if let (true, Some(first)) = (best.helps(), best.brought.first()) {
-        let worse = best.brought.iter().filter(|one| one.hurts());
-        let worse: Vec<String> = worse.map(before_and_after).collect();
+        let worse: Vec<String> = best.costs().map(before_and_after).collect();
         let but = match &worse[..] {
             [] => String::new(),
             worse => format!(", at the cost of {}", worse.join(" and ")),

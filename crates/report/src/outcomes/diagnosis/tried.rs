@@ -30,6 +30,12 @@ pub struct Trial {
 }
 
 impl Trial {
+    /// What it makes worse for certain. System time is a part of CPU time.
+    pub fn costs(&self) -> impl Iterator<Item = &Brought> {
+        let all = self.brought.iter();
+        all.filter(|one| one.hurts() && one.figure != Figure::SystemTime)
+    }
+
     /// Whether it makes the figure of its trouble better for certain.
     pub fn helps(&self) -> bool {
         self.brought.first().is_some_and(Brought::helps)
@@ -105,7 +111,8 @@ pub fn lines(tried: &Tried) -> Vec<(&str, Vec<String>)> {
     };
     let of = |trial: &Trial| {
         let is_told = |place: usize, one: &Brought| {
-            place == 0 || one.figure == Figure::WallTime || one.hurts()
+            let costs = trial.costs().any(|cost| cost.figure == one.figure);
+            place == 0 || one.figure == Figure::WallTime || costs
         };
         let told = trial.brought.iter().enumerate();
         let told = told.filter(|(place, one)| is_told(*place, one));
