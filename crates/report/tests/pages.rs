@@ -65,7 +65,9 @@ fn diagnosed() -> Diagnosis {
         next: vec![Next {
             command: "mallard compare -- ./server --self-test".to_owned(),
             what: "all allocators side by side".to_owned(),
+            suggestion: None,
         }],
+        tried: None,
         ways: Vec::new(),
         figures: diagnosis::Figures {
             allocator: "glibc 2.36".to_owned(),

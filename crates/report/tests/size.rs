@@ -78,6 +78,7 @@ fn pages_of_long_sessions_stay_small() {
         takes: None,
         notes: Vec::new(),
         next: Vec::new(),
+        tried: None,
         ways: Vec::new(),
         figures: diagnosis::Figures::default(),
         timeline: (0..1_000_000).map(moment).collect(),

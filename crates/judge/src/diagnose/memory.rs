@@ -53,8 +53,12 @@ fn at_end(f: &Figures, has_pool: bool) -> Option<Finding> {
     let end = f.end.as_ref()?;
     let live = end.live.max(0) as u64;
     let kept = end.anonymous.saturating_sub(end.lazy);
-    // A heap that never held this much cannot hold it back: the memory is the program's own.
-    let was_heap = f.peak_live.unwrap_or(0).max(0) as u64 >= kept / 2;
+    // A heap that never held this much cannot hold it back: the memory is the program's own. But
+    // each of several arenas may hold what was needed once, and gives it back when asked to.
+    let went_back = end
+        .returned
+        .is_some_and(|returned| returned >= kept.saturating_sub(live) / 2);
+    let was_heap = f.peak_live.unwrap_or(0).max(0) as u64 >= kept / 2 || went_back;
     // A program that frees everything as it ends holds nothing back.
     let lasted = f.held_late.is_none_or(|share| share >= 0.5);
     if !is_excess(kept, live) || !was_heap || !lasted {

@@ -3,8 +3,9 @@
 //! [`model`] has the figures. [`share`], [`cost`] and [`mod@growth`] compute the less obvious ones.
 //! `bound` says how much faster the program could be. `time` and `memory` find what the allocator
 //! does to the program's time and to its memory. The answers are here, one for each of the two, by
-//! the limits in [`thresholds`].
+//! the limits in [`thresholds`]. [`advice`] has what to try, and [`trial`] what that brought.
 
+pub mod advice;
 mod bound;
 pub mod cost;
 pub mod growth;
@@ -13,6 +14,7 @@ pub mod model;
 pub mod share;
 pub mod thresholds;
 mod time;
+pub mod trial;
 
 pub use bound::{busy, fault_share};
 use model::{Answer, Aspect, Bound, Figures, TroubleKey};

@@ -192,6 +192,9 @@ fn a_trim_tells_held_back_from_pinned() {
     // The heap never was that large: the memory is the program's own.
     f.peak_live = Some(12 << 20);
     assert!(judged(&f).troubles.is_empty());
+    // Several arenas hold that much each, in turn.
+    f.end = end(Some(80 << 20));
+    assert_eq!(keys(&judged(&f)), ["held_back"]);
 }
 
 #[test]

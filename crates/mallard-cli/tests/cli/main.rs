@@ -1,5 +1,6 @@
 //! The lab as users run it: the command itself, its output and its files.
 
+mod advice;
 mod around;
 mod baseline;
 mod bench;

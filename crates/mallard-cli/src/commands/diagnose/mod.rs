@@ -2,7 +2,7 @@
 //!
 //! [`runs`] runs the program with the probe, [`figures`] computes figures from what was seen, and
 //! `mallard_judge` gives the verdict. [`words`] makes sentences of it, and [`next`] the commands to
-//! try.
+//! try, which [`trying`] tries.
 //! [`observation`] watches a process without the probe: a program that takes none ([`sampling`]),
 //! or a [`process`] that runs already.
 
@@ -15,6 +15,7 @@ pub mod options;
 mod process;
 mod runs;
 mod sampling;
+mod trying;
 mod waits;
 mod words;
 
@@ -53,6 +54,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     if options.explain {
         return explain();
     }
+    trying::check(options)?;
     if let Some(pid) = options.pid {
         return process::run(options, pid);
     }
@@ -125,6 +127,10 @@ fn diagnose_program(options: &Options) -> Result<ExitCode> {
         }
     };
     d.program.clone_from(&typed);
+    if options.tries {
+        let program = probe.as_ref().map_or(&executable, |program| &program.path);
+        trying(options, &launcher, &stop).program(&mut d, program, arguments)?;
+    }
     finish(&mut d, started);
     let shown = show(options, &d, Path::new(name))?;
     Ok(if_not_interrupted(&stop, shown))
@@ -175,9 +181,20 @@ fn serve(options: &Options, service: &Service) -> Result<ExitCode> {
     });
     d.notes.push(service::about_loop(service));
     d.program = typed;
+    if options.tries {
+        trying(options, &launcher, &stop).service(&mut d, &work)?;
+    }
     finish(&mut d, started);
     let shown = show(options, &d, Path::new(&service.name))?;
     Ok(if_not_interrupted(&stop, shown))
+}
+
+fn trying<'a>(options: &'a Options, launcher: &'a Launcher, stop: &'a Stop) -> trying::Lab<'a> {
+    trying::Lab {
+        launcher,
+        stop,
+        options,
+    }
 }
 
 /// The exit code of a diagnosis that was written, unless the user ended it early.
@@ -219,10 +236,11 @@ fn diagnose(
         family,
         pool,
         cpus: Cpus::allowed().count(),
-        is_replaceable: true,
+        is_replaceable: next::takes_mallard(executable),
         typed,
         subject,
         ends: !runs.ended_by_us,
+        pid: None,
     };
     let words = judge(&d.figures, about, || {
         too_few_samples(&d.figures, way, about.cpus)
@@ -486,6 +504,7 @@ fn blank(figures: Figures) -> Diagnosis {
         takes: None,
         notes: Vec::new(),
         next: Vec::new(),
+        tried: None,
         ways: Vec::new(),
         figures,
         timeline: Vec::new(),

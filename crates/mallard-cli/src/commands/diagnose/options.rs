@@ -38,6 +38,15 @@ pub struct Options {
     #[arg(long)]
     pub no_syscalls: bool,
 
+    /// Run what is suggested that can be run (settings, and Mallard), in turns with the program as it
+    /// is, and show what each brings for the figure that was the trouble
+    #[arg(long = "try")]
+    pub tries: bool,
+
+    /// With --try, how often the program runs as it is and with each suggestion [default: 6]
+    #[arg(short, long, value_name = "N", requires = "tries", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub runs: Option<u32>,
+
     /// Print the thresholds of all verdicts and how each kind of evidence is obtained, and run
     /// nothing
     #[arg(long)]
@@ -84,6 +93,7 @@ Examples:
   mallard diagnose --for 30s -- redis-server    a server, under load from elsewhere, for half a minute
   mallard diagnose --pid 1234                   a process that runs already; nothing is put into it
   mallard diagnose --service redis              a server under its load; see `mallard service`
+  mallard diagnose --try -- ./a.out             also runs the suggestions, and shows what they bring
   mallard diagnose --how proc -- ./a.out        without signals, for programs that use them
   mallard diagnose --json -- ./a.out | jq .answer
   mallard diagnose --explain                    the thresholds";

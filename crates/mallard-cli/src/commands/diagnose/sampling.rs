@@ -143,6 +143,7 @@ pub fn verdict(mut f: Figures, seen: Seen, subject: &Subject<'_>) -> Diagnosis {
         typed: subject.typed,
         subject: &format!("-- {}", subject.typed),
         ends: subject.ends,
+        pid: subject.pid,
     };
     let mut judged = judge(&f, about, || cannot_tell(&f, &seen, subject));
     if f.samples >= SAMPLES_MIN && f.inside.is_none() {

@@ -32,8 +32,8 @@ pub fn judge(f: &Figures, about: About, unknown: impl FnOnce() -> String) -> Wor
     let in_words = |finding: &Finding| trouble(finding, about.pool);
     let troubles: Vec<Trouble> = found.troubles.iter().map(in_words).collect();
     let takes = found.takes.as_ref().map(in_words);
-    // Of several processes, each.
-    let alone = f.threads > 0 && f.threads <= f.processes;
+    let next = next::next(f, &found, about);
+    let first = |aspect| first_about(&next, aspect, found.graver);
     let time = Verdict {
         aspect: Aspect::Time,
         answer: found.time,
@@ -41,13 +41,13 @@ pub fn judge(f: &Figures, about: About, unknown: impl FnOnce() -> String) -> Wor
             Answer::CannotTell => unknown(),
             _ => about_time(f, &found, &troubles, takes.as_ref()),
         },
-        next: None,
+        next: first(Aspect::Time),
     };
     let memory = Verdict {
         aspect: Aspect::Memory,
         answer: found.memory,
         sentence: about_memory(f, found.memory, &troubles),
-        next: None,
+        next: first(Aspect::Memory),
     };
     Words {
         answer: found.answer(),
@@ -56,10 +56,19 @@ pub fn judge(f: &Figures, about: About, unknown: impl FnOnce() -> String) -> Wor
             Aspect::Memory => vec![memory, time],
         },
         bound: found.bound,
-        next: next::next(&troubles, found.answer(), alone, about),
+        next,
         troubles,
         takes,
     }
+}
+
+/// The first command that is about one of the two. One that suits any trouble is about the graver.
+fn first_about(next: &[Next], aspect: Aspect, graver: Aspect) -> Option<String> {
+    let is_about = |next: &&Next| {
+        let against = next.suggestion.as_ref().and_then(|it| it.against.as_ref());
+        against.map_or(graver, TroubleKey::aspect) == aspect
+    };
+    next.iter().find(is_about).map(|next| next.command.clone())
 }
 
 /// A finding in words.
@@ -414,6 +423,7 @@ mod tests {
         subject: "-- ./a 1",
         ends: true,
         is_replaceable: true,
+        pid: None,
     };
 
     fn judged(f: &Figures) -> Words {
@@ -475,10 +485,13 @@ mod tests {
     #[test]
     fn the_commands_to_try_next_end_whatever_the_program_does() {
         let f = figures(0.4);
-        assert_eq!(
-            commands(&f, ABOUT)[..2],
-            ["mallard compare -- ./a 1", "mallard tune -- ./a 1"]
-        );
+        let of_a_program = commands(&f, ABOUT);
+        let all = [
+            "mallard run -- ./a 1",
+            "mallard compare -- ./a 1",
+            "mallard tune -- ./a 1",
+        ];
+        assert_eq!(of_a_program, all);
         let of_a_server = commands(
             &f,
             About {
@@ -487,7 +500,7 @@ mod tests {
             },
         );
         assert_eq!(
-            of_a_server[0],
+            of_a_server[1],
             "mallard compare --start './a 1' --ready tcp:ADDRESS --load COMMAND"
         );
         let of_a_static_program = About {

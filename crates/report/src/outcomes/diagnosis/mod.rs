@@ -5,18 +5,21 @@
 
 mod page;
 mod text;
+mod tried;
 
 use serde::{Deserialize, Serialize};
 
 use crate::html::SERIES_POINTS_MAX;
 use crate::model::Machine;
 
+pub use mallard_judge::diagnose::advice::{Allocator, Change, Effect, Figure, Setting, Suggestion};
 pub use mallard_judge::diagnose::model::{
     Answer, Aspect, Bound, Calls, EndMemory, Figures, Growth, Heap, Heaviest, TroubleKey,
     WaitingThread,
 };
 pub use page::page;
 pub use text::{lines, markdown, text};
+pub use tried::{Trial, Tried, amount, before_and_after, name};
 
 /// The version of the JSON structure.
 ///
@@ -43,6 +46,9 @@ pub struct Diagnosis {
     pub takes: Option<Trouble>,
     pub notes: Vec<String>,
     pub next: Vec<Next>,
+    /// What the suggestions brought, if they were tried (`--try`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tried: Option<Tried>,
     /// How each kind of evidence was obtained, or why not.
     pub ways: Vec<Evidence>,
     pub figures: Figures,
@@ -94,10 +100,13 @@ pub struct Trouble {
     pub because: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Next {
     pub command: String,
     pub what: String,
+    /// The same for programs to read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suggestion: Option<Suggestion>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,7 +4,7 @@ use crate::units::{duration, percent};
 use maud::{Markup, html};
 
 use super::text::{lines, markdown, shares, title};
-use super::{Answer, Diagnosis, Figures, Moment};
+use super::{Answer, Diagnosis, Figures, Moment, tried};
 use crate::html::{Frame, STYLE, copy};
 use crate::units;
 
@@ -13,6 +13,7 @@ pub fn page(d: &Diagnosis) -> String {
     let f = &d.figures;
     let main = html! {
         (findings(d))
+        @if let Some(tried) = &d.tried { (tried::section(tried)) }
         section { h2 { "Where the time goes" } p class="about" { (title(f)) } (time_bar(f)) (figures(f)) }
         @if d.timeline.len() > 1 { section { h2 { "Memory over time" } (timeline(&d.timeline)) } }
         @if f.calls.mallocs > 0 { section { h2 { "Sizes and lifetimes" } div class="pair" { (sizes(f)) (lifetimes(f)) } } }

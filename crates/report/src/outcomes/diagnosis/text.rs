@@ -2,7 +2,7 @@
 
 use crate::units::percent;
 
-use super::{Calls, Diagnosis, Figures, word};
+use super::{Calls, Diagnosis, Figures, tried, word};
 use crate::units;
 use mallard_judge::diagnose::fault_share;
 
@@ -52,20 +52,38 @@ pub fn text(d: &Diagnosis, width: usize) -> String {
     for note in &d.notes {
         out += &wrapped("  note      ", note, width);
     }
-    let longest = d
-        .next
-        .iter()
-        .map(|next| next.command.chars().count())
-        .max()
-        .unwrap_or(0);
+    out += &next(d, width);
+    if let Some(tried) = &d.tried {
+        out += &wrapped("  tried     ", &tried.sentence, width);
+        for (command, figures) in tried::lines(tried) {
+            out += &format!("            {command}\n");
+            for line in figures {
+                out += &wrapped("              ", &line, width);
+            }
+        }
+    }
+    out
+}
+
+/// The commands to try next, each with what it does behind it, or below where the line is too long.
+fn next(d: &Diagnosis, width: usize) -> String {
+    const INDENT: &str = "            ";
+    let longest = d.next.iter().map(|next| next.command.chars().count()).max();
+    let pad = longest.unwrap_or(0).min(64);
+    let mut out = String::new();
     for (index, next) in d.next.iter().enumerate() {
-        let head = if index == 0 {
-            "  next      "
+        let head = if index == 0 { "  next      " } else { INDENT };
+        let line = format!("{head}{:<pad$}  # {}", next.command, next.what);
+        if line.chars().count() <= width {
+            out += &format!("{line}\n");
         } else {
-            "            "
-        };
-        let pad = longest.min(64);
-        out += &format!("{head}{:<pad$}  # {}\n", next.command, next.what);
+            out += &format!("{head}{}\n", next.command);
+            let indent = format!("{INDENT}  # ");
+            let options = textwrap::Options::new(width)
+                .initial_indent(&indent)
+                .subsequent_indent(&indent);
+            out += &format!("{}\n", textwrap::fill(&next.what, options));
+        }
     }
     out
 }
@@ -103,6 +121,12 @@ pub fn markdown(d: &Diagnosis) -> String {
             out += &format!("{}  # {}\n", next.command, next.what);
         }
         out += "```\n";
+    }
+    if let Some(tried) = &d.tried {
+        out += &format!("\n{}\n\n", tried.sentence);
+        for (command, figures) in tried::lines(tried) {
+            out += &format!("- `{command}`: {}\n", figures.join("; "));
+        }
     }
     out
 }
