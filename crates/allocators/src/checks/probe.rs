@@ -87,8 +87,16 @@ pub(crate) fn run_with(
     // Options that let a program write profiles are checked, and nothing is written.
     let can_write = allocator.catalog_name() == "mallard" && conf.contains("prof");
     let silent = if can_write { ",prof_prefix:" } else { "" };
+    // What confirms the options is no complaint about them. Of an option that is set twice, the
+    // last value counts.
+    let unconfirmed = if conf.contains("confirm_conf:") {
+        ",confirm_conf:false"
+    } else {
+        ""
+    };
     command.arg("silent");
-    command.envs(environment(allocator, Some(&format!("{conf}{silent}"))));
+    let conf = format!("{conf}{silent}{unconfirmed}");
+    command.envs(environment(allocator, Some(&conf)));
     let (status, _, complaints) = finish(&mut command)?;
     Ok(Run {
         ended_well: status.success(),

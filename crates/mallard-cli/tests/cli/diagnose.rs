@@ -355,6 +355,24 @@ fn what_takes_no_probe_ends_in_cannot_tell_and_its_reason() {
 }
 
 #[test]
+fn a_process_that_is_held_is_told_by_what() {
+    let place = Place::new();
+    let mut child = std::process::Command::new("sleep")
+        .arg("60")
+        .spawn()
+        .unwrap();
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    let pid = child.id().to_string();
+    let words = ["diagnose", "--pid", &pid, "--for", "1s"];
+    let (code, stdout, _) = outcome(&mut place.mallard(&words));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(code, Some(CANNOT_TELL), "{stdout}");
+    assert!(stdout.contains(&format!("kill -CONT {pid}")), "{stdout}");
+}
+
+#[test]
 fn a_process_that_runs_is_watched_without_touching_it() {
     let place = Place::new();
     let mut child = std::process::Command::new("sleep")
@@ -375,6 +393,62 @@ fn a_process_that_runs_is_watched_without_touching_it() {
     child.wait().unwrap();
     assert_eq!(code, Some(FAILED));
     assert!(stderr.contains("there is no process"), "{stderr}");
+}
+
+#[test]
+fn of_several_processes_the_heaviest_is_judged_and_named() {
+    let place = Place::new();
+    let program = troubles(&place);
+    let script = format!(
+        "#!/bin/sh\nfor i in 1 2 3 4 5 6 7 8; do ls > /dev/null; done\n{} trim\nexit 0\n",
+        program.display()
+    );
+    let shim = place.path().join("shim");
+    fs::write(&shim, script).unwrap();
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(&shim, executable).unwrap();
+    let mut command = place.mallard(&["diagnose", "--quick", "--json", "--", "./shim"]);
+    let (_, stdout, stderr) = outcome(command.env("MALLOC_TRIM_THRESHOLD_", "131072"));
+    let d = Diagnosis::from_json(&stdout).unwrap_or_else(|error| panic!("{error}: {stderr}"));
+    let one = d
+        .figures
+        .heaviest
+        .as_ref()
+        .unwrap_or_else(|| panic!("{}", d.json()));
+    assert_eq!(one.program, "troubles");
+    assert_eq!((one.processes, d.figures.processes), (10, 1));
+    let note = d.notes.iter().find(|note| note.contains("of the CPU time"));
+    let note = note.unwrap_or_else(|| panic!("{:?}", d.notes));
+    assert!(
+        note.contains("the script ") && note.contains("shim"),
+        "{note}"
+    );
+    // One process has pages that had been there before; of ten, nobody knows.
+    assert!(
+        d.figures.refaults.is_some_and(|share| share > 0.5),
+        "{}",
+        d.json()
+    );
+    assert!(
+        d.troubles
+            .iter()
+            .any(|trouble| trouble.key.as_str() == "to_and_fro")
+    );
+}
+
+#[test]
+fn what_goes_on_after_the_program_is_named_and_no_time_is_refused() {
+    let place = Place::new();
+    let words = ["diagnose", "--quick", "--", "sh", "-c", "sleep 60 & exit 0"];
+    let stdout = place.mallard(&words).exits(CANNOT_TELL).0;
+    let told = stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(told.contains("left processes behind (sleep("), "{stdout}");
+    let words = ["diagnose", "--for", "0", "--", "true"];
+    let (_, stderr) = place.mallard(&words).exits(USAGE);
+    assert!(
+        stderr.contains("nothing can be seen in no time"),
+        "{stderr}"
+    );
 }
 
 #[test]

@@ -215,6 +215,17 @@ fn run_passes_everything_through() {
 }
 
 #[test]
+fn an_option_that_confirms_the_options_is_no_complaint_about_them() {
+    let place = Place::new();
+    for value in ["true", "short"] {
+        let conf = format!("confirm_conf:{value}");
+        let mut command = place.mallard(&["run", "--conf", &conf, "--", "true"]);
+        let (_, stderr) = command.exits(SUCCESS);
+        assert!(stderr.starts_with("mallard: version "), "{stderr}");
+    }
+}
+
+#[test]
 fn run_preloads_mallard_with_its_options() {
     let place = Place::new();
     let show = "grep -o '[^ ]*libmallard.so$' /proc/self/maps | head -1; echo $MALLARD_CONF";

@@ -68,8 +68,6 @@ pub const WAYS: &[(&str, Way)] = &[
     ("mallard baseline ab", Ends(&[0, 1, 3])),
     ("mallard tune", Ends(&[0, 3])),
     ("mallard diagnose", Ends(&[0, 3])),
-    // The options reach a helper of the lab, too: there are two files.
-    ("mallard profile jeprof.*.heap", Ends(&[0, 2])),
     ("--fail-if-slower", Ends(&[0, 1, 3])),
     ("mallard leak -- ./test", Ends(&[1])),
     ("grep -c libmallard", Ends(&[0, 1])),
