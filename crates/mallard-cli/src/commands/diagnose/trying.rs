@@ -18,7 +18,6 @@ use mallard_runner::{End, Launcher, Measurement, Purpose, Spec, Stop};
 
 use super::next::{conf, mallard, variable};
 use super::options::Options;
-use crate::allocators::choice;
 use crate::race::runs::Runs;
 use crate::race::{self, Beside, Entry, Failed, Race, Start};
 use crate::service::work::Work;
@@ -102,11 +101,8 @@ impl Lab<'_> {
                 let conf = (!settings.is_empty()).then(|| conf(settings));
                 work.spec(&mallard()?, conf.as_deref())
             }
-            change => {
-                let mut spec = work.spec(&choice::as_is(), None)?;
-                spec.environment.extend(variables(change)?);
-                Ok(spec)
-            }
+            // Whatever allocator it has, with these variables.
+            change => Ok(work.stage.spec(variables(change)?)),
         };
         let mut judge = |_: &str, measured: &Measurement| work.judge(measured);
         self.all(d, &spec, work, &mut judge, d.figures.wall_seconds)
