@@ -283,14 +283,12 @@ fn sentence(trials: &[Trial]) -> String {
             "Nothing could be compared.".to_owned()
         }
         _ => {
-            let figures = trials.iter().filter_map(|trial| trial.brought.first());
-            let unclear = figures.clone().any(Brought::is_unclear);
-            let more = if unclear {
-                " The runs differ too much to tell all; more of them (--runs) may."
+            let mut figures = trials.iter().filter_map(|trial| trial.brought.first());
+            if figures.any(Brought::is_unclear) {
+                "It is not clear whether any of it helps: more runs (--runs) may tell.".to_owned()
             } else {
-                ""
-            };
-            format!("None of it helps: no figure of a trouble becomes better for certain.{more}")
+                "None of it helps: the figures of the troubles stay as they are.".to_owned()
+            }
         }
     }
 }
