@@ -352,3 +352,54 @@ impl Beside for Memory {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trial(ratio: f64, half: f64) -> Trial {
+        Trial {
+            command: "X=1 ./a".to_owned(),
+            brought: vec![Brought {
+                figure: Figure::WallTime,
+                before: 2.0,
+                after: 2.0 * ratio,
+                ratio,
+                low: ratio - half,
+                high: ratio + half,
+                is_range: false,
+            }],
+            failure: None,
+        }
+    }
+
+    #[test]
+    fn the_sentence_says_plainly_whether_any_of_it_helps() {
+        let helps = sentence(&[trial(0.5, 0.1), trial(1.0, 0.01)]);
+        assert_eq!(
+            helps,
+            "It helps: `X=1 ./a` makes wall time 2.00 s → 1.00 s."
+        );
+        let nothing = sentence(&[trial(1.0, 0.01), trial(1.2, 0.1)]);
+        assert!(nothing.starts_with("None of it helps"), "{nothing}");
+        let unclear = sentence(&[trial(0.9, 0.3)]);
+        assert!(unclear.starts_with("It is not clear"), "{unclear}");
+        let failed = Trial {
+            brought: Vec::new(),
+            failure: Some("the program exits with code 1".to_owned()),
+            ..trial(1.0, 0.0)
+        };
+        assert_eq!(sentence(&[failed]), "Nothing could be compared.");
+    }
+
+    #[test]
+    fn late_memory_is_that_of_the_last_quarter() {
+        let memory = Memory::default();
+        assert_eq!(memory.late(), None);
+        for (milliseconds, bytes) in [(10, 900), (50, 900), (80, 100), (100, 300)] {
+            let time = Duration::from_millis(milliseconds);
+            memory.lock().push((time, bytes));
+        }
+        assert_eq!(memory.late(), Some(200.0));
+    }
+}
