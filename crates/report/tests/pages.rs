@@ -5,6 +5,7 @@
 
 mod common;
 
+use mallard_judge::diagnose::trial::Brought;
 use mallard_report::diagnosis::{
     self, Answer, Aspect, Bound, Calls, Diagnosis, Moment, Next, Trouble, TroubleKey,
 };
@@ -67,7 +68,23 @@ fn diagnosed() -> Diagnosis {
             what: "all allocators side by side".to_owned(),
             suggestion: None,
         }],
-        tried: None,
+        tried: Some(diagnosis::Tried {
+            runs: 6,
+            sentence: "It helps: `mallard run -- ./server` makes wall time 2 s → 1 s.".to_owned(),
+            trials: vec![diagnosis::Trial {
+                command: "mallard run -- ./server --self-test".to_owned(),
+                brought: vec![Brought {
+                    figure: diagnosis::Figure::WallTime,
+                    before: 2.0,
+                    after: 1.0,
+                    ratio: 0.5,
+                    low: 0.45,
+                    high: 0.55,
+                    is_range: false,
+                }],
+                failure: None,
+            }],
+        }),
         ways: Vec::new(),
         figures: diagnosis::Figures {
             allocator: "glibc 2.36".to_owned(),

@@ -41,12 +41,12 @@ pub struct Brought {
 impl Brought {
     /// Whether the figure became smaller for certain, and by an amount that matters.
     pub fn helps(&self) -> bool {
-        self.high < 1.0 && self.ratio <= 1.0 - self.matters()
+        self.is_certain() && self.high < 1.0 && self.ratio <= 1.0 - self.matters()
     }
 
     /// Whether it became larger for certain.
     pub fn hurts(&self) -> bool {
-        self.low > 1.0 && self.ratio >= 1.0 + self.matters()
+        self.is_certain() && self.low > 1.0 && self.ratio >= 1.0 + self.matters()
     }
 
     /// Whether it may have changed by an amount that matters, but not for certain.
@@ -54,6 +54,15 @@ impl Brought {
         let within = 1.0 - self.matters()..=1.0 + self.matters();
         let is_known = within.contains(&self.low) && within.contains(&self.high);
         !self.helps() && !self.hurts() && !is_known
+    }
+
+    /// Times of a few runs may all differ by chance.
+    fn is_certain(&self) -> bool {
+        let is_time = matches!(
+            self.figure,
+            Figure::WallTime | Figure::CpuTime | Figure::SystemTime
+        );
+        !(is_time && self.is_range)
     }
 
     fn matters(&self) -> f64 {
@@ -127,6 +136,14 @@ mod tests {
         assert_eq!((brought[0].before, brought[0].after), (5000.0, 100.0));
         assert!(brought.iter().all(|one| one.helps() && !one.is_range));
         assert!((0.4..0.6).contains(&brought[1].ratio), "{brought:?}");
+    }
+
+    #[test]
+    fn times_of_two_runs_are_not_certain_but_counts_are() {
+        let (before, after) = (runs(&[1.0, 1.1], 5000.0), runs(&[0.6, 0.6], 100.0));
+        let brought = brought(Figure::WallTime, &before, &after);
+        assert!(brought[0].is_unclear() && !brought[0].helps());
+        assert!(brought[1].helps());
     }
 
     #[test]

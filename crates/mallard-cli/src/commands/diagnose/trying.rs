@@ -18,7 +18,6 @@ use mallard_runner::{End, Launcher, Measurement, Purpose, Spec, Stop};
 
 use super::next::{conf, mallard, variable};
 use super::options::Options;
-use crate::allocators::choice;
 use crate::race::runs::Runs;
 use crate::race::{self, Beside, Entry, Failed, Race, Start};
 use crate::service::work::Work;
@@ -102,11 +101,8 @@ impl Lab<'_> {
                 let conf = (!settings.is_empty()).then(|| conf(settings));
                 work.spec(&mallard()?, conf.as_deref())
             }
-            change => {
-                let mut spec = work.spec(&choice::as_is(), None)?;
-                spec.environment.extend(variables(change)?);
-                Ok(spec)
-            }
+            // Whatever allocator it has, with these variables.
+            change => Ok(work.stage.spec(variables(change)?)),
         };
         let mut judge = |_: &str, measured: &Measurement| work.judge(measured);
         self.all(d, &spec, work, &mut judge, d.figures.wall_seconds)
@@ -287,14 +283,12 @@ fn sentence(trials: &[Trial]) -> String {
             "Nothing could be compared.".to_owned()
         }
         _ => {
-            let figures = trials.iter().filter_map(|trial| trial.brought.first());
-            let unclear = figures.clone().any(Brought::is_unclear);
-            let more = if unclear {
-                " The runs differ too much to tell all; more of them (--runs) may."
+            let mut figures = trials.iter().filter_map(|trial| trial.brought.first());
+            if figures.any(Brought::is_unclear) {
+                "It is not clear whether any of it helps: more runs (--runs) may tell.".to_owned()
             } else {
-                ""
-            };
-            format!("None of it helps: no figure of a trouble becomes better for certain.{more}")
+                "None of it helps: the figures of the troubles stay as they are.".to_owned()
+            }
         }
     }
 }
@@ -356,5 +350,56 @@ impl Beside for Memory {
 
     fn may_repeat(&self) -> bool {
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trial(ratio: f64, half: f64) -> Trial {
+        Trial {
+            command: "X=1 ./a".to_owned(),
+            brought: vec![Brought {
+                figure: Figure::WallTime,
+                before: 2.0,
+                after: 2.0 * ratio,
+                ratio,
+                low: ratio - half,
+                high: ratio + half,
+                is_range: false,
+            }],
+            failure: None,
+        }
+    }
+
+    #[test]
+    fn the_sentence_says_plainly_whether_any_of_it_helps() {
+        let helps = sentence(&[trial(0.5, 0.1), trial(1.0, 0.01)]);
+        assert_eq!(
+            helps,
+            "It helps: `X=1 ./a` makes wall time 2.00 s → 1.00 s."
+        );
+        let nothing = sentence(&[trial(1.0, 0.01), trial(1.2, 0.1)]);
+        assert!(nothing.starts_with("None of it helps"), "{nothing}");
+        let unclear = sentence(&[trial(0.9, 0.3)]);
+        assert!(unclear.starts_with("It is not clear"), "{unclear}");
+        let failed = Trial {
+            brought: Vec::new(),
+            failure: Some("the program exits with code 1".to_owned()),
+            ..trial(1.0, 0.0)
+        };
+        assert_eq!(sentence(&[failed]), "Nothing could be compared.");
+    }
+
+    #[test]
+    fn late_memory_is_that_of_the_last_quarter() {
+        let memory = Memory::default();
+        assert_eq!(memory.late(), None);
+        for (milliseconds, bytes) in [(10, 900), (50, 900), (80, 100), (100, 300)] {
+            let time = Duration::from_millis(milliseconds);
+            memory.lock().push((time, bytes));
+        }
+        assert_eq!(memory.late(), Some(200.0));
     }
 }
