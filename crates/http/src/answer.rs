@@ -176,8 +176,8 @@ impl<'a> Answer<'a> {
     }
 }
 
-/// Where pprof asks for the names of addresses that it finds in no file. The process has none either;
-/// an answer without a line says so, while pprof ends with an error where nothing answers.
+/// Where pprof asks for the names of addresses that it finds in no file. The process has none
+/// either. An answer without a line says so; where nothing answers, pprof ends with an error.
 const SYMBOL: &[u8] = b"/debug/pprof/symbol";
 
 /// What a path under `/debug/pprof` shows.

@@ -83,8 +83,8 @@ impl Socket {
         Some(Socket { at, place })
     }
 
-    /// Listens, with so many clients that may wait besides one. The system's error number on failure.
-    /// A socket file at which nothing listens any more is replaced.
+    /// Listens, with so many clients that may wait besides one. The system's error number on
+    /// failure. A socket file at which nothing listens any more is replaced.
     pub fn listen(address: &Address, waiting_max: i32, place: usize) -> Result<Socket, i32> {
         let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         let (at, len) = (address.bytes.as_ptr(), address.len);

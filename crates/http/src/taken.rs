@@ -3,8 +3,8 @@
 //! A program's children inherit its options, and so its address. The process that has it says once
 //! that the others have no server, and they are silent.
 //!
-//! The others tell it by a *mark*: an abstract socket with room for one client, who is never
-//! accepted. The system keeps its place in the queue when it has gone. Where the address is not one
+//! The others tell it by a *mark*: an abstract socket with room for one client, which is never
+//! accepted. The system keeps its place in the queue when the client has gone. Where the address is not one
 //! of ours, the first process that finds it taken says so, and keeps a mark that has its client.
 
 use crate::socket::{self, Socket};
@@ -13,8 +13,8 @@ use core::ffi::CStr;
 use mallard_core::sys::proc;
 use mallard_core::sys::sockets::MARK;
 
-/// Milliseconds for which the process that serves waits with its line. One that starts a few
-/// children, and then another program in its own place, is a script that nobody asks.
+/// Milliseconds for which the process that serves waits with its line. A process that starts a few
+/// children and then becomes another program is a script, and nobody asks it for metrics.
 const PATIENCE_MS: u64 = 1000;
 /// Clients that wait besides the first.
 const NO_MORE: i32 = 0;

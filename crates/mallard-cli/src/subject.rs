@@ -255,8 +255,7 @@ impl<'a> Subject<'a> {
         self.usual
     }
 
-    /// One run; none if a stop ended it.
-    /// The same with another limit for this run.
+    /// As [`once`](Subject::once), with another limit for this run.
     pub fn once_within(
         &mut self,
         spec: &Spec,
@@ -268,6 +267,7 @@ impl<'a> Subject<'a> {
         ran
     }
 
+    /// One run; none if a stop ended it.
     pub fn once(&mut self, spec: &Spec) -> Option<Result<RunFigures, Failure>> {
         if self.stop.requested() {
             return None;

@@ -7,7 +7,7 @@
 //! - [`name`] shortens names for people.
 //! - [`rows`] sums samples up by site, line, module, size or thread; [`diff`] compares two
 //!   profiles.
-//! - [`sum`] puts several profiles together, and [`since`] takes off what a forked process has from
+//! - [`sum`] puts several profiles together, and [`fork`] takes off what a forked process has from
 //!   its parent.
 //! - [`summary`] has the totals and how far they may be off; [`tree`] is the data of flame graphs.
 //! - [`since`] subtracts an earlier profile of the same process.

@@ -208,6 +208,9 @@ impl Site {
         let Some(Path::Profile(pid, _)) = parse(&question.path) else {
             return None;
         };
+        if question.is_post || !question.is_known {
+            return None;
+        }
         Some(match self.refuses(pid, question) {
             Some(refusal) => Err(refusal),
             None => source::unnamed(pid).map_err(|error| profile::failure(&error)),

@@ -116,7 +116,10 @@ struct Output {
 
 impl Output {
     fn create(options: &Options, label: &str) -> Result<Output> {
-        let path = path(options, label)?;
+        let path = path(options, label);
+        if options.output.is_none() {
+            folder::keep_earlier(&path)?;
+        }
         let file = File::create(&path)
             .with_context(|| format!("cannot write {}; choose another with -o", path.display()))?;
         Ok(Output { path, file })
@@ -124,13 +127,9 @@ impl Output {
 }
 
 /// The file that is asked for, or one of the subject's name in this folder.
-fn path(options: &Options, label: &str) -> Result<PathBuf> {
-    let Some(output) = &options.output else {
-        let path = PathBuf::from(format!("{label}.{EXTENSION}"));
-        folder::keep_earlier(&path)?;
-        return Ok(path);
-    };
-    Ok(output.clone())
+fn path(options: &Options, label: &str) -> PathBuf {
+    let of_subject = || PathBuf::from(format!("{label}.{EXTENSION}"));
+    options.output.clone().unwrap_or_else(of_subject)
 }
 
 /// What a process needs to be recorded.

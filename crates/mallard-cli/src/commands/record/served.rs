@@ -31,7 +31,7 @@ pub fn run(options: &Options, service: &Service) -> Result<ExitCode> {
     let seconds = options.subject.seconds_within(options.time)?;
     options.choice.resolve()?;
     let allocator = allocator(options)?;
-    let output = path(options, &service.name)?;
+    let output = path(options, &service.name);
     check_folder(&output)?;
     let stop = session::stop_on_signals()?;
     let launcher = Launcher::new(stop.clone())?;

@@ -1,6 +1,6 @@
 //! `mallard trace import`: another tool's recording.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader, BufWriter};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -14,6 +14,7 @@ use super::Input;
 use crate::session::folder;
 use crate::terminal::exit::usage;
 use crate::terminal::output::say;
+use crate::terminal::reminder::Reminder;
 
 /// Convert another tool's recording
 ///
@@ -55,20 +56,25 @@ pub fn run(options: &Options) -> Result<ExitCode> {
              (heaptrack, memray)"
         ))
     })?;
-    let output = options
-        .output
-        .clone()
-        .unwrap_or_else(|| path.with_extension(EXTENSION));
-    if options.output.is_none() {
-        folder::keep_earlier(&output)?;
-    }
-    let to = File::create(&output).with_context(|| format!("cannot write {}", output.display()))?;
-    let imported = import::import(format, from, BufWriter::new(to), &name);
+    let output = (options.output.clone()).unwrap_or_else(|| path.with_extension(EXTENSION));
+    // An earlier recording keeps a name that nobody chose until there is a whole one to follow it.
+    let to = match &options.output {
+        Some(output) => output.clone(),
+        None => path.with_extension(format!("{EXTENSION}.part")),
+    };
+    let file = File::create(&to).with_context(|| format!("cannot write {}", to.display()))?;
+    let reminder = Reminder::of(&format!("importing {shown}"));
+    let imported = import::import(format, from, BufWriter::new(file), &name);
+    drop(reminder);
     if imported.is_err() {
         // Half a recording would only mislead.
-        let _ = std::fs::remove_file(&output);
+        let _ = fs::remove_file(&to);
     }
     let calls = imported.with_context(|| format!("cannot import {shown}"))?;
+    if to != output {
+        folder::keep_earlier(&output)?;
+        fs::rename(&to, &output).with_context(|| format!("cannot write {}", output.display()))?;
+    }
     say!(
         "{}: {} events",
         output.display(),
