@@ -4,8 +4,9 @@
 //! that the others have no server, and they are silent.
 //!
 //! The others tell it by a *mark*: an abstract socket with room for one client, which is never
-//! accepted. The system keeps its place in the queue when the client has gone. Where the address is not one
-//! of ours, the first process that finds it taken says so, and keeps a mark that has its client.
+//! accepted. The system keeps its place in the queue when the client has gone. Where the address is
+//! not one of ours, the first process that finds it taken says so, and keeps a mark that has its
+//! client.
 
 use crate::socket::{self, Socket};
 use crate::{address, say};

@@ -9,7 +9,7 @@ use crate::tls::{Thread, thread};
 use crate::{allocator, record, state};
 use mallard_formats::event::Kind;
 use mallard_formats::probe::layout::{
-    BIRTH_ENTRIES, BLOCKS_PER_FOLLOWED, LIVE_STEP_BYTES, MATRIX_THREADS, Slot, State, class_of,
+    BLOCKS_PER_FOLLOWED, GROUP_ENTRIES, GROUPS, LIVE_STEP_BYTES, MATRIX_THREADS, Slot, State, class_of,
 };
 
 /// A call that is being counted.
@@ -267,17 +267,12 @@ impl Call {
     #[inline(never)]
     fn note_birth(&self, block: Pointer, when: u64) {
         let slot_and_address = (segment::number(self.slot) as u64) << 48 | block.addr() as u64;
-        let (entry, tag) = entry_of(block);
-        let birth = segment::birth(entry);
-        let held = birth.slot_and_address.load(Ordering::Relaxed) & ADDRESS_BITS;
-        // The block of another address keeps its entry: if later blocks took it, those that live
-        // long, which are those that other threads free, would be missing from the shares.
-        if held == 0 || held == block.addr() as u64 {
+        if let Some(entry) = claim(block) {
+            let birth = segment::birth(entry);
             birth
                 .slot_and_address
                 .store(slot_and_address, Ordering::Relaxed);
             birth.when.store(when, Ordering::Relaxed);
-            segment::tag(entry).store(tag, Ordering::Relaxed);
         }
         trim::if_requested();
     }
@@ -334,37 +329,75 @@ struct Born {
 /// The part of a birth's first word that is the block's address; the slot lies above it.
 const ADDRESS_BITS: u64 = (1 << 48) - 1;
 
-/// The entry of the table of births for a block, and the entry's tag while it has that birth.
+/// The group of entries that a block may have, and its tag.
 #[inline(always)]
-fn entry_of(block: Pointer) -> (usize, u8) {
+fn group_of(block: Pointer) -> (usize, u64) {
     let hash = hash_of(block);
-    let entry = hash >> (u64::BITS - BIRTH_ENTRIES.trailing_zeros());
-    (entry as usize, (hash >> 40) as u8 | 1)
+    let group = hash >> (u64::BITS - GROUPS.trailing_zeros());
+    (group as usize, (hash >> 40) & 0xff | 1)
 }
 
-/// Takes the birth of a block out of the table, if the block is followed. The tags alone, which
-/// hardly change, are read for most blocks.
+/// An entry for a block. A block that is there keeps its entry: if later ones took it, those that
+/// live long, which are those that other threads free, would be missing from the shares. None if
+/// the group is full.
+fn claim(block: Pointer) -> Option<usize> {
+    let (group, tag) = group_of(block);
+    if let Some(entry) = entry_of(block, group, tag) {
+        // An end that nobody counted.
+        return Some(entry);
+    }
+    let tags = segment::tags(group);
+    let word = tags.load(Ordering::Relaxed);
+    let place = (0..GROUP_ENTRIES).find(|place| byte_of(word, *place) == 0)?;
+    let claimed = word | tag << (8 * place);
+    // Of two threads that claim at a time, one has its block followed.
+    tags.compare_exchange(word, claimed, Ordering::Relaxed, Ordering::Relaxed)
+        .is_ok()
+        .then_some(group * GROUP_ENTRIES + place)
+}
+
+/// The entry that has a block.
+fn entry_of(block: Pointer, group: usize, tag: u64) -> Option<usize> {
+    let word = segment::tags(group).load(Ordering::Relaxed);
+    let has_block = |place: &usize| {
+        let birth = segment::birth(group * GROUP_ENTRIES + place);
+        let slot_and_address = birth.slot_and_address.load(Ordering::Relaxed);
+        byte_of(word, *place) == tag && slot_and_address & ADDRESS_BITS == block.addr() as u64
+    };
+    let place = (0..GROUP_ENTRIES).find(has_block)?;
+    Some(group * GROUP_ENTRIES + place)
+}
+
+fn byte_of(word: u64, place: usize) -> u64 {
+    word >> (8 * place) & 0xff
+}
+
+/// Takes the birth of a block out of the table, if the block is followed. One word of tags, which
+/// hardly change, is read for most blocks.
 #[inline(always)]
 fn take_if_followed(block: Pointer) -> Option<Born> {
-    let (entry, tag) = entry_of(block);
-    if segment::tag(entry).load(Ordering::Relaxed) != tag {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    let (group, tag) = group_of(block);
+    // A byte is zero where the tag stands.
+    let others = segment::tags(group).load(Ordering::Relaxed) ^ tag * ONES;
+    let has_zero = others.wrapping_sub(ONES) & !others & (ONES << 7);
+    if has_zero == 0 {
         return None;
     }
-    take(block, entry)
+    take(block, group, tag)
 }
 
-/// The birth of a block; none if the entry has that of another one.
+/// The birth of a block; none if the tag is that of another one.
 #[cold]
 #[inline(never)]
-fn take(block: Pointer, entry: usize) -> Option<Born> {
+fn take(block: Pointer, group: usize, tag: u64) -> Option<Born> {
+    let entry = entry_of(block, group, tag)?;
     let birth = segment::birth(entry);
     let slot_and_address = birth.slot_and_address.load(Ordering::Relaxed);
-    if slot_and_address & ADDRESS_BITS != block.addr() as u64 {
-        return None;
-    }
     let when = birth.when.load(Ordering::Relaxed);
-    segment::tag(entry).store(0, Ordering::Relaxed);
     birth.slot_and_address.store(0, Ordering::Relaxed);
+    let free = !(0xff << (8 * (entry % GROUP_ENTRIES)));
+    segment::tags(group).fetch_and(free, Ordering::Relaxed);
     Some(Born {
         slot: (slot_and_address >> 48) as usize,
         when,

@@ -321,6 +321,14 @@ fn signal_name(number: i32) -> Option<&'static str> {
     })
 }
 
+/// A clause as the beginning of a sentence.
+pub fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or(String::new(), |first| {
+        first.to_uppercase().chain(letters).collect()
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

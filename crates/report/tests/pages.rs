@@ -55,6 +55,7 @@ fn diagnosed() -> Diagnosis {
             low: 1.34,
             high: 1.36,
             calls: None,
+            without_faults: None,
         }),
         troubles: vec![Trouble {
             key: TroubleKey::Locks,

@@ -4,11 +4,11 @@
 //! and one segment `PID-N` for each image of a process: N counts the images that a process becomes
 //! by `exec`, and the processes that have the same id one after the other.
 //!
-//! A segment is a [`Header`], the table of [`Birth`]s with a tag for each, and the [`Slot`]s: one for each thread that
-//! lives, used again by a later thread once its thread has ended. The file has the length of all
-//! slots from the start; its blocks are reserved [`BATCH_SLOTS`] at a time, so that a full file
-//! system is an error code and not a signal. Slot 0 belongs to no thread: threads that have ended
-//! their own slot, or found none, share it and add atomically.
+//! A segment is a [`Header`], the table of [`Birth`]s with a tag for each, and the [`Slot`]s: one
+//! for each thread that lives, used again by a later thread once its thread has ended. The file has
+//! the length of all slots from the start; its blocks are reserved [`BATCH_SLOTS`] at a time, so
+//! that a full file system is an error code and not a signal. Slot 0 belongs to no thread: threads
+//! that have ended their own slot, or found none, share it and add atomically.
 //!
 //! A thread writes its own slot with plain stores (relaxed atomics), so a reader sees each counter
 //! as it was at some time, and all of them exactly after the process has ended. Counters only grow,
@@ -117,8 +117,8 @@ pub struct Slot {
 /// The birth of a block that is followed.
 #[repr(C)]
 pub struct Birth {
-    /// `slot of the thread << 48 | address`; 0 if the entry is empty. Of two blocks that fall on
-    /// the same entry, the earlier one keeps it, and the later one is not followed.
+    /// `slot of the thread << 48 | address`; 0 if the entry is empty. A block that finds no
+    /// free entry in its group is not followed.
     pub slot_and_address: AtomicU64,
     /// The time-stamp counter.
     pub when: AtomicU64,
@@ -210,9 +210,14 @@ pub const LIVE_STEP_BYTES: i64 = 64 << 10;
 /// The room for a path.
 pub const PATH_BYTES: usize = 512;
 
-/// Where the parts of a segment begin, and its length.
-/// A tag is a byte: the hash of the block whose birth the entry has, or 0.
+/// The entries that a block may have, whose tags are one word.
+pub const GROUP_ENTRIES: usize = 8;
+pub const GROUPS: usize = BIRTH_ENTRIES / GROUP_ENTRIES;
+
+/// Where the tags of the births begin. A tag is a byte of the hash of the block whose birth the
+/// entry has, or 0 for none; a word has those of a group, its lowest byte the first.
 pub const TAGS_AT: usize = size_of::<Header>();
+/// Where the other parts of a segment begin, and its length.
 pub const BIRTHS_AT: usize = TAGS_AT + BIRTH_ENTRIES;
 pub const SLOTS_AT: usize = BIRTHS_AT + BIRTH_ENTRIES * size_of::<Birth>();
 pub const SEGMENT_BYTES: usize = SLOTS_AT + SLOTS_MAX * size_of::<Slot>();

@@ -46,6 +46,10 @@ pub fn bound(f: &Figures, cpus: usize) -> Option<Bound> {
         low: gone(with(low, faults.0), waiting.0),
         high: gone(with(high, faults.1), waiting.1),
         calls: (faults.1 > 0.0).then_some(calls),
+        without_faults: (faults.1 > 0.0).then(|| {
+            let likely = with((low + high) / 2.0, fault_share(f));
+            gone(likely, waiting.0)
+        }),
     })
 }
 

@@ -2,27 +2,30 @@
 
 use super::model::{Answer, Figures, Heap, TroubleKey};
 use super::thresholds as limit;
-use super::{Finding, Reason};
+use super::{Finding, KeptAt, Reason};
 
 /// The answer about memory, and what it rests on.
 pub fn judged(f: &Figures, has_pool: bool) -> (Answer, Vec<Finding>) {
-    if let Some(leak) = leak(f) {
-        return (Answer::No, vec![leak]);
-    }
     let found = match (&f.heap, &f.end) {
         (Some(heap), _) => in_heap(heap, f.peak_rss),
         (None, Some(_)) => at_end(f, has_pool),
         (None, None) => None,
     };
-    if let Some(found) = found.or_else(|| at_peak(f, has_pool)) {
-        let answer = match found.key {
-            TroubleKey::Kept => Answer::Perhaps,
-            _ => Answer::Yes,
-        };
-        return (answer, vec![found]);
+    let leak = leak(f);
+    match found.filter(|found| found.key != TroubleKey::Kept || leak.is_none()) {
+        // What the allocator keeps, it keeps beside what the program does.
+        Some(found) if found.key == TroubleKey::Kept => return (Answer::Perhaps, vec![found]),
+        Some(found) => return (Answer::Yes, [found].into_iter().chain(leak).collect()),
+        None => {}
+    }
+    if let Some(leak) = leak {
+        return (Answer::No, vec![leak]);
+    }
+    if let Some(found) = at_peak(f, has_pool) {
+        return (Answer::Perhaps, vec![found]);
     }
     let is_known = f.heap.is_some() || f.peak_live.is_some();
-    // What is this small is no trouble, whoever has it.
+    // So little memory is no trouble.
     if is_known || f.peak_rss < limit::HELD_BYTES_MIN {
         (Answer::No, Vec::new())
     } else {
@@ -70,7 +73,7 @@ fn at_end(f: &Figures, has_pool: bool) -> Option<Finding> {
             reason: Reason::Above {
                 kept,
                 live,
-                at_end: true,
+                at: KeptAt::End,
             },
         });
     };
@@ -95,7 +98,10 @@ fn at_peak(f: &Figures, has_pool: bool) -> Option<Finding> {
         reason: Reason::Above {
             kept: f.peak_rss,
             live,
-            at_end: false,
+            at: match f.end {
+                Some(_) => KeptAt::PeakOnly,
+                None => KeptAt::Peak,
+            },
         },
     })
 }

@@ -100,15 +100,24 @@ pub enum Reason {
     AtEnd { kept: u64, live: u64, returned: u64 },
     /// The same as the allocator says it of its own heap, and what is free in it.
     InHeap { kept: u64, live: u64, free: u64 },
-    /// Memory and live bytes at the peak of RSS, or at the end, where the allocator was not asked to
-    /// return anything.
-    Above { kept: u64, live: u64, at_end: bool },
+    /// Memory and live bytes at a time at which the allocator was not asked to return anything.
+    Above { kept: u64, live: u64, at: KeptAt },
     /// What threads wait for outside the allocator, as a share of their time.
     WaitsOutside { kind: String, share: f64 },
     /// A front allocator of the program's own.
     Pool,
     /// The share of CPU time outside the allocator.
     Computes { outside: f64 },
+}
+
+/// When memory was far above live bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeptAt {
+    End,
+    /// At the peak of RSS, and not at the end.
+    PeakOnly,
+    /// At the peak of RSS; the end is not known.
+    Peak,
 }
 
 /// What is known besides figures.

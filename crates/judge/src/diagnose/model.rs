@@ -182,6 +182,8 @@ pub struct Bound {
     /// The part of malloc and free themselves, where page faults have one.
     #[serde(default)]
     pub calls: Option<(f64, f64)>,
+    /// The likely one, where page faults have a part.
+    pub without_faults: Option<f64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -239,6 +239,18 @@ fn a_leak_is_the_program_s_own() {
     let verdict = judged(&f);
     assert_eq!((verdict.memory, keys(&verdict)), (Answer::No, vec!["leak"]));
     assert_eq!(verdict.graver, Aspect::Memory);
+    // The allocator keeps fifty times as much beside it.
+    f.peak_live = Some(500 << 20);
+    f.end = Some(EndMemory {
+        rss: 510 << 20,
+        anonymous: 500 << 20,
+        live: 10 << 20,
+        returned: Some(480 << 20),
+        ..EndMemory::default()
+    });
+    let verdict = judged(&f);
+    assert_eq!(verdict.memory, Answer::Yes);
+    assert_eq!(keys(&verdict), ["held_back", "leak"]);
 }
 
 #[test]

@@ -23,9 +23,9 @@ pub struct FollowOptions {
     )]
     pub wait: Duration,
 
-    /// Do not stop processes for a moment when they begin and end, as a debugger does, but read them
-    /// from time to time: for programs that are debuggers themselves. What a process that ends by a
-    /// signal or by _exit did last is missed then
+    /// Do not stop processes for a moment when they begin and end, as a debugger does, but read
+    /// them from time to time: for programs that are debuggers themselves. What a process that ends
+    /// by a signal or by _exit did last is missed then
     #[arg(long, requires = "program")]
     pub no_trace: bool,
 }

@@ -11,7 +11,7 @@ pub mod trim;
 
 use core::ffi::{CStr, c_char};
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU8, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crate::file::{self, Failed, Text, copy};
 use crate::tls::thread;
@@ -42,12 +42,12 @@ pub fn birth(index: usize) -> &'static Birth {
     unsafe { &*at::<Birth>(layout::BIRTHS_AT).add(index % layout::BIRTH_ENTRIES) }
 }
 
-/// The tag of the entry with this number.
+/// The tags of the group of entries with this number.
 #[inline(always)]
-pub fn tag(index: usize) -> &'static AtomicU8 {
-    debug_assert!(index < layout::BIRTH_ENTRIES);
+pub fn tags(group: usize) -> &'static AtomicU64 {
+    debug_assert!(group < layout::GROUPS);
     // SAFETY: as above.
-    unsafe { &*at::<AtomicU8>(layout::TAGS_AT).add(index % layout::BIRTH_ENTRIES) }
+    unsafe { &*at::<AtomicU64>(layout::TAGS_AT).add(group % layout::GROUPS) }
 }
 
 /// The slot with this number.

@@ -10,7 +10,7 @@ use crate::waits::Thread;
 /// What one run of a program has shown.
 #[derive(Debug, Clone, Default)]
 pub struct Findings {
-    /// Every image of every process that was observed, in the order of their appearance.
+    /// Every image of every process that was observed, in the order of their ends.
     pub images: Vec<Image>,
     /// What each process was seen to do.
     pub processes: BTreeMap<u32, Process>,
@@ -28,6 +28,8 @@ pub struct Findings {
 /// What one process was seen to do.
 #[derive(Debug, Clone, Default)]
 pub struct Process {
+    /// The process that started it.
+    pub parent: u32,
     /// Times of the first reading and the last.
     pub first_seconds: f64,
     pub last_seconds: f64,

@@ -251,6 +251,10 @@ impl<'a> Watch<'a> {
                 process.user = stat::time_of(stat.user_ticks);
                 process.system = stat::time_of(stat.system_ticks);
                 process.faults = stat.faults;
+                // Once its parent has ended it has another one.
+                if process.parent == 0 {
+                    process.parent = stat.parent;
+                }
             }
         }
         if with_lazy {

@@ -89,9 +89,12 @@ pub fn of(f: &Figures, change: &Change, trouble: &Finding, bound: Option<Bound>)
         }
         Reason::InHeap { .. } => {
             let Heap {
-                allocated, free, ..
+                allocated,
+                free,
+                resident,
+                ..
             } = f.heap?;
-            let now = f.peak_rss as f64;
+            let now = resident as f64;
             Some(effect(now, allocated as f64, now - free as f64))
         }
         Reason::Waits { .. } | Reason::FreedElsewhere { .. } | Reason::Work { .. } => {

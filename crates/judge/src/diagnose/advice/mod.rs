@@ -2,10 +2,10 @@
 //!
 //! A suggestion is a [`Change`] against one trouble. Each is checked against the facts before it is
 //! given: a program with one thread is told nothing of arenas, and an option that is set already is
-//! not set again. [`glibc`] and [`options`] have what the options of an allocator can do. [`effect`]
-//! computes what a change can bring, where the figures tell. The order comes from the share of its
-//! time or memory that each trouble costs the program; within a trouble from measurements of
-//! programs with that trouble alone (`docs/log/2026-11.md`).
+//! not set again. [`glibc`] and [`options`] have what the options of an allocator can do.
+//! [`effect`] computes what a change can bring, where the figures tell. The order comes from the
+//! share of its time or memory that each trouble costs the program; within a trouble from
+//! measurements of programs with that trouble alone (`docs/log/2026-11.md`).
 
 mod effect;
 mod glibc;
@@ -18,7 +18,8 @@ use super::{Bound, Finding};
 
 /// More suggestions are not read.
 pub const SUGGESTIONS_MAX: usize = 3;
-/// A trouble that costs a smaller share of time or memory is not worth a change beside a graver one.
+/// A trouble that costs a smaller share of time or memory is not worth a change beside a graver
+/// one.
 const COST_SHARE_MIN: f64 = 0.03;
 
 /// Where this share of blocks is freed by another thread, threads need the locks of each other's
@@ -68,7 +69,8 @@ impl Facts {
         found.map(|known| known.value.as_str())
     }
 
-    fn number(&self, name: &str) -> Option<i64> {
+    /// The same as a number.
+    pub fn number(&self, name: &str) -> Option<i64> {
         self.value(name)?.parse().ok()
     }
 }

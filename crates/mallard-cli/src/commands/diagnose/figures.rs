@@ -108,7 +108,14 @@ fn heaviest(all: &Findings, pid: u32, share: f64, one: &Findings) -> Heaviest {
     let program = one
         .main()
         .map_or(String::new(), |image| name(&image.program));
-    let first = all.images.iter().min_by_key(|image| image.pid);
+    let parent = |pid: &u32| {
+        let parent = all.processes.get(pid)?.parent;
+        all.processes.contains_key(&parent).then_some(parent)
+    };
+    // A number that is used again could lead in a circle.
+    let ancestors = std::iter::successors(Some(pid), parent).take(all.processes.len());
+    let ancestor = ancestors.last();
+    let first = all.images.iter().find(|image| Some(image.pid) == ancestor);
     let started_by = first.map(|image| name(&image.program));
     Heaviest {
         pid,
@@ -171,7 +178,9 @@ pub fn figures(runs: &Runs, asked: Option<Way>) -> (Figures, Way) {
     let way = share(&mut f, &observed, &counts, (user + system, cost), asked);
     let looks: Vec<&Looks> = observed.iter().flat_map(|run| run.found.looks()).collect();
     let busy = (user + system) / wall.max(1e-6);
+    let of_last = last.found.looks().flat_map(|looks| &looks.threads);
     waits::figures(&mut f, &looks, busy);
+    f.waiting_threads = waits::waiting_threads(of_last);
     f.calls = calls(&counts, last.found.main(), wall, count);
     let peaks: BTreeMap<u32, u64> = (last.found.images.iter())
         .map(|image| (image.pid, image.peak_rss))
@@ -189,16 +198,18 @@ pub fn figures(runs: &Runs, asked: Option<Way>) -> (Figures, Way) {
     runs.faults.fault_kinds(&mut f);
     memory(&mut f, &last.found);
     if let Ok(counted) = &runs.syscalls {
-        syscall_rates(&mut f, counted);
+        // They were counted of all processes.
+        let walls = runs.observed.iter().map(|(run, _)| run.wall.as_secs_f64());
+        syscall_rates(&mut f, counted, mean(walls.sum()));
     }
     (f, way)
 }
 
-fn syscall_rates(f: &mut Figures, counted: &Syscalls) {
+fn syscall_rates(f: &mut Figures, counted: &Syscalls, usual_seconds: f64) {
     let seconds = if counted.cut {
         counted.seconds
     } else {
-        f.wall_seconds
+        usual_seconds
     };
     let per_second = |count: Option<&u64>| count.map_or(0.0, |c| *c as f64 / seconds.max(1e-3));
     for (_, name, _) in syscalls::KINDS {
@@ -422,8 +433,8 @@ pub fn fault_seconds() -> f64 {
     }
 }
 
-/// The most live bytes while RSS was within a hundredth of its peak, of pairs of RSS and live bytes:
-/// memory that is kept stays at the peak when its blocks are gone.
+/// The most live bytes while RSS was within a hundredth of its peak, of pairs of RSS and live
+/// bytes: memory that is kept stays at the peak when its blocks are gone.
 pub fn live_at_peak(moments: impl Iterator<Item = (u64, i64)> + Clone) -> Option<i64> {
     let peak = moments.clone().map(|(rss, _)| rss).max()?;
     let near = moments.filter(|(rss, _)| *rss > 0 && *rss >= peak - peak / 100);

@@ -120,7 +120,7 @@ fn diagnose_program(options: &Options) -> Result<ExitCode> {
             let spinner = Spinner::new();
             let runs = runner.all(&mut |doing| spinner.show(doing.to_owned()))?;
             drop(spinner);
-            match diagnose(options, &runs, &typed, &format!("-- {typed}"), &executable) {
+            match diagnose(options, &runs, &typed, &format!("-- {typed}"), program) {
                 Ok(d) => d,
                 Err(why) => from_outside(Some(why))?,
             }
@@ -174,7 +174,7 @@ fn serve(options: &Options, service: &Service) -> Result<ExitCode> {
     drop(spinner);
     let typed = options.subject.typed(service);
     let start = service.start.shown();
-    let found = diagnose(options, &runs, &start, &typed, &program.executable);
+    let found = diagnose(options, &runs, &start, &typed, &program);
     let mut d = found.unwrap_or_else(|why| Diagnosis {
         sentence: why,
         ..blank(Figures::default())
@@ -213,23 +213,28 @@ fn diagnose(
     runs: &Runs,
     typed: &str,
     subject: &str,
-    executable: &Path,
+    program: &Program,
 ) -> Result<Diagnosis, String> {
+    let executable = program.executable.as_path();
     let (_, found) = runs.observed.last().expect("there is a run");
     if found.total().calls.iter().sum::<u64>() == 0 {
         return Err(not_observed(executable));
     }
     let (mut f, way) = figures::figures(runs, options.way);
-    let (family, pool) = name_allocators(&mut f, found, executable);
+    let judged = match &f.heaviest {
+        Some(one) => found.of(one.pid),
+        None => found.clone(),
+    };
+    let (family, pool) = name_allocators(&mut f, &judged, executable);
     if let Some(one) = &mut f.heaviest
-        && is_script(executable)
+        && is_script(&program.path)
     {
-        one.started_by = Some(format!("the script {}", executable.display()));
+        one.started_by = Some(format!("the script {}", program.path.display()));
     }
     let mut notes = notes(options, runs, &f);
     let mut d = Diagnosis {
         ways: ways(runs, way),
-        timeline: figures::timeline(found),
+        timeline: figures::timeline(&judged),
         ..blank(f)
     };
     let about = About {
@@ -409,7 +414,7 @@ fn of_several(f: &Figures) -> Option<String> {
     let shim = shim.map_or(String::new(), |shim| format!("It was started by {shim}. "));
     Some(format!(
         "Of {} processes, {} (process {}) takes {} of the CPU time. {shim}The figures are of that \
-         process alone.",
+         process alone, but for system calls and the kinds of page faults, which are of all.",
         one.processes,
         one.program,
         one.pid,

@@ -105,7 +105,8 @@ fn value<'a>(environment: &'a Environment, name: &str) -> Option<&'a str> {
 const TUNABLES: &str = "GLIBC_TUNABLES";
 /// What comes before the name of each option of glibc's malloc.
 const OF_MALLOC: &str = "glibc.malloc.";
-/// The variables that set an option of glibc from before there were tunables, which win over them.
+/// The variables that set an option of glibc from before there were tunables, over which tunables
+/// win.
 const OLDER: [(&str, &str); 4] = [
     ("MALLOC_ARENA_MAX", "arena_max"),
     ("MALLOC_TRIM_THRESHOLD_", "trim_threshold"),
@@ -201,6 +202,7 @@ fn command(change: &Change, environment: &Environment, about: About) -> String {
     match change {
         Change::Options { of, settings } => {
             let (name, value) = variable_over(*of, settings, environment);
+            let value = command_line::typed(&[value]);
             format!("{name}={value} {typed}")
         }
         Change::Mallard(settings) if settings.is_empty() => format!("mallard run -- {typed}"),
@@ -248,8 +250,15 @@ fn does(settings: &[Setting], facts: &Facts) -> &'static str {
     };
     let number: i64 = first.value.parse().unwrap_or(0);
     match (first.name.as_str(), settings.len()) {
-        ("arena_max" | "narenas", _) if number > facts.cpus.max(2) as i64 => "more arenas",
-        ("arena_max" | "narenas", _) => "fewer arenas",
+        // More are suggested only where a setting allows few.
+        (name @ ("arena_max" | "narenas"), _) => {
+            let now = facts.number(name).filter(|now| *now > 0);
+            if now.is_some_and(|now| number > now) {
+                "more arenas"
+            } else {
+                "fewer arenas"
+            }
+        }
         ("percpu_arena", _) => "an arena for each CPU",
         ("mmap_threshold", 1) => "return each large block when it is freed",
         ("trim_threshold" | "mmap_threshold", _) => "keep free memory",
@@ -309,6 +318,24 @@ mod tests {
         assert_eq!(of(Family::Mallard, &conf), all);
         assert_eq!(of(Family::Jemalloc, &conf), "narenas=1");
         assert_eq!(of(Family::Other, &conf), "");
+    }
+
+    #[test]
+    fn arenas_are_more_or_fewer_than_a_setting_allows() {
+        let words = |now: Option<i64>, wanted: i64| {
+            let facts = Facts {
+                allocator: Allocator::Glibc,
+                cpus: 8,
+                set: (now.map(|now| Setting::new("arena_max", now)).into_iter()).collect(),
+                huge_pages: HugePages::Never,
+                takes_another: true,
+                ends: true,
+            };
+            does(&[Setting::new("arena_max", wanted)], &facts)
+        };
+        assert_eq!(words(Some(1), 4), "more arenas");
+        assert_eq!(words(None, 2), "fewer arenas");
+        assert_eq!(words(Some(16), 2), "fewer arenas");
     }
 
     #[test]

@@ -344,7 +344,10 @@ mod tests {
         Thread {
             looks,
             running,
-            inside: [(wait, looks - running)].into(),
+            inside: (looks > running)
+                .then_some((wait, looks - running))
+                .into_iter()
+                .collect(),
             ..Thread::default()
         }
     }

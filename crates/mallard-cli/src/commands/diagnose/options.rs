@@ -38,8 +38,8 @@ pub struct Options {
     #[arg(long)]
     pub no_syscalls: bool,
 
-    /// Run what is suggested that can be run (settings, and Mallard), in turns with the program as it
-    /// is, and show what each brings for the figure that was the trouble
+    /// Run what is suggested that can be run (settings, and Mallard), in turns with the program as
+    /// it is, and show what each brings for the figure that was the trouble
     #[arg(long = "try")]
     pub tries: bool,
 

@@ -279,15 +279,12 @@ fn sentence(trials: &[Trial]) -> String {
     let is_known = |trial: &&Trial| !trial.brought.is_empty();
     match trials.iter().filter(is_known).count() {
         0 => "Nothing could be compared.".to_owned(),
-        _ if trials.iter().all(|trial| trial.failure.is_some()) => {
-            "Nothing could be compared.".to_owned()
-        }
         _ => {
             let mut figures = trials.iter().filter_map(|trial| trial.brought.first());
             if figures.any(Brought::is_unclear) {
                 "It is not clear whether any of it helps: more runs (--runs) may tell.".to_owned()
             } else {
-                "None of it helps: the figures of the troubles stay as they are.".to_owned()
+                "None of it helps: no figure of a trouble becomes better.".to_owned()
             }
         }
     }

@@ -32,9 +32,6 @@ pub fn figures(f: &mut Figures, looks: &[&Looks], cpus: f64) {
         .map(|(name, count)| (name.to_owned(), count));
     f.long_calls = long.collect();
     shares(f, &all);
-    if let Some(last) = looks.last() {
-        f.waiting_threads = waiting_threads(last.threads.iter());
-    }
 }
 
 /// The waits of the threads of a process that is seen from outside, which uses so many CPUs.
@@ -80,7 +77,7 @@ fn sorted(
 }
 
 /// The threads that wait most, idle ones last, if there are several.
-fn waiting_threads<'a>(threads: impl Iterator<Item = &'a Thread>) -> Vec<WaitingThread> {
+pub fn waiting_threads<'a>(threads: impl Iterator<Item = &'a Thread>) -> Vec<WaitingThread> {
     let mut all: Vec<WaitingThread> = threads
         .filter(|thread| thread.looks >= LOOKS_MIN)
         .map(|thread| {

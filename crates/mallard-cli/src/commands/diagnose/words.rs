@@ -1,11 +1,11 @@
 //! What a verdict is in words.
 
-use mallard_judge::diagnose::{self, Finding, Reason, Settle, busy, thresholds as limit};
+use mallard_judge::diagnose::{self, Finding, KeptAt, Reason, Settle, busy, thresholds as limit};
 use mallard_report::diagnosis::{
     Answer, Aspect, Bound, Figures, Next, Trouble, TroubleKey, Verdict,
 };
 use mallard_report::units;
-use mallard_report::units::percent;
+use mallard_report::units::{capital, percent};
 use mallard_watch::family::{Family, Pool};
 
 use super::next::{self, About};
@@ -39,7 +39,7 @@ pub fn judge(f: &Figures, about: About, unknown: impl FnOnce() -> String) -> Wor
         answer: found.time,
         sentence: match found.time {
             Answer::CannotTell => unknown(),
-            _ => about_time(f, &found, &troubles, takes.as_ref()),
+            _ => about_time(f, &found, &troubles, takes.as_ref(), about.ends),
         },
         next: first(Aspect::Time),
     };
@@ -114,13 +114,13 @@ fn what(found: &Finding, pool: Option<Pool>) -> String {
             "live blocks pin pages that are nearly free (fragmentation)"
         }
         (_, Reason::AtEnd { .. } | Reason::InHeap { .. }) => "the allocator keeps free memory",
-        (_, Reason::Above { at_end, .. }) => {
-            if *at_end {
-                "memory at the end is far above live bytes"
-            } else {
-                "memory is far above live bytes at its peak"
-            }
-        }
+        (
+            _,
+            Reason::Above {
+                at: KeptAt::End, ..
+            },
+        ) => "memory at the end is far above live bytes",
+        (_, Reason::Above { .. }) => "memory is far above live bytes at its peak",
         (TroubleKey::OwnLock, Reason::WaitsOutside { .. }) => {
             "threads wait for locks of the program’s own"
         }
@@ -213,14 +213,13 @@ fn because(reason: &Reason, pool: Option<Pool>) -> String {
             bytes(live),
             bytes(free)
         ),
-        Reason::Above { kept, live, at_end } => format!(
+        Reason::Above { kept, live, at } => format!(
             "{} for {} of live bytes{}",
             bytes(kept),
             bytes(live),
-            if *at_end {
-                ""
-            } else {
-                ", and free again by the end"
+            match at {
+                KeptAt::PeakOnly => ", and free again by the end",
+                KeptAt::End | KeptAt::Peak => "",
             }
         ),
         Reason::WaitsOutside { kind, share } => {
@@ -254,6 +253,7 @@ fn about_time(
     found: &diagnose::Verdict,
     troubles: &[Trouble],
     takes: Option<&Trouble>,
+    ends: bool,
 ) -> String {
     let of_time = |trouble: &&Trouble| trouble.key.aspect() == Aspect::Time;
     let troubles: Vec<&Trouble> = troubles.iter().filter(of_time).collect();
@@ -264,17 +264,21 @@ fn about_time(
         _ => format!(" {} ({}).", capital(&takes.what), takes.because),
     });
     match (found.time, found.bound.filter(gains)) {
+        (Answer::Yes, Some(bound)) if bound.low < limit::BOUND_FACTOR_MIN => format!(
+            "by slow frees. {}. In throughput, up to {:.2} × as fast.",
+            slow_frees(&troubles),
+            bound.high
+        ),
         (Answer::Yes, Some(bound)) => format!(
             "{} {}. No allocator can do better, except by a better placement of blocks.",
             how(&troubles),
             if_free(f, bound)
         ),
         (Answer::Yes, None) => format!(
-            "{} {}. {}",
-            how(&troubles),
-            capital(troubles.first().map_or("", |first| &first.because)),
+            "by slow frees. {}.{}",
+            slow_frees(&troubles),
             found.bound.map_or(String::new(), |bound| format!(
-                "In throughput, no allocator makes it more than {:.2} × as fast.",
+                " In throughput, no allocator makes it more than {:.2} × as fast.",
                 bound.high.max(1.0)
             ))
         ),
@@ -282,13 +286,13 @@ fn about_time(
             "up to {:.2} × as fast. {}. {}{instead}",
             bound.high,
             if_free(f, bound),
-            settled(f, found.settle)
+            settled(f, found.settle, ends)
         ),
         (Answer::Perhaps, None) => format!(
-            "{} How much, {} samples of CPU time do not show. {}",
+            "{} {} samples of CPU time do not show how much. {}",
             how(&troubles),
             f.samples,
-            settled(f, found.settle)
+            settled(f, found.settle, ends)
         ),
         (_, _) if found.bound.is_none() => format!(
             "The program uses {} of one CPU: no allocator makes it faster.{instead}",
@@ -301,6 +305,14 @@ fn about_time(
             found.bound.map_or(1.0, |bound| bound.high.max(1.0))
         ),
     }
+}
+
+/// The figure of the frees that take long.
+fn slow_frees(troubles: &[&Trouble]) -> String {
+    let slow = troubles
+        .iter()
+        .find(|trouble| trouble.key == TroubleKey::SlowPurge);
+    slow.map_or(String::new(), |slow| capital(&slow.because))
 }
 
 /// The bound in a clause.
@@ -321,25 +333,36 @@ fn if_free(f: &Figures, bound: Bound) -> String {
     )
 }
 
-/// What makes an answer of it.
-fn settled(f: &Figures, settle: Option<Settle>) -> String {
+/// What makes an answer of it. `ends` says that the program ends by itself, so that there is no
+/// more of it to be watched.
+fn settled(f: &Figures, settle: Option<Settle>, ends: bool) -> String {
     match settle {
         None => String::new(),
         Some(Settle::Samples { times }) => {
             let seconds = f.wall_seconds * f64::from(f.runs.max(1)) * times;
+            let how = if ends {
+                "by more work, such as a larger input".to_owned()
+            } else {
+                let seconds = seconds.ceil().max(1.0);
+                format!("by more load or more time (`--for {seconds}s`)")
+            };
             format!(
-                "{} samples are too few: about {} times as many settle it, by more load or more \
-                 time (`--for {}s`).",
+                "{} samples are too few: about {} times as many settle it, {how}.",
                 f.samples,
-                times.ceil(),
-                seconds.ceil().max(1.0)
+                times.ceil()
             )
         }
         Some(Settle::ProbeCost) => {
-            "What the probe costs was not measured: a run without `--quick` settles it.".to_owned()
+            "What the probe costs was not measured: a run without `--quick` and `--for` settles it."
+                .to_owned()
+        }
+        Some(Settle::QuietMachine) if f.runs > 1 => {
+            "The runs differ more than by chance: a quiet machine settles it, or `mallard compare`."
+                .to_owned()
         }
         Some(Settle::QuietMachine) => {
-            "The runs differ more than by chance: a quiet machine settles it, or `mallard compare`."
+            "The readings of the run contradict its samples: a longer run settles it, or `mallard \
+             compare`."
                 .to_owned()
         }
         Some(Settle::Comparison) => "`mallard compare` measures what is left open.".to_owned(),
@@ -386,13 +409,6 @@ fn sleeps(f: &Figures) -> String {
     } else {
         String::new()
     }
-}
-
-fn capital(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map_or(String::new(), |first| {
-        first.to_uppercase().chain(letters).collect()
-    })
 }
 
 #[cfg(test)]
@@ -462,7 +478,8 @@ mod tests {
         assert_eq!(
             text[0],
             "NO. The allocator is not at fault: the program keeps more and more blocks itself \
-             (live bytes grow by 977 KiB a second through the whole run)."
+             (live bytes grow by 977 KiB a second through the whole run). Next: `mallard leak -- \
+             ./a 1`."
         );
         assert!(
             text[1].starts_with("NO. malloc and free take"),

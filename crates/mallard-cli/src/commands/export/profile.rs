@@ -97,8 +97,8 @@ impl Known {
     }
 }
 
-/// Reads the profile of a process, gives it names and packs it. With an earlier profile, this is what
-/// has changed since.
+/// Reads the profile of a process, gives it names and packs it. With an earlier profile, this is
+/// what has changed since.
 ///
 /// # Errors
 /// The process cannot be read, or was never sampled.

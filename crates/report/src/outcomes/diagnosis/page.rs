@@ -1,6 +1,6 @@
 //! A diagnosis as one HTML file that needs no network.
 
-use crate::units::{duration, percent};
+use crate::units::{capital, duration, percent};
 use maud::{Markup, html};
 
 use super::text::{lines, markdown, shares, title};
@@ -68,13 +68,6 @@ fn title_word(answer: Answer) -> &'static str {
         Answer::Perhaps => "Perhaps",
         Answer::CannotTell => "Cannot tell",
     }
-}
-
-fn capital(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map_or(String::new(), |first| {
-        first.to_uppercase().chain(letters).collect()
-    })
 }
 
 fn findings(d: &Diagnosis) -> Markup {
