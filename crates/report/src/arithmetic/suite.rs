@@ -16,8 +16,8 @@
 //!   numbers of runs, so the interval of a mean is combined from those of its rows. It is known if
 //!   those of all its rows are; a row in which one of the two dropped out early counts by the range
 //!   of its ratios.
-//! * One allocator is ahead of all if its mean ratio to each other, over the rows that both have, is
-//!   below 1 by more than the noise.
+//! * One allocator is ahead of all if its mean ratio to each other, over the rows that both have,
+//!   is below 1 by more than the noise.
 //! * A cell that failed is left out: it counts neither for nor against any allocator.
 
 use mallard_judge::statistics::{BLOCKS_MIN, Comparison, Interval, Spread, Verdict, combine};

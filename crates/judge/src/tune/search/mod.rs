@@ -167,8 +167,8 @@ pub fn search<L: Lab>(
     search.end(ended)
 }
 
-/// What a budget allows that is too small for options: the second allocator beside the control, both
-/// at their defaults, by fresh blocks.
+/// What a budget allows that is too small for options: the second allocator beside the control,
+/// both at their defaults, by fresh blocks.
 pub fn defaults<L: Lab>(
     lab: &mut L,
     goal: &Goal,
