@@ -2,8 +2,8 @@
 //!
 //! Looking after each block would find a difference sooner or later where there is none. A gate
 //! that a look decided stays decided; one that none decides is unclear. Figures that do not vary
-//! are within their limits after a few blocks, without a look. The module runs nothing, so the tests
-//! can give it blocks of which the truth is known.
+//! are within their limits after a few blocks, without a look. The module runs nothing, so the
+//! tests can give it blocks of which the truth is known.
 
 use super::blocks::{self, Block};
 use super::gate::{Doubt, Gate, STEADY_BLOCKS_MIN, Verdict};
