@@ -117,10 +117,7 @@ pub fn closing(row: &Row) -> Option<Closing> {
     let (Ahead::One(leader) | Ahead::TooClose(leader, _) | Ahead::TooFew { first: leader, .. }) =
         &ahead;
     let sentence = match &ahead {
-        Ahead::TooFew { runs, .. } => format!(
-            "{} of each cannot tell which is the fastest: at least {BLOCKS_MIN} are needed; the default is 6 (-r 6).",
-            units::plural(*runs, "run")
-        ),
+        Ahead::TooFew { runs, .. } => too_few(*runs, "the fastest"),
         Ahead::One(name) => format!("{name} is the fastest:"),
         Ahead::TooClose(name, others) => format!(
             "None is the fastest by more than the noise. {name} has the shortest median, but cannot be distinguished from {}:",

@@ -15,6 +15,9 @@ pub struct Total {
     /// Of the geometric means: to glibc, or for the full suite to the best of the others.
     pub time: Analysed,
     pub peak_rss: Analysed,
+    /// RSS at the end; of the full suite only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub end_rss: Option<Analysed>,
     /// The number of rows in which it is marked.
     pub fastest: usize,
     pub smallest: usize,
@@ -50,6 +53,7 @@ fn of_suite(mean: suite::Mean) -> Total {
         rows: mean.rows,
         time: Analysed::of(mean.time),
         peak_rss: Analysed::of(mean.peak_rss),
+        end_rss: Some(Analysed::of(mean.end_rss)),
         fastest: mean.fastest,
         smallest: mean.smallest,
     }
@@ -59,6 +63,7 @@ fn of_all_rows(all: stats::Overall) -> Total {
     Total {
         time: Analysed::of(all.time_to_glibc),
         peak_rss: Analysed::of(all.rss_to_glibc),
+        end_rss: None,
         allocator: all.allocator,
         rows: all.rows,
         fastest: all.fastest,

@@ -149,12 +149,13 @@ fn totals(r: &Results, out: &mut dyn Write) -> io::Result<()> {
     if r.kind == Kind::Suite {
         for mean in suite::means(r) {
             lines.push(format!(
-                "{} | {} | {} | {} | {} | {}",
+                "{} | {} | {} | {} | {} | {} | {}",
                 escaped(&mean.allocator),
                 alone(mean.time),
                 mean.fastest,
                 alone(mean.peak_rss),
                 mean.smallest,
+                alone(mean.end_rss),
                 mean.rows
             ));
         }
@@ -176,17 +177,20 @@ fn totals(r: &Results, out: &mut dyn Write) -> io::Result<()> {
             ));
         }
     }
-    let what = if r.kind == Kind::Suite {
-        "to the best other allocator in each row"
-    } else {
-        "to glibc"
+    let (what, end_rss) = match r.kind {
+        Kind::Suite => (
+            "to the best other allocator in each row",
+            &["end RSS", "interval"][..],
+        ),
+        Kind::Bench | Kind::Compare => ("to glibc", &[][..]),
     };
+    let heads = [
+        "time", "interval", "rows won", "peak RSS", "interval", "rows won",
+    ];
+    let heads = [&heads, end_rss, &["rows"]].concat();
     writeln!(out, "Geometric means over the rows, {what}:\n")?;
-    writeln!(
-        out,
-        "| allocator | time | interval | rows won | peak RSS | interval | rows won | rows |"
-    )?;
-    writeln!(out, "| --- |{}", " ---: |".repeat(7))?;
+    writeln!(out, "| allocator | {} |", heads.join(" | "))?;
+    writeln!(out, "| --- |{}", " ---: |".repeat(heads.len()))?;
     for line in lines {
         writeln!(out, "| {line} |")?;
     }

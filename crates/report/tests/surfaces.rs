@@ -34,6 +34,7 @@ fn cells(runs: usize) -> Vec<Cell> {
                 seconds: seconds(name, round),
                 wall_seconds: seconds(name, round),
                 peak_rss_bytes: 7 << 20,
+                end_rss_bytes: Some(if *name == "mallard" { 1 << 20 } else { 4 << 20 }),
                 ..Run::default()
             })
             .collect(),
@@ -348,6 +349,41 @@ fn every_form_has_the_same_sentence_and_no_form_names_a_winner_of_few_runs() {
             assert!(!text_of(&results).contains(" ?"), "{place}");
         }
     }
+}
+
+#[test]
+fn the_full_suite_has_the_mean_of_rss_at_the_end_in_every_form() {
+    let [results, bench] = [Kind::Suite, Kind::Bench].map(|kind| results(kind, 7));
+    let json = json_of(&results);
+    let all = json["conclusion"]["allocators"].as_array().unwrap();
+    let own = all
+        .iter()
+        .find(|one| one["allocator"] == "mallard")
+        .unwrap();
+    let of = |field: &str| own["end_rss"][field].as_str().unwrap().to_owned();
+    assert_eq!((of("said"), of("said_interval")), two("0.25 0.25–0.25"));
+    let markdown = markdown_of(&results);
+    let (_, table) = markdown.split_once("Geometric means").unwrap();
+    let line = |start: &str| table.lines().find(|line| line.starts_with(start)).unwrap();
+    let cells = |line: &str| -> Vec<String> {
+        line.split(" | ")
+            .map(|cell| cell.trim().to_owned())
+            .collect()
+    };
+    let heads = cells(line("| allocator"));
+    let at = heads.iter().position(|head| head == "end RSS").unwrap();
+    assert_eq!(heads[at + 1], "interval");
+    assert_eq!(
+        cells(line("| mallard"))[at..at + 2],
+        [of("said"), of("said_interval")]
+    );
+    assert_eq!(cells(line("| ---")).len(), heads.len());
+    // Others have none.
+    assert!(
+        json_of(&bench)["conclusion"]["allocators"][0]
+            .get("end_rss")
+            .is_none()
+    );
 }
 
 /// The labels of the plot of speed-ups.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::figures::Metric;
-use crate::statistics::Comparison;
+use crate::statistics::{BLOCKS_MIN, Comparison};
 
 /// A limit: the metric may not rise above, or not fall below, its figure by more than a share.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,6 +32,8 @@ pub enum Verdict {
 pub enum Doubt {
     /// They are too few for an interval; at least so many are needed.
     TooFew { needed: usize },
+    /// The save has too few for an interval, whatever the number of blocks of the check.
+    FewSaved { saved: usize },
     /// The interval holds the limit; so many would probably decide.
     Wide { needed: usize },
     /// The estimate is at the limit: no number of blocks tells on which side it lies.
@@ -98,14 +100,18 @@ impl Gate {
         c.blocks >= STEADY_BLOCKS_MIN && distance > 0.0 && high - low <= STEADY_SHARE_MAX * distance
     }
 
-    /// Why a gate is not decided, where a first interval takes `least` blocks.
-    pub fn doubt(&self, change: Option<&Comparison>, least: usize) -> Doubt {
+    /// Why a gate is not decided, where a first interval takes `least` blocks, and the save has
+    /// `saved`, if there is one.
+    pub fn doubt(&self, change: Option<&Comparison>, least: usize, saved: Option<usize>) -> Doubt {
         let Some(c) = change else {
             return Doubt::Zeros;
         };
         if c.interval.is_none() {
-            return Doubt::TooFew {
-                needed: least.max(c.blocks + 1),
+            return match saved {
+                Some(saved @ ..BLOCKS_MIN) => Doubt::FewSaved { saved },
+                _ => Doubt::TooFew {
+                    needed: least.max(c.blocks + 1),
+                },
             };
         }
         match self.blocks_needed(c) {
@@ -297,10 +303,14 @@ mod tests {
         let fall: Gate = "qps<-3%".parse().unwrap();
         assert!(fall.is_steadily_within(&few(3, 1.0, 1.0)));
         assert!(!fall.is_steadily_within(&few(3, 0.9, 0.9)));
-        let doubt = gate.doubt(Some(&few(5, 0.98, 1.03)), 8);
-        assert_eq!(doubt, Doubt::TooFew { needed: 8 });
-        assert_eq!(gate.doubt(None, 8), Doubt::Zeros);
-        assert_eq!(gate.doubt(Some(&found(1.099, 1.101)), 8), Doubt::AtLimit);
+        for saved in [None, Some(BLOCKS_MIN)] {
+            let doubt = gate.doubt(Some(&few(5, 0.98, 1.03)), 8, saved);
+            assert_eq!(doubt, Doubt::TooFew { needed: 8 });
+        }
+        let doubt = |change: &Comparison| gate.doubt(Some(change), 8, Some(3));
+        assert_eq!(doubt(&few(3, 0.98, 1.03)), Doubt::FewSaved { saved: 3 });
+        assert_eq!(gate.doubt(None, 8, None), Doubt::Zeros);
+        assert_eq!(doubt(&found(1.099, 1.101)), Doubt::AtLimit);
     }
 
     #[test]

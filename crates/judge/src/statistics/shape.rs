@@ -1,7 +1,7 @@
 //! Whether repeated measurements are what a median stands for, or fall into two groups, or drift.
 //!
-//! Both make a median mislead: it is of one group and changes to the other by luck, or it depends on
-//! when the runs were. The rules are strict, so that noise alone rarely gets a word.
+//! Both make a median mislead: it is of one group and changes to the other by luck, or it depends
+//! on when the runs were. The rules are strict, so that noise alone rarely gets a word.
 
 use super::median;
 use super::signed_rank::standard_normal;

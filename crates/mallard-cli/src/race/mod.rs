@@ -4,9 +4,9 @@
 //! one run, and memory is warmed before each run. An allocator that fails or [has enough
 //! runs](Runs) drops out of the row, and the others go on. A run during which the machine [gave
 //! memory back](reporting) is repeated a few times at most; the last repetition always counts.
-//! Where a program may fail in some runs ([`Race::repeats_failures`]), one that fails is repeated in
-//! its turn, and only an allocator that never got through drops out. A round in which one still has
-//! no run counts for none, so that rounds stay pairs.
+//! Where a program may fail in some runs ([`Race::repeats_failures`]), a run that fails is repeated
+//! in its turn, and only an allocator that never got through drops out. A round in which one still
+//! has no run counts for none, so that rounds stay pairs.
 
 pub mod runs;
 pub mod settings;
@@ -31,7 +31,7 @@ const LONG_RUN_TIME: Duration = Duration::from_millis(1500);
 /// The maximum number of attempts to get an undisturbed run. A report disturbs every other run of
 /// one second, counting its warm-up.
 const TRIES_MAX: usize = 4;
-/// So often a failing program is tried in a turn.
+/// The most tries of a failing program in one turn.
 const FAILING_TRIES_MAX: usize = 3;
 
 /// One allocator's part in a row.
@@ -128,6 +128,22 @@ struct Part {
     worked: bool,
     /// The rounds of its counted runs.
     rounds: Vec<usize>,
+    /// Why its last turn failed, if the turn was lost and no more.
+    lost: Option<Failure>,
+}
+
+impl Part {
+    fn new(due: usize) -> Part {
+        Part {
+            peak: None,
+            least: Duration::MAX,
+            spent: Duration::ZERO,
+            due,
+            worked: false,
+            rounds: Vec::new(),
+            lost: None,
+        }
+    }
 }
 
 impl<'a> Race<'a> {
@@ -160,15 +176,7 @@ impl Race<'_> {
     /// runs beside it ends the row, they hold the results so far.
     pub fn row(&mut self, row: &Row<'_>, judge: &mut Judge<'_>) -> Vec<Cell> {
         let mut cells: Vec<Cell> = row.entries.iter().map(cell).collect();
-        let part = Part {
-            peak: None,
-            least: Duration::MAX,
-            spent: Duration::ZERO,
-            due: self.expected(row.weight),
-            worked: false,
-            rounds: Vec::new(),
-        };
-        let mut parts = vec![part; row.entries.len()];
+        let mut parts = vec![Part::new(self.expected(row.weight)); row.entries.len()];
         let rounds = self.warm_up_runs + self.runs.most();
         for (round, turn) in schedule::turns(rounds, row.entries.len()) {
             if self.stop.requested() || row.beside.is_some_and(Beside::ends_row) {
@@ -203,13 +211,8 @@ impl Race<'_> {
                     }
                 }
                 // It did work, so the round is lost, not the allocator.
-                Err(_) if self.repeats_failures && part.worked => {}
-                Err(failure) => cell.failure = Some(failure),
-            }
-            if let Some(failure) = &cell.failure {
-                let name = &entry.allocator;
-                self.progress
-                    .say(&format!("{}: {name} failed: {}", row.what, failure.reason));
+                Err(failure) if self.repeats_failures && part.worked => part.lost = Some(failure),
+                Err(failure) => self.fail(row, cell, failure),
             }
             if part.due > 0 {
                 part.due -= 1;
@@ -218,11 +221,35 @@ impl Race<'_> {
         }
         if self.repeats_failures {
             keep_common_rounds(&mut cells, &parts);
+            self.fail_without_runs(row, &mut cells, parts);
         }
         for (entry, cell) in row.entries.iter().zip(&mut cells) {
             self.count(row, entry, cell);
         }
         cells
+    }
+
+    /// An allocator drops out.
+    fn fail(&self, row: &Row<'_>, cell: &mut Cell, failure: Failure) {
+        let name = &cell.allocator;
+        self.progress
+            .say(&format!("{}: {name} failed: {}", row.what, failure.reason));
+        cell.failure = Some(failure);
+    }
+
+    /// An allocator of which no counted round has a run failed, even if it worked before.
+    fn fail_without_runs(&self, row: &Row<'_>, cells: &mut [Cell], parts: Vec<Part>) {
+        if self.stop.requested() {
+            return;
+        }
+        for (cell, part) in cells.iter_mut().zip(parts) {
+            if let Some(failure) = part.lost
+                && cell.runs.is_empty()
+                && cell.failure.is_none()
+            {
+                self.fail(row, cell, failure);
+            }
+        }
     }
 
     /// One turn: a run that the judge accepts, or its failure, after as many tries as there are.

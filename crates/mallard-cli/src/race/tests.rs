@@ -95,6 +95,32 @@ fn a_run_that_fails_is_repeated_and_a_round_that_stays_without_one_counts_for_no
     assert_eq!(failed, [false, false, true]);
 }
 
+#[test]
+fn one_that_fails_in_every_counted_round_failed_although_its_warm_up_worked() {
+    let stop = Stop::default();
+    let launcher = Launcher::new(stop.clone()).unwrap();
+    let entries = ["sound", "flaky"].map(|name| entry(name, shell("exit 0")));
+    let mut race = Race {
+        runs: Runs::Fixed(1),
+        repeats_failures: true,
+        ..race(&launcher, &stop)
+    };
+    let mut flaky = 0;
+    let cells = race.row(&row(&entries), &mut |allocator, measured| {
+        flaky += usize::from(allocator == "flaky");
+        match (allocator, flaky) {
+            ("flaky", 2..) => Err(failure(format!("try {flaky}"), measured)),
+            _ => Ok(figures(measured)),
+        }
+    });
+    let runs: Vec<usize> = cells.iter().map(|cell| cell.runs.len()).collect();
+    assert_eq!(runs, [1, 0]);
+    assert_eq!(cells[0].failure, None);
+    let failed = cells[1].failure.as_ref().expect("it has no run");
+    assert_eq!(failed.reason, format!("try {}", 1 + FAILING_TRIES_MAX));
+    assert_eq!(failed.exit, Some(Exit::Code(0)));
+}
+
 thread_local! {
     /// The time by the clock of a race by time, which only the scripts' durations move.
     static TIME: std::cell::Cell<Duration> = const { std::cell::Cell::new(Duration::ZERO) };

@@ -109,9 +109,9 @@ pub fn judged(
     figure: impl Fn(&Run) -> Option<f64>,
 ) -> Option<(Verdict, usize)> {
     let c = compare(one, other, figure)?;
-    let dropped_out = other.runs.len() < one.runs.len() && c.range.1 < 1.0;
+    let dropped_out = other.runs.len() < one.runs.len() && one.runs.len() >= BLOCKS_MIN;
     Some(match c.verdict() {
-        Verdict::TooFew if dropped_out => (Verdict::Less, one.runs.len()),
+        Verdict::TooFew if dropped_out && c.range.1 < 1.0 => (Verdict::Less, one.runs.len()),
         verdict => (verdict, c.blocks),
     })
 }

@@ -1,9 +1,9 @@
 //! When a check has seen enough: a few looks at the blocks, which share the risk of 5 %.
 //!
 //! Looking after each block would find a difference sooner or later where there is none. A gate
-//! that a look decided stays decided; one that none decides is unclear. Figures that do not vary are
-//! within their limits after a few blocks, without a look. The module runs nothing, so
-//! the tests can give it blocks of which the truth is known.
+//! that a look decided stays decided; one that none decides is unclear. Figures that do not vary
+//! are within their limits after a few blocks, without a look. The module runs nothing, so the
+//! tests can give it blocks of which the truth is known.
 
 use super::blocks::{self, Block};
 use super::gate::{Doubt, Gate, STEADY_BLOCKS_MIN, Verdict};
@@ -43,10 +43,10 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// Why the gate is not decided.
-    pub fn doubt(&self) -> Option<Doubt> {
+    /// Why the gate is not decided. The save, if there is one, has the metric in so many blocks.
+    pub fn doubt(&self, saved: Option<usize>) -> Option<Doubt> {
         let is_unclear = self.verdict == Verdict::Unclear;
-        is_unclear.then(|| self.gate.doubt(self.change.as_ref(), LEAST_BLOCKS))
+        is_unclear.then(|| self.gate.doubt(self.change.as_ref(), LEAST_BLOCKS, saved))
     }
 }
 

@@ -216,7 +216,26 @@ fn figures_that_do_not_vary_pass_at_once_and_others_say_how_many_blocks_they_nee
     // A budget that ends after five blocks: the memory is known, the time is not.
     let (decisions, taken) = looked(&["time>+5%", "rss_peak>+10%"], &blocks[..5]);
     assert_eq!(taken, 5);
-    assert_eq!(decisions[0].doubt(), Some(Doubt::TooFew { needed: 8 }));
+    assert_eq!(decisions[0].doubt(None), Some(Doubt::TooFew { needed: 8 }));
     assert_eq!(decisions[1].verdict, Verdict::Within);
-    assert_eq!(decisions[1].doubt(), None);
+    assert_eq!(decisions[1].doubt(None), None);
+}
+
+#[test]
+fn a_check_against_a_small_save_says_that_the_save_is_small() {
+    let blocks = even([1.0, 1.0]);
+    let gates: Vec<Gate> = vec!["time>+5%".parse().unwrap()];
+    let metrics = [Metric {
+        name: "time".to_owned(),
+        unit: String::new(),
+        higher_is_better: false,
+    }];
+    let decide = |saved: &[Block]| {
+        let checked = blocks.iter().cloned().cycle().take(most());
+        rehearsal::check(&gates, &metrics, saved, checked).remove(0)
+    };
+    let doubt = decide(&blocks[..3]).doubt(Some(3));
+    assert_eq!(doubt, Some(Doubt::FewSaved { saved: 3 }));
+    let doubt = decide(&blocks[..5]).doubt(Some(5));
+    assert!(matches!(doubt, Some(Doubt::Wide { .. })), "{doubt:?}");
 }

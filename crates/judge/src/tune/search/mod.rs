@@ -13,13 +13,14 @@
 //! 6. *Confirmation*: control, default and the found string on fresh runs only, so that luck in the
 //!    search does not count. A string that fails here is not recommended.
 //!
-//! Steps 5 and 6 are in `prune` and `confirm`.
+//! Steps 5 and 6 are in `prune` and `confirm`; `size` says how many runs all steps take.
 //!
 //! Given the same outcomes of runs, the search always takes the same path, so a session resumes
 //! from the runs that it had.
 
 mod confirm;
 mod prune;
+mod size;
 
 use std::collections::BTreeMap;
 
@@ -30,6 +31,8 @@ use crate::figures::RunFigures;
 use crate::schedule;
 use crate::statistics::shape::{self, Shape};
 use crate::statistics::{Comparison, paired};
+
+pub use size::{DEFAULTS_RUNS_MIN, runs_of_all};
 
 /// What runs a setting.
 pub trait Lab {
@@ -103,10 +106,12 @@ pub struct SearchOutcome {
     /// A stop, or the end of the budget, came before the confirmation.
     pub unconfirmed: bool,
     pub base: Option<String>,
-    /// The options of which the budget allowed no value.
+    /// The allocators that the budget did not allow, and the options of which it allowed no value.
     pub untried: Vec<String>,
     /// The settings with all options at random.
     pub drawn: usize,
+    /// The budget ended the race before the choice was clear.
+    pub race_cut: bool,
     /// What the control's runs look like in their order, as multiples of each other, if they fall
     /// into two groups or drift.
     pub shape: Option<Shape>,
@@ -115,12 +120,27 @@ pub struct SearchOutcome {
 impl SearchOutcome {
     /// Whether there is no answer, not even to keep the control.
     pub fn cannot_tell(&self) -> bool {
-        self.unconfirmed || (self.recommended.is_none() && self.unproven.is_some())
+        let unproven = self.unproven.is_some() || self.tried_nothing();
+        self.unconfirmed || (self.recommended.is_none() && unproven)
+    }
+
+    /// Whether the budget allowed no setting but one.
+    pub fn tried_nothing(&self) -> bool {
+        let mut settings = self.blocks.iter().flatten().map(|(setting, _)| setting);
+        let first = settings.next();
+        !self.untried.is_empty() && settings.all(|setting| Some(setting) == first)
     }
 }
 
 /// An improvement below this is not worth a change.
 pub const IMPROVEMENT_MIN: f64 = 0.02;
+/// The control runs beside itself in so many blocks.
+const NOISE_BLOCKS: usize = 3;
+/// The allocators take turns in so many rounds at most, each of so many blocks.
+const ALLOCATOR_ROUNDS: usize = 4;
+const ALLOCATOR_BLOCKS: usize = 2;
+/// Values of a block in the screening, besides the default.
+const SCREENED_PER_BLOCK: usize = 6;
 /// A value drops out if it is worse than the best by more than this many standard errors.
 const BEHIND_ERRORS: f64 = 2.5;
 const FAR_BEHIND_ERRORS: f64 = 4.0;
@@ -134,6 +154,8 @@ const FINE_ERROR: f64 = 0.003;
 /// A confirmation has at least so many blocks, and at most so many.
 const CONFIRMED_BLOCKS_MIN: usize = 8;
 const CONFIRMED_BLOCKS_MAX: usize = 20;
+/// A confirmation has the control, the default and the found string.
+const CONFIRMED_SETTINGS_MAX: usize = 3;
 /// A control that failed so often runs no more.
 const CONTROL_FAILURES_MAX: usize = 3;
 
@@ -167,8 +189,8 @@ pub fn search<L: Lab>(
     search.end(ended)
 }
 
-/// What a budget allows that is too small for options: the second allocator beside the control, both
-/// at their defaults, by fresh blocks.
+/// What a budget allows that is too small for options: the second allocator beside the control,
+/// both at their defaults, by fresh blocks.
 pub fn defaults<L: Lab>(
     lab: &mut L,
     goal: &Goal,
@@ -179,9 +201,6 @@ pub fn defaults<L: Lab>(
     let ended = search.defaults(bases);
     search.end(ended)
 }
-
-/// The fewest runs from which [`defaults`] can tell anything.
-pub const DEFAULTS_RUNS_MIN: usize = 2 * CONFIRMED_BLOCKS_MIN;
 
 impl<'a, L: Lab> Search<'a, L> {
     fn new(lab: &'a mut L, goal: &'a Goal, budget: f64) -> Search<'a, L> {
@@ -214,8 +233,9 @@ impl<L: Lab> Search<'_, L> {
         self.control = Some(control.clone());
         let base = bases.get(1).unwrap_or(&bases[0]);
         let default = Setting::default_of(&base.0);
+        let others = bases.iter().skip(2).map(|other| other.0.clone());
         let keys = base.1.iter().map(|knob| knob.key.clone());
-        self.outcome.untried = keys.collect();
+        self.outcome.untried = others.chain(keys).collect();
         self.outcome.base = Some(base.0.clone());
         self.outcome.found = Some(default.clone());
         self.confirm(&control, &default, &default)
@@ -225,7 +245,7 @@ impl<L: Lab> Search<'_, L> {
         let control = Setting::default_of(&bases[0].0);
         self.control = Some(control.clone());
         self.lab.phase(Phase::Noise);
-        for _ in 0..3 {
+        for _ in 0..NOISE_BLOCKS {
             self.block(&[control.clone(), control.clone()])?;
         }
         let base = self.allocators(bases)?;
@@ -296,7 +316,7 @@ impl<L: Lab> Search<'_, L> {
 
     /// How many more runs there is time for, besides those of the confirmation.
     fn runs_left(&self) -> usize {
-        let confirmation = 3.0 * self.confirmed_blocks() as f64 * self.each();
+        let confirmation = (CONFIRMED_SETTINGS_MAX * self.confirmed_blocks()) as f64 * self.each();
         let left = self.budget - self.lab.spent() - confirmation;
         (left / self.each().max(1e-6)).max(0.0) as usize
     }
@@ -345,8 +365,8 @@ impl<L: Lab> Search<'_, L> {
             let names: Vec<String> = alive.iter().map(|base| base.0.clone()).collect();
             fit.best(&knob, &names).map(str::to_owned)
         };
-        for round in 0..4 {
-            for _ in 0..2 {
+        for round in 0..ALLOCATOR_ROUNDS {
+            for _ in 0..ALLOCATOR_BLOCKS {
                 let settings: Vec<Setting> = alive
                     .iter()
                     .map(|base| Setting::default_of(&base.0))
@@ -388,7 +408,7 @@ impl<L: Lab> Search<'_, L> {
             1
         };
         for _ in 0..rounds {
-            for some in all.chunks(6) {
+            for some in all.chunks(SCREENED_PER_BLOCK) {
                 if self.runs_left() < some.len() {
                     break;
                 }
@@ -446,12 +466,13 @@ impl<L: Lab> Search<'_, L> {
             .map(|knob| (knob.key.clone(), knob.values.clone()))
             .collect();
         let mut decks: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        let (mut drawn, mut round) = (0, 0);
+        let mut round = 0;
         let mut fit = self.fit(default, knobs);
-        while alive.values().any(|values| values.len() > 1) && drawn < DRAWN_MAX {
+        while alive.values().any(|values| values.len() > 1) && self.outcome.drawn < DRAWN_MAX {
             let pruning =
                 prune::PRUNING_BLOCKS * (knobs.len().min(prune::DOUBTFUL_OPTIONS_MAX) + 2);
             if self.runs_left() < BLOCKS_PER_ROUND * (DRAWN_PER_BLOCK + 1) + pruning {
+                self.outcome.race_cut = true;
                 break;
             }
             for _ in 0..BLOCKS_PER_ROUND {
@@ -459,7 +480,7 @@ impl<L: Lab> Search<'_, L> {
                 for _ in 0..DRAWN_PER_BLOCK {
                     settings.push(self.random(default, knobs, &alive, &mut decks));
                 }
-                drawn += DRAWN_PER_BLOCK;
+                self.outcome.drawn += DRAWN_PER_BLOCK;
                 self.block(&settings)?;
             }
             round += 1;
@@ -473,7 +494,6 @@ impl<L: Lab> Search<'_, L> {
             }
         }
         self.outcome.noise = fit.noise;
-        self.outcome.drawn = drawn;
         Ok(fit)
     }
 

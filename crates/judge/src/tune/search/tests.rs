@@ -355,6 +355,41 @@ fn a_small_budget_compares_the_defaults_and_says_what_it_did_not_try() {
         !outcome.untried.is_empty() && outcome.drawn == 0,
         "{outcome:?}"
     );
+    // It tried nothing but the control, so it cannot say that nothing is better.
+    assert!(outcome.tried_nothing() && outcome.cannot_tell());
+    // One that ends later has no runs left for all options together.
+    let outcome = search(&mut surface(7, 0.0), &goal(), 100.0, &bases[1..]);
+    assert!(outcome.untried.is_empty() && outcome.drawn == 0 && outcome.race_cut);
+    assert!(!outcome.tried_nothing() && !outcome.cannot_tell());
+}
+
+#[test]
+fn a_small_budget_names_the_allocators_that_it_leaves_out() {
+    let none = |name: &str| (name.to_owned(), Vec::new());
+    let bases = [none("x"), ("y".to_owned(), knobs()), none("z"), none("w")];
+    let mut small = surface(7, 0.0);
+    let outcome = defaults(&mut small, &goal(), 20.0, &bases);
+    assert_eq!(outcome.untried, ["z", "w", "a", "b", "c", "d", "e"]);
+}
+
+#[test]
+fn a_stop_keeps_what_the_race_had_drawn_and_is_no_end_of_the_budget() {
+    let bases = [("x".to_owned(), knobs())];
+    let mut stopped = surface(3, 0.2);
+    stopped.stop_after = 60;
+    let outcome = search(&mut stopped, &goal(), BUDGET, &bases);
+    assert!(outcome.drawn > 0 && !outcome.race_cut, "{outcome:?}");
+}
+
+#[test]
+fn a_budget_for_all_runs_is_enough_for_all() {
+    let bases = [("x".to_owned(), knobs())];
+    let budget = runs_of_all(&bases) as f64;
+    let outcome = search(&mut surface(7, 0.25), &goal(), budget, &bases);
+    assert!(
+        outcome.untried.is_empty() && outcome.drawn > 0,
+        "{outcome:?}"
+    );
 }
 
 #[test]

@@ -7,7 +7,7 @@ use mallard_judge::baseline::gate::{Doubt, Verdict};
 use mallard_judge::baseline::looks::{self, Decision, worst};
 use mallard_judge::statistics::{ALPHA, Comparison, Interval};
 use mallard_report::metrics;
-use mallard_report::units::change;
+use mallard_report::units::{change, plural};
 use serde::{Deserialize, Serialize};
 
 use super::file::Save;
@@ -107,52 +107,6 @@ fn moved(line: &Decision) -> String {
     }
 }
 
-/// Why a gate is not decided, how many blocks would decide it, and how long they take.
-fn doubt(line: &Decision, blocks: usize, block_seconds: Option<f64>) -> String {
-    let most = looks::most();
-    let time = |needed: usize| match block_seconds {
-        Some(seconds) => {
-            let all = (seconds * (needed + 1) as f64).ceil().max(1.0);
-            let all = humantime::format_duration(Duration::from_secs(all as u64));
-            // A budget is one word.
-            format!(" (--budget {})", all.to_string().replace(' ', ""))
-        }
-        None => String::new(),
-    };
-    match line.doubt() {
-        None => String::new(),
-        Some(Doubt::Zeros) => "; it is zero in too many blocks to be compared".to_owned(),
-        Some(Doubt::TooFew { needed }) => format!(
-            "; too few blocks: {blocks} of the {needed} that are needed at least{}",
-            time(needed)
-        ),
-        Some(Doubt::Wide { needed }) if needed <= most => {
-            format!("; about {needed} blocks are needed{}", time(needed))
-        }
-        Some(Doubt::Wide { needed }) => format!(
-            "; about {needed} blocks are needed, and a check makes at most {most}: longer runs, or a wider limit, decide it"
-        ),
-        Some(Doubt::AtLimit) => {
-            "; the change is as large as the limit, so no number of blocks tells on which side it is"
-                .to_owned()
-        }
-    }
-}
-
-/// The change in a sentence.
-fn sentence(line: &Decision, blocks: usize, block_seconds: Option<f64>) -> String {
-    let (then, now) = figures(line);
-    let needed = doubt(line, blocks, block_seconds);
-    let change = format!("{} {}", moved(line), interval(line));
-    format!(
-        "{}: {then} → {now}, {}, limit {}: {}{needed}",
-        line.metric.name,
-        change.trim_end(),
-        line.gate.shown_limit(),
-        line.verdict.word()
-    )
-}
-
 /// The interval of the change; empty where there is none.
 fn interval(line: &Decision) -> String {
     line.change.as_ref().map_or(String::new(), range)
@@ -177,8 +131,56 @@ impl CheckOutcome {
         }
     }
 
+    /// The change in a sentence.
     fn sentence(&self, line: &Decision) -> String {
-        sentence(line, self.blocks, self.block_seconds)
+        let (then, now) = figures(line);
+        let change = format!("{} {}", moved(line), interval(line));
+        format!(
+            "{}: {then} → {now}, {}, limit {}: {}{}",
+            line.metric.name,
+            change.trim_end(),
+            line.gate.shown_limit(),
+            line.verdict.word(),
+            self.doubt(line)
+        )
+    }
+
+    /// Why a gate is not decided, how many blocks would decide it, and how long they take.
+    fn doubt(&self, line: &Decision) -> String {
+        let most = looks::most();
+        let time = |needed: usize| match self.block_seconds {
+            Some(seconds) => {
+                let all = (seconds * (needed + 1) as f64).ceil().max(1.0);
+                let all = humantime::format_duration(Duration::from_secs(all as u64));
+                // A budget is one word.
+                format!(" (--budget {})", all.to_string().replace(' ', ""))
+            }
+            None => String::new(),
+        };
+        let saved = self.sitting.then.as_ref();
+        match line.doubt(saved.map(|save| save.logs(&line.metric.name).len())) {
+            None => String::new(),
+            Some(Doubt::Zeros) => "; it is zero in too many blocks to be compared".to_owned(),
+            Some(Doubt::FewSaved { saved }) => format!(
+                "; the save has only {}: save again with a longer --budget",
+                plural(saved, "block")
+            ),
+            Some(Doubt::TooFew { needed }) => format!(
+                "; too few blocks: {} of the {needed} that are needed at least{}",
+                self.blocks,
+                time(needed)
+            ),
+            Some(Doubt::Wide { needed }) if needed <= most => {
+                format!("; about {needed} blocks are needed{}", time(needed))
+            }
+            Some(Doubt::Wide { needed }) => format!(
+                "; about {needed} blocks are needed, and a check makes at most {most}: longer runs, or a wider limit, decide it"
+            ),
+            Some(Doubt::AtLimit) => {
+                "; the change is as large as the limit, so no number of blocks tells on which side it is"
+                    .to_owned()
+            }
+        }
     }
 
     pub fn text(&self) -> String {
@@ -381,6 +383,7 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use mallard_judge::baseline::blocks::Block;
     use mallard_judge::baseline::gate::Gate;
     use mallard_judge::figures::Metric;
 
@@ -477,6 +480,18 @@ mod tests {
         let change = few.decisions[0].change.as_mut().unwrap();
         (change.blocks, change.interval) = (5, None);
         let said = "too few blocks: 5 of the 8 that are needed at least (--budget 14s)";
+        assert!(few.text().contains(said), "{}", few.text());
+        assert!(CheckOutcome::of(&few.json()).unwrap().text().contains(said));
+        let block = Block {
+            subject: [("p99".to_owned(), 8.9)].into(),
+            anchor: None,
+        };
+        few.blocks = 20;
+        few.sitting.then = Some(Save {
+            blocks: vec![block; 3],
+            ..Save::default()
+        });
+        let said = "; the save has only 3 blocks: save again with a longer --budget";
         assert!(few.text().contains(said), "{}", few.text());
         assert!(CheckOutcome::of(&few.json()).unwrap().text().contains(said));
     }

@@ -135,10 +135,12 @@ impl Judge<'_> {
             });
             if let (Some(failure), Some(glibc)) = (&mut cell.failure, glibc)
                 && cell.allocator != stats::BASELINE
-                && failed(glibc) < glibc.len()
                 && let Exit::Code(code) = usual
             {
-                failure.reason += &format!("; under glibc it exits with code {code}");
+                failure.reason += &match failed(glibc) {
+                    0 => format!("; under glibc it exits with code {code}"),
+                    failed => format!("; under glibc {failed} of {} runs fail too", glibc.len()),
+                };
             }
         }
     }

@@ -13,13 +13,14 @@ use mallard_allocators::{Allocator, Error, Kind as AllocatorKind, environment, p
 use mallard_report::model::{Cell, Experiment, Kind, Row};
 use mallard_report::stats;
 use mallard_runner::{Cpus, Measurement, Spec};
+use mallard_service::Metric;
 
 use super::judge::Judge;
 use super::lazy_free::{self, Watched};
 use super::{Options, hooks};
 use crate::options::command_line;
 use crate::race::runs::Runs;
-use crate::race::{self, Beside, Entry, Start, settings};
+use crate::race::{self, Beside, Entry, Race, Start, settings};
 use crate::session::Session;
 use crate::subject;
 
@@ -54,29 +55,13 @@ pub fn run(options: &Options, runs: Runs) -> Result<ExitCode> {
         beside: Some(&watched as &dyn Beside),
         counting_weight: 0.0,
     };
-    let mut judge = Judge {
-        ignore_failure: options.ignore_failure,
-        printed: &printed,
-        watched: &watched,
-        has_glibc: entries
-            .iter()
-            .any(|entry| entry.allocator == stats::BASELINE),
-        ends: BTreeMap::new(),
-    };
-    race.repeats_failures = !options.ignore_failure;
-    let mut cells = race.row(&row, &mut |allocator, measured| {
-        if options.show_output {
-            show_output(allocator, measured);
-        }
-        judge.run(allocator, measured)
-    });
-    judge.settle(&mut cells);
+    let (cells, ends) = judged(options, &mut race, &row, &printed, &watched);
     race.finish();
     let cleaned = options.hooks.clean_up();
     // Ctrl-C reaches the command too.
     let prepare = watched.failure().filter(|_| !session.stop.requested());
 
-    let description = [judge.description(), lazy_free::sentence(&cells)].join(" ");
+    let description = [ends, lazy_free::sentence(&cells)].join(" ");
     let description = description.trim().to_owned();
     let mut experiment = experiment(shown.clone(), label.into_owned(), description, cells);
     if !printed.is_empty() {
@@ -91,6 +76,32 @@ pub fn run(options: &Options, runs: Runs) -> Result<ExitCode> {
         vec![experiment],
     );
     hooks::ending(closed, prepare, cleaned)
+}
+
+/// Runs the row. Returns the cells with the runs that count, and what is to be said of the ends.
+fn judged(
+    options: &Options,
+    race: &mut Race<'_>,
+    row: &race::Row<'_>,
+    printed: &[Metric],
+    watched: &Watched<'_>,
+) -> (Vec<Cell>, String) {
+    let mut judge = Judge {
+        ignore_failure: options.ignore_failure,
+        printed,
+        watched,
+        has_glibc: (row.entries.iter()).any(|entry| entry.allocator == stats::BASELINE),
+        ends: BTreeMap::new(),
+    };
+    race.repeats_failures = !options.ignore_failure;
+    let mut cells = race.row(row, &mut |allocator, measured| {
+        if options.show_output {
+            show_output(allocator, measured);
+        }
+        judge.run(allocator, measured)
+    });
+    judge.settle(&mut cells);
+    (cells, judge.description())
 }
 
 /// The program, and why it takes no other allocator, if it runs as it is and takes none.

@@ -71,35 +71,18 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     } else {
         OPTIONS_RUNS_MIN
     };
-    // A session that goes on keeps to what its beginning chose.
-    let (each, times) = match earlier.front() {
-        Some(run) => {
-            subject.expect(Duration::from_secs_f64(run.seconds / run.times as f64));
-            (run.seconds, run.times)
-        }
-        None => {
-            let longest = Duration::from_secs_f64(budget / least);
-            let once = match first(&mut subject, control, options, longest)? {
-                First::Took(once) => once,
-                First::TooLong => return too_long(longest, least),
-                First::Stopped => return Err(exit::Interrupted.into()),
-            };
-            let times = lab::times(once, budget);
-            (once * times as f64, times)
-        }
+    let longest = Duration::from_secs_f64(budget / least);
+    let length = length(&mut subject, control, options, longest, earlier.front())?;
+    let Some((each, times)) = length else {
+        return too_long(longest, least);
     };
     output::text(&plan(&target, &bases, budget, each, times))?;
-    let only_defaults = budget / each < OPTIONS_RUNS_MIN;
     if budget / each < least {
         return too_little(budget, each, least);
     }
+    let only_defaults = budget / each < OPTIONS_RUNS_MIN;
     if only_defaults {
-        say!(
-            "That is too little for options: it compares {} with {} at their defaults. Options take a --budget of {} or more.",
-            bases[1].0,
-            bases[0].0,
-            enough(each)
-        )?;
+        say_only_defaults(&bases, each)?;
     }
     if options.dry_run {
         return Ok(ExitCode::SUCCESS);
@@ -124,7 +107,8 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         outcome: &outcome,
         times,
         spent,
-        needed: each * (runs_of_all(&bases) as f64),
+        needed: each * (search::runs_of_all(&bases) as f64),
+        stopped: stop.requested(),
         folder: &folder,
     };
     found.show(options.json)?;
@@ -181,6 +165,17 @@ fn ending(stop: &Stop, folder: &Folder, outcome: &SearchOutcome) -> ExitCode {
     }
 }
 
+/// Says what a budget does that is too small for options.
+fn say_only_defaults(bases: &[(String, Vec<Knob>)], each: f64) -> Result<()> {
+    say!(
+        "That is too little for options: it compares {} with {} at their defaults. Options take a --budget of {} or more.",
+        bases[1].0,
+        bases[0].0,
+        enough(each)
+    )?;
+    Ok(())
+}
+
 /// Ends with what budget would do, for runs that take so many seconds each.
 fn too_little(budget: f64, each: f64, least: f64) -> Result<ExitCode> {
     say!(
@@ -208,22 +203,6 @@ fn enough(each: f64) -> String {
     let seconds = (each * OPTIONS_RUNS_MIN * 2.0).ceil() as u64 + 1;
     let time = humantime::format_duration(Duration::from_secs(seconds));
     time.to_string().replace(' ', "")
-}
-
-/// The runs of a search that tries every value: the noise, the allocators, each value with the
-/// default beside every six, a few rounds of all options, and the confirmation.
-fn runs_of_all(bases: &[(String, Vec<Knob>)]) -> usize {
-    let values = bases
-        .iter()
-        .map(|base| {
-            base.1
-                .iter()
-                .map(|knob| knob.values.len() - 1)
-                .sum::<usize>()
-        })
-        .max();
-    let values = values.unwrap_or(0);
-    6 + 8 * bases.len() + values + values.div_ceil(6) + 3 * 24 + 24 + 60
 }
 
 /// The allocators that take part, the control first.
@@ -281,23 +260,35 @@ fn bases(allocators: &[Allocator]) -> Vec<(String, Vec<Knob>)> {
     allocators.iter().map(base).collect()
 }
 
-/// The first run of the control.
-enum First {
-    /// The seconds that it took.
-    Took(f64),
-    /// It was ended because no search fits into the budget with such runs.
-    TooLong,
-    Stopped,
+/// The seconds of a run, and how often it executes the program; none if the first execution takes
+/// longer than the budget allows.
+fn length(
+    subject: &mut Subject,
+    control: &Allocator,
+    options: &Options,
+    longest: Duration,
+    earlier: Option<&lab::Kept>,
+) -> Result<Option<(f64, usize)>> {
+    if let Some(run) = earlier {
+        // A session that goes on keeps to what its beginning chose.
+        subject.expect(Duration::from_secs_f64(run.seconds / run.times as f64));
+        return Ok(Some((run.seconds, run.times)));
+    }
+    let once = first(subject, control, options, longest)?;
+    Ok(once.map(|once| {
+        let times = lab::times(once, options.budget.as_secs_f64());
+        (once * times as f64, times)
+    }))
 }
 
 /// Runs the control once: a subject that fails must not cost a search. A program that takes longer
-/// than the budget allows for a run is not waited for.
+/// than the budget allows for a run is not waited for, and has no seconds.
 fn first(
     subject: &mut Subject,
     control: &Allocator,
     options: &Options,
     longest: Duration,
-) -> Result<First> {
+) -> Result<Option<f64>> {
     let spec = subject
         .spec(control, None, &[])
         .map_err(anyhow::Error::msg)?;
@@ -316,9 +307,9 @@ fn first(
     drop(spinner);
     let took = begun.elapsed();
     match ran {
-        None => Ok(First::Stopped),
-        Some(Ok(_)) => Ok(First::Took(took.as_secs_f64())),
-        Some(Err(_)) if ends_early && took >= longest => Ok(First::TooLong),
+        None => Err(exit::Interrupted.into()),
+        Some(Ok(_)) => Ok(Some(took.as_secs_f64())),
+        Some(Err(_)) if ends_early && took >= longest => Ok(None),
         Some(Err(failure)) => Err(work::failed(&failure)),
     }
 }

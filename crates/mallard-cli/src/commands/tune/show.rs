@@ -29,6 +29,8 @@ pub struct Found<'a> {
     pub spent: f64,
     /// The seconds of a search that tries every value.
     pub needed: f64,
+    /// Ctrl-C ended the search.
+    pub stopped: bool,
     pub folder: &'a Folder,
 }
 
@@ -164,13 +166,18 @@ impl Found<'_> {
                 "Keep {}: every better setting breaks a limit.",
                 self.named(&self.control)
             ),
+            (None, None) if outcome.tried_nothing() => {
+                "Cannot tell: the budget allowed no options.".to_owned()
+            }
             (None, None) if self.tried_defaults_only() => format!(
-                "Keep {}: {} is not better by {} % or more; the budget allowed no options.",
+                "Keep {}: {} by {} % or more; the budget allowed no options.",
                 self.named(&self.control),
-                outcome
-                    .found
-                    .as_ref()
-                    .map_or_else(String::new, |found| self.named(found)),
+                match &outcome.found {
+                    Some(found) if *found != self.control => {
+                        format!("{} is not better", self.named(found))
+                    }
+                    _ => "no other allocator is better".to_owned(),
+                },
                 percent(outcome.smallest.max(IMPROVEMENT_MIN))
             ),
             (None, None) if outcome.smallest <= IMPROVEMENT_MIN => format!(
@@ -197,13 +204,16 @@ impl Found<'_> {
     /// What the budget did not allow.
     fn untried(&self) -> Option<String> {
         let outcome = self.outcome;
+        if self.stopped {
+            return None;
+        }
         let enough = std::time::Duration::from_secs(self.needed.ceil() as u64 + 1);
         let enough = humantime::format_duration(enough)
             .to_string()
             .replace(' ', "");
         let what = if !outcome.untried.is_empty() {
             outcome.untried.join(", ")
-        } else if outcome.drawn == 0 && self.spent < self.needed && outcome.pruning == 0 {
+        } else if outcome.race_cut && outcome.drawn == 0 && outcome.pruning == 0 {
             "options together".to_owned()
         } else {
             return None;
