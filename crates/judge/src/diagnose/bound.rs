@@ -12,7 +12,7 @@ const FAULT_ERROR_LOW: f64 = 0.6;
 /// Where they are none, they may take this multiple.
 const FAULT_ERROR_HIGH: f64 = 1.4;
 /// Of calls and page faults that are nearly all of the time, the estimate takes too much.
-const SHARE_MAX: f64 = 0.97;
+const SHARE_MAX: f64 = 0.95;
 /// An interval that is wider by this than its samples explain has another cause.
 const EXCESS_WIDTH: f64 = 2.0;
 /// The square of the factor of 95 % intervals.
@@ -75,12 +75,18 @@ fn fault_interval(f: &Figures) -> (f64, f64) {
     let share = fault_share(f);
     let cpu = (f.user_seconds + f.system_seconds).max(1e-9);
     let system = f.system_seconds / cpu;
+    let at_most = (share * FAULT_ERROR_HIGH).min(system);
+    // The kernel's time is that of waits, too, where there are some.
+    let waits = f.waiting.unwrap_or(0.0) >= limit::LOCK_WAIT_SHARE_MIN;
     if share == 0.0 {
         (0.0, 0.0)
     } else if time::heap_grows(f) || time::to_and_fro(f).is_some() {
-        (share * FAULT_ERROR_LOW, system)
+        (
+            share * FAULT_ERROR_LOW,
+            if waits { at_most } else { system },
+        )
     } else {
-        (0.0, (share * FAULT_ERROR_HIGH).min(system))
+        (0.0, at_most)
     }
 }
 

@@ -4,6 +4,9 @@ use super::model::{Answer, Figures, Heap, TroubleKey};
 use super::thresholds as limit;
 use super::{Finding, KeptAt, Reason};
 
+/// The memory that a block keeps from going back: the slab or the pages that it shares with others.
+const PINNED_BYTES_MAX: u64 = 64 << 10;
+
 /// The answer about memory, and what it rests on.
 pub fn judged(f: &Figures, has_pool: bool) -> (Answer, Vec<Finding>) {
     let found = match (&f.heap, &f.end) {
@@ -77,7 +80,16 @@ fn at_end(f: &Figures, has_pool: bool) -> Option<Finding> {
             },
         });
     };
-    let key = held_back_or_pinned(returned, kept - live);
+    let excess = kept - live;
+    let blocks = f.calls.mallocs.saturating_sub(f.calls.frees);
+    // So few blocks pin no more than this. What is beyond it, the allocator keeps even when asked.
+    let can_pin =
+        f.calls.frees == 0 || blocks * PINNED_BYTES_MAX >= (excess - returned.min(excess)) / 2;
+    let key = if can_pin {
+        held_back_or_pinned(returned, excess)
+    } else {
+        TroubleKey::HeldBack
+    };
     // What a pool of the program's own keeps looks pinned.
     (key == TroubleKey::HeldBack || !has_pool).then_some(Finding {
         key,

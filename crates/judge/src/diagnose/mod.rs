@@ -17,7 +17,7 @@ mod time;
 pub mod trial;
 
 pub use bound::{busy, fault_share};
-use model::{Answer, Aspect, Bound, Figures, TroubleKey};
+use model::{Answer, Aspect, Bound, BusyThread, Figures, TroubleKey};
 use thresholds as limit;
 pub use time::{GONE, HEAP, heap_faults};
 
@@ -106,8 +106,12 @@ pub enum Reason {
     WaitsOutside { kind: String, share: f64 },
     /// A front allocator of the program's own.
     Pool,
-    /// The share of CPU time outside the allocator.
-    Computes { outside: f64 },
+    /// The share of CPU time outside the allocator, and the thread that computes nearly all the
+    /// time, if there are several.
+    Computes {
+        outside: f64,
+        thread: Option<BusyThread>,
+    },
 }
 
 /// When memory was far above live bytes.
@@ -242,9 +246,14 @@ fn waits_only(f: &Figures) -> bool {
 fn takes(f: &Figures, has_pool: bool) -> Option<Finding> {
     let waits = f.waits_outside.iter();
     let longest = waits.min_by(|a, b| b.1.total_cmp(&a.1));
+    // Threads that wait for work, or for each other, are no answer while one of them computes.
+    let busiest = f.busiest_thread.as_ref();
+    let computes = busiest.is_some_and(|thread| thread.share >= limit::BUSY_THREAD_SHARE_MIN);
+    let for_work = |kind: &str| matches!(kind, "another thread" | "futex" | "events");
     if let Some((kind, share)) = longest
         && *share >= limit::OUTSIDE_WAIT_SHARE_MIN
         && *share > f.running
+        && !(computes && for_work(kind))
     {
         let key = match kind.as_str() {
             "lock" => TroubleKey::OwnLock,
@@ -272,6 +281,7 @@ fn takes(f: &Figures, has_pool: bool) -> Option<Finding> {
         key: TroubleKey::Computing,
         reason: Reason::Computes {
             outside: 1.0 - f.inside.unwrap_or(0.0),
+            thread: busiest.filter(|_| computes).cloned(),
         },
     })
 }

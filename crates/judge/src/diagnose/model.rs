@@ -27,6 +27,9 @@ pub struct Figures {
     pub waiting: Option<f64>,
     /// The same by what they wait for.
     pub waits: Vec<(String, f64)>,
+    /// The thread that runs most of its time, if there are several.
+    #[serde(default)]
+    pub busiest_thread: Option<BusyThread>,
     /// The three threads that wait most; those that are idle come last.
     #[serde(default)]
     pub waiting_threads: Vec<WaitingThread>,
@@ -79,6 +82,15 @@ pub struct Heaviest {
     pub processes: u64,
     /// The program that the first process ran, if it is another one.
     pub started_by: Option<String>,
+}
+
+/// A thread that runs.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct BusyThread {
+    pub name: String,
+    pub id: u32,
+    /// The share of its time.
+    pub share: f64,
 }
 
 /// A thread that waits.

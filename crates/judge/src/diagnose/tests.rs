@@ -182,6 +182,10 @@ fn a_trim_tells_held_back_from_pinned() {
     assert_eq!(keys(&judged(&f)), ["held_back"]);
     f.end = end(Some(1 << 20));
     assert_eq!(keys(&judged(&f)), ["pinned"]);
+    // Six blocks do not pin ninety megabytes.
+    (f.calls.mallocs, f.calls.frees) = (1_000_006, 1_000_000);
+    assert_eq!(keys(&judged(&f)), ["held_back"]);
+    f.calls = Calls::default();
     // Nobody asked: which of the two it is, nobody knows.
     f.end = end(None);
     let verdict = judged(&f);
@@ -310,6 +314,17 @@ fn what_a_program_waits_for_is_named() {
         let mut f = figures(0.001);
         f.running = 0.1;
         f.waits_outside = vec![(kind.to_owned(), 0.8)];
+        assert_eq!(judged(&f).takes.unwrap().key.as_str(), key);
+    }
+    // A thread that computes is the answer, unless the others wait for a lock that it holds.
+    for (kind, key) in [("another thread", "computing"), ("lock", "own_lock")] {
+        let mut f = figures(0.001);
+        f.running = 0.1;
+        f.waits_outside = vec![(kind.to_owned(), 0.8)];
+        f.busiest_thread = Some(BusyThread {
+            share: 0.8,
+            ..BusyThread::default()
+        });
         assert_eq!(judged(&f).takes.unwrap().key.as_str(), key);
     }
 }

@@ -39,6 +39,8 @@ pub const GROWTH_FIT_MIN: f64 = 0.95;
 pub const GROWTH_BYTES_MIN: u64 = 8 << 20;
 /// Share of thread time from which a wait outside the allocator is what takes the time.
 pub const OUTSIDE_WAIT_SHARE_MIN: f64 = 0.30;
+/// Share of its time that a thread runs, from which the program waits for that thread.
+pub const BUSY_THREAD_SHARE_MIN: f64 = 0.5;
 /// Share of wall time that the program sleeps, from which the sentence on the bound says so.
 pub const ASLEEP_SHARE_MIN: f64 = 0.05;
 /// CPUs that a program uses below which it only waits, and how long it must have been seen to.

@@ -180,7 +180,7 @@ pub fn figures(runs: &Runs, asked: Option<Way>) -> (Figures, Way) {
     let busy = (user + system) / wall.max(1e-6);
     let of_last = last.found.looks().flat_map(|looks| &looks.threads);
     waits::figures(&mut f, &looks, busy);
-    f.waiting_threads = waits::waiting_threads(of_last);
+    waits::by_thread(&mut f, of_last);
     f.calls = calls(&counts, last.found.main(), wall, count);
     let peaks: BTreeMap<u32, u64> = (last.found.images.iter())
         .map(|image| (image.pid, image.peak_rss))

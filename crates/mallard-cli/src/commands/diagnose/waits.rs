@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use mallard_report::diagnosis::{Figures, WaitingThread};
+use mallard_report::diagnosis::{BusyThread, Figures, WaitingThread};
 use mallard_watch::findings::Looks;
 use mallard_watch::threads::Wait;
 use mallard_watch::waits::{Thread, Waits};
@@ -41,7 +41,7 @@ pub fn of_threads<'a>(
     cpus: f64,
 ) {
     shares(f, &Waits::of(threads.clone(), cpus < COMPUTING_CPUS_MIN));
-    f.waiting_threads = waiting_threads(threads);
+    by_thread(f, threads);
 }
 
 fn shares(f: &mut Figures, waits: &Waits) {
@@ -76,25 +76,31 @@ fn sorted(
     shares
 }
 
-/// The threads that wait most, idle ones last, if there are several.
-pub fn waiting_threads<'a>(threads: impl Iterator<Item = &'a Thread>) -> Vec<WaitingThread> {
-    let mut all: Vec<WaitingThread> = threads
-        .filter(|thread| thread.looks >= LOOKS_MIN)
-        .map(|thread| {
-            let (share, kind) = thread.waits();
-            WaitingThread {
-                name: thread.name.clone(),
-                id: thread.id,
-                share,
-                kind: kind.map_or("", Wait::name).to_owned(),
-                is_idle: thread.is_idle(),
-            }
-        })
-        .collect();
+/// The threads that wait most, idle ones last, and the one that runs most, if there are several.
+pub fn by_thread<'a>(f: &mut Figures, threads: impl Iterator<Item = &'a Thread>) {
+    let all: Vec<&Thread> = threads.filter(|thread| thread.looks >= LOOKS_MIN).collect();
     if all.len() < 2 {
-        return Vec::new();
+        return;
     }
-    all.sort_by(|a, b| (a.is_idle.cmp(&b.is_idle)).then(b.share.total_cmp(&a.share)));
-    all.truncate(THREADS_SHOWN);
-    all
+    let running = |thread: &Thread| thread.running as f64 / thread.looks as f64;
+    let busiest = all.iter().max_by(|a, b| running(a).total_cmp(&running(b)));
+    f.busiest_thread = busiest.map(|thread| BusyThread {
+        name: thread.name.clone(),
+        id: thread.id,
+        share: running(thread),
+    });
+    let waiting = |thread: &&Thread| {
+        let (share, kind) = thread.waits();
+        WaitingThread {
+            name: thread.name.clone(),
+            id: thread.id,
+            share,
+            kind: kind.map_or("", Wait::name).to_owned(),
+            is_idle: thread.is_idle(),
+        }
+    };
+    let mut waiting: Vec<WaitingThread> = all.iter().map(waiting).collect();
+    waiting.sort_by(|a, b| (a.is_idle.cmp(&b.is_idle)).then(b.share.total_cmp(&a.share)));
+    waiting.truncate(THREADS_SHOWN);
+    f.waiting_threads = waiting;
 }

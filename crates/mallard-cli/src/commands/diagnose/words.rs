@@ -229,7 +229,16 @@ fn because(reason: &Reason, pool: Option<Pool>) -> String {
             let name = pool.map_or("", |pool| pool.name);
             format!("its allocator is {name}")
         }
-        Reason::Computes { outside } => format!("{} of CPU time is outside", percent(*outside)),
+        Reason::Computes { outside, thread } => format!(
+            "{} of CPU time is outside{}",
+            percent(*outside),
+            thread.as_ref().map_or(String::new(), |thread| format!(
+                "; thread {} {} runs {} of its time",
+                thread.name,
+                thread.id,
+                percent(thread.share)
+            ))
+        ),
     }
 }
 

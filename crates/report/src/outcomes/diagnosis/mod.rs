@@ -14,8 +14,8 @@ use crate::model::Machine;
 
 pub use mallard_judge::diagnose::advice::{Allocator, Change, Effect, Figure, Setting, Suggestion};
 pub use mallard_judge::diagnose::model::{
-    Answer, Aspect, Bound, Calls, EndMemory, Figures, Growth, Heap, Heaviest, TroubleKey,
-    WaitingThread,
+    Answer, Aspect, Bound, BusyThread, Calls, EndMemory, Figures, Growth, Heap, Heaviest,
+    TroubleKey, WaitingThread,
 };
 pub use page::page;
 pub use text::{lines, markdown, text};

@@ -81,6 +81,7 @@ fn next(d: &Diagnosis, width: usize) -> String {
             let indent = format!("{INDENT}  # ");
             let options = textwrap::Options::new(width)
                 .initial_indent(&indent)
+                .word_splitter(textwrap::WordSplitter::NoHyphenation)
                 .subsequent_indent(&indent);
             out += &format!("{}\n", textwrap::fill(&next.what, options));
         }
@@ -136,6 +137,7 @@ fn wrapped(head: &str, text: &str, width: usize) -> String {
     let options = textwrap::Options::new(width)
         .initial_indent(head)
         .subsequent_indent(&indent)
+        .word_splitter(textwrap::WordSplitter::NoHyphenation)
         .break_words(false);
     textwrap::fill(text, options) + "\n"
 }
