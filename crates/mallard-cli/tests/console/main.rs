@@ -1,14 +1,15 @@
 //! Every console line of the READMEs and the book runs as it stands there.
 //!
 //! [`lines`] reads the lines. Each chapter has a [`stage`]: namespaces with Mallard in
-//! `/usr/local`, the process 4711, and a folder with the files that the documentation names
-//! (`your-program`, `./server`, `server.c`, `web.toml`, …). The lines of a chapter run in it one
-//! after the other. A `mallard.toml` in the folder makes long commands short.
+//! `/usr/local`, the process 4711, a `/tmp` of its own, and a folder with the files that the
+//! documentation names (`your-program`, `./server`, `server.c`, `web.toml`, …). The lines of a
+//! chapter run in it one after the other. A `mallard.toml` in the folder makes long commands short.
 //!
 //! **A new line** in a `console` block needs nothing here if it runs within a minute and succeeds.
 //! Otherwise:
 //!
-//! - a file or program that it names goes into `files/`, or is made by `files/prepare.sh`;
+//! - a file or program that it names goes into `files/`, or is made by `files/prepare.sh`; one that
+//!   cannot be made everywhere has a row in [`table::OPTIONAL_FILES`];
 //! - an option that makes it short goes into `files/mallard.toml`, or another that
 //!   [`table::DEFAULTS`] names;
 //! - a server or an earlier command that it needs goes into [`table::BEFORE`];
