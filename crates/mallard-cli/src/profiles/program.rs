@@ -265,8 +265,7 @@ fn watch(
                 break;
             }
             if !is_told && at.elapsed() >= PATIENCE.min(wait) {
-                is_told = true;
-                tell_wait(&lock(members), wait);
+                is_told = tell_wait(&lock(members), wait);
             }
         }
         thread::sleep(END_CHECK_INTERVAL);
@@ -290,7 +289,8 @@ fn ask_to_end(members: &Members) {
     }
 }
 
-fn tell_wait(members: &Members, wait: Duration) {
+/// Says what is waited for, and returns whether there is something.
+fn tell_wait(members: &Members, wait: Duration) -> bool {
     const NAMED_MAX: usize = 3;
     let names: Vec<String> = members
         .running()
@@ -308,6 +308,7 @@ fn tell_wait(members: &Members, wait: Duration) {
             named.join(", ")
         );
     }
+    !names.is_empty()
 }
 
 /// Reads what the processes wrote, with what was read of the others.

@@ -8,9 +8,6 @@ use serde_json::Value;
 
 use crate::place::*;
 
-/// More than any of these programs needs.
-const TIMEOUT: Duration = Duration::from_secs(60);
-
 /// Three children leak and end as the argument says. The parent frees what it has, which the
 /// children have from it.
 const CHILDREN: &str = r#"
@@ -40,9 +37,10 @@ const CHILDREN: &str = r#"
     }
 "#;
 
-/// Leaves a daemon behind that leaks, and goes on for as many milliseconds as the argument says.
+/// Leaves a daemon behind that leaks, and goes on while the file exists that the argument names,
+/// but no longer than ten minutes.
 const DAEMON: &str = r#"
-    #include <stdio.h>
+    #include <fcntl.h>
     #include <stdlib.h>
     #include <unistd.h>
     void *volatile sink;
@@ -55,9 +53,11 @@ const DAEMON: &str = r#"
         if (fork()) { if (read(ready[0], &word, 1) != 1) return 9; _exit(0); }
         setsid();
         if (chdir("/") != 0) return 9;
+        int null = open("/dev/null", O_RDWR);
+        for (int i = 0; i < 3; i++) if (dup2(null, i) != i) return 9;
         work();
         if (write(ready[1], "x", 1) != 1) return 9;
-        usleep(1000 * atoi(words[1]));
+        for (int i = 0; i < 60000 && access(words[1], F_OK) == 0; i++) usleep(10000);
         work();
         exit(0);
     }
@@ -165,63 +165,74 @@ fn the_json_has_the_leaks_of_all_and_of_each() {
     }
 }
 
-#[test]
-fn processes_are_found_without_tracing_as_well() {
-    let place = Place::new();
+/// The program [`DAEMON`], and the file while which its daemon goes on. The file is in the folder
+/// of the test: no daemon outlives that.
+fn daemon(place: &Place) -> (String, PathBuf) {
     let program = place.compile("daemon", DAEMON, &FLAGS);
-    let program = program.to_str().unwrap();
-    let words = ["leak", "--no-trace", "--", program, "300"];
-    let (stdout, _) = place.mallard(&words).exits(FAILED);
+    let goes_on = place.path().join("goes-on");
+    fs::write(&goes_on, "").unwrap();
+    (program.to_str().unwrap().to_owned(), goes_on)
+}
+
+/// Looks for leaks with these options, and ends the daemon once it is waited for.
+fn leak_of_daemon(options: &[&str]) -> (String, String) {
+    let place = Place::new();
+    let (program, goes_on) = daemon(&place);
+    let line = ["--wait", "10m", "--", &program, goes_on.to_str().unwrap()];
+    let words = [&["leak"], options, &line].concat();
+    let message = "waiting up to 10m for daemon (";
+    let end = || fs::remove_file(&goes_on).unwrap();
+    let (code, stdout, stderr) = place.act_at_line(&words, message, |_| end());
+    assert_eq!(code, Some(FAILED), "{stdout}\n{stderr}");
+    assert!(stderr.contains(message), "{stderr}");
     assert!(
         stdout.contains(" and 1 more process: 62.5 KiB never freed, in one of them"),
         "{stdout}"
     );
+    (stdout, stderr)
+}
+
+#[test]
+fn processes_are_found_without_tracing_as_well() {
+    let (stdout, _) = leak_of_daemon(&["--no-trace"]);
     assert!(stdout.contains("note: they were not traced"), "{stdout}");
 }
 
 #[test]
 fn a_daemon_is_waited_for() {
-    let place = Place::new();
-    let program = place.compile("daemon", DAEMON, &FLAGS);
-    let words = ["leak", "--", program.to_str().unwrap(), "700"];
-    let (stdout, stderr) = place.mallard(&words).exits(FAILED);
-    assert!(
-        stdout.contains(" and 1 more process: 62.5 KiB never freed, in one of them"),
-        "{stdout}"
-    );
+    let (stdout, stderr) = leak_of_daemon(&[]);
     assert!(stdout.contains("work  "), "{stdout}");
-    assert!(
-        stderr.contains("waiting up to 30s for daemon ("),
-        "{stderr}"
-    );
     assert!(!stderr.contains("No such file"), "{stderr}");
 }
 
 #[test]
 fn a_daemon_that_goes_on_is_named_and_can_be_read_later() {
     let place = Place::new();
-    let program = place.compile("daemon", DAEMON, &FLAGS);
+    let (program, goes_on) = daemon(&place);
     let words = [
         "leak",
         "--wait",
         "0",
         "--",
-        program.to_str().unwrap(),
-        "1500",
+        &program,
+        goes_on.to_str().unwrap(),
     ];
     let (stdout, _) = place.mallard(&words).exits(FAILED);
     // What it has leaked until then.
     assert!(stdout.contains("31.2 KiB"), "{stdout}");
     assert!(stdout.contains("still runs: `mallard profile "), "{stdout}");
+    fs::remove_file(goes_on).unwrap();
     let file = stdout.split("it writes ").nth(1).unwrap();
     let file = PathBuf::from(file.lines().next().unwrap());
-    let begun = Instant::now();
-    while !file.exists() && begun.elapsed() < TIMEOUT {
-        std::thread::sleep(Duration::from_millis(20));
-    }
     let words = ["profile", "--no-html", file.to_str().unwrap()];
-    let (stdout, _) = place.mallard(&words).exits(SUCCESS);
-    assert!(stdout.contains("live 62.5 KiB"), "{stdout}");
+    let begun = Instant::now();
+    // It is not there before the daemon's end, and not whole at once.
+    let (mut code, mut stdout, mut stderr) = outcome(&mut place.mallard(&words));
+    while code != Some(SUCCESS) && begun.elapsed() < LONGEST {
+        std::thread::sleep(Duration::from_millis(20));
+        (code, stdout, stderr) = outcome(&mut place.mallard(&words));
+    }
+    assert!(stdout.contains("live 62.5 KiB"), "{stdout}{stderr}");
     fs::remove_dir_all(file.parent().unwrap()).unwrap();
 }
 

@@ -1,8 +1,12 @@
 //! Runs the lab for the tests in a folder of its own, without the caller's settings.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Child, Output, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use assert_cmd::Command;
 use tempfile::TempDir;
@@ -15,6 +19,9 @@ pub const CANNOT_TELL: i32 = 3;
 pub const NOT_EXECUTABLE: i32 = 126;
 pub const NOT_FOUND: i32 = 127;
 pub const INTERRUPTED: i32 = 130;
+
+/// More than any step needs on a loaded machine: the test has failed then.
+pub const LONGEST: Duration = Duration::from_secs(120);
 
 /// What assert_cmd's commands lack.
 pub trait Exits {
@@ -50,7 +57,11 @@ impl Place {
 
     /// The command `mallard` in this folder.
     pub fn mallard(&self, words: &[&str]) -> Command {
-        let mut command = Command::cargo_bin("mallard").unwrap();
+        Command::from_std(self.command(words))
+    }
+
+    fn command(&self, words: &[&str]) -> std::process::Command {
+        let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("mallard"));
         command.current_dir(self.path()).args(words);
         for (name, _) in std::env::vars() {
             if name.starts_with("MALLOC_") || name == "MALLARD_CONF" || name == "LD_PRELOAD" {
@@ -58,6 +69,45 @@ impl Place {
             }
         }
         command
+    }
+
+    /// Runs the command `mallard` in a process group of its own, and acts once a line on standard
+    /// error has this text, or the command can say no more; the exit code and both streams.
+    pub fn act_at_line(
+        &self,
+        words: &[&str],
+        text: &str,
+        act: impl FnOnce(&Child),
+    ) -> (Option<i32>, String, String) {
+        let mut command = self.command(words);
+        command.process_group(0).stdin(Stdio::null());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        let (send, lines) = mpsc::channel();
+        let reader = std::thread::spawn(move || {
+            // The test may be over.
+            stderr.split(b'\n').flatten().all(|line| {
+                let line = String::from_utf8_lossy(&line).into_owned();
+                send.send(line + "\n").is_ok()
+            })
+        });
+        let stdout = child.stdout.take().unwrap();
+        let stdout = std::thread::spawn(move || std::io::read_to_string(stdout));
+
+        let mut said = String::new();
+        let begun = Instant::now();
+        while let Ok(line) = lines.recv_timeout(LONGEST.saturating_sub(begun.elapsed())) {
+            said += &line;
+            if line.contains(text) {
+                break;
+            }
+        }
+        act(&child);
+        said.extend(lines.iter());
+        reader.join().unwrap();
+        let stdout = stdout.join().unwrap().unwrap();
+        (child.wait().unwrap().code(), stdout, said)
     }
 
     /// The text of a file here.

@@ -1,11 +1,13 @@
 //! Where the lines run: a folder with the files that the documentation names, in namespaces in
 //! which Mallard is installed in `/usr/local` and the process 4711 runs.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
+use crate::SECONDS_MAX;
 use crate::lines::repository;
 
 /// Everything that the chapters share: the installed Mallard, and the folder that each gets a copy
@@ -24,8 +26,30 @@ pub struct Stage {
     count: usize,
 }
 
-/// The profile of the process 4711 that lies outside of the folder.
-const OF_4711: &str = "/tmp/app.4711.0.f.heap";
+/// The profile of the process 4711 that also lies in `/tmp`.
+const OF_4711: &str = "app.4711.0.f.heap";
+
+/// What lines use of the tools that the user has installed: variables, and the values that they
+/// have if they are not set, below the user's folder.
+const TOOLS: [(&str, &str); 4] = [
+    ("CARGO_HOME", ".cargo"),
+    ("RUSTUP_HOME", ".rustup"),
+    ("PYENV_ROOT", ".pyenv"),
+    // Go builds its own tools when they are first used.
+    ("GOCACHE", ".cache/go-build"),
+];
+
+fn of_user((variable, place): (&'static str, &str)) -> (&'static str, OsString) {
+    let below_home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(place);
+    let value = std::env::var_os(variable).unwrap_or_else(|| below_home().into());
+    (variable, value)
+}
+
+/// The folder in which Cargo builds.
+fn target() -> PathBuf {
+    let mallard = assert_cmd::cargo::cargo_bin("mallard");
+    mallard.ancestors().nth(2).unwrap().to_owned()
+}
 
 /// How a script ended, and what it wrote.
 pub struct Outcome {
@@ -83,9 +107,8 @@ impl Template {
                 .current_dir(&work),
         );
         let mut stage = template.open(&template.path("template"))?;
-        let made = stage.run("bash prepare.sh", 300);
+        let made = stage.run("bash prepare.sh", SECONDS_MAX);
         assert_eq!(made.code, 0, "prepare.sh: {}\n{}", made.stdout, made.stderr);
-        fs::copy(work.join("app.4711.0.f.heap"), OF_4711).unwrap();
         Ok(template)
     }
 
@@ -119,12 +142,6 @@ impl Template {
     /// What a line finds in its environment. `make` takes the command that is tested, and builds
     /// the library where the tests do.
     fn environment<'a>(&self, command: &'a mut Command) -> &'a mut Command {
-        let home = std::env::var("HOME").unwrap_or_default();
-        let tool = |variable: &str, folder: &str| {
-            std::env::var(variable).unwrap_or_else(|_| format!("{home}/{folder}"))
-        };
-        let mallard = assert_cmd::cargo::cargo_bin("mallard");
-        let target = mallard.parent().and_then(Path::parent).unwrap().to_owned();
         for (name, _) in std::env::vars() {
             let is_ours = name.starts_with("MALLOC_") || name.starts_with("MALLARD_");
             // `cargo test` sets some that `cargo` in a line would read.
@@ -134,16 +151,13 @@ impl Template {
         }
         command
             .env_remove("LD_PRELOAD")
-            .env("CARGO_HOME", tool("CARGO_HOME", ".cargo"))
-            .env("RUSTUP_HOME", tool("RUSTUP_HOME", ".rustup"))
-            .env("PYENV_ROOT", tool("PYENV_ROOT", ".pyenv"))
-            // Go builds its own tools when they are first used.
-            .env("GOCACHE", tool("GOCACHE", ".cache/go-build"))
+            .env_remove("TMPDIR")
+            .envs(TOOLS.map(of_user))
+            .env("CARGO", of_user(("CARGO", ".cargo/bin/cargo")).1)
             .env("CARGO_NET_OFFLINE", "true")
-            .env("CARGO", tool("CARGO", ".cargo/bin/cargo"))
             .env("HOME", self.path("home"))
-            .env("COMMAND", &mallard)
-            .env("TARGET", target.join("mallard-c"))
+            .env("COMMAND", assert_cmd::cargo::cargo_bin("mallard"))
+            .env("TARGET", target().join("mallard-c"))
             .env("BUILD", self.path("build"))
             .env("BROWSER", "true")
             .env("PAGER", "cat")
@@ -161,7 +175,9 @@ impl Template {
         let folder = self.path(name);
         fs::create_dir(&folder).unwrap();
         let work = self.path("template/work");
-        self.succeeds(Command::new("cp").arg("-a").arg(work).arg(&folder));
+        self.succeeds(Command::new("cp").arg("-a").arg(&work).arg(&folder));
+        fs::create_dir(folder.join("tmp")).unwrap();
+        fs::copy(work.join(OF_4711), folder.join("tmp").join(OF_4711)).unwrap();
         self.open(&folder)
     }
 
@@ -187,6 +203,10 @@ impl Template {
             .arg(self.path("template/work/stage.sh"))
             .arg(folder.join("work"))
             .arg(self.path("installed"))
+            .arg(self.base.path())
+            .arg(repository())
+            .arg(target())
+            .args(TOOLS.map(|tool| of_user(tool).1))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(fs::File::create(&log).unwrap());
@@ -199,7 +219,7 @@ impl Template {
             folder: folder.to_owned(),
             count: 0,
         };
-        match stage.try_run("true", 10) {
+        match stage.try_run("true", SECONDS_MAX) {
             Some(_) => Ok(stage),
             None => Err(fs::read_to_string(&log).unwrap().trim_end().to_owned()),
         }
@@ -207,6 +227,11 @@ impl Template {
 }
 
 impl Stage {
+    /// Whether the folder has this file.
+    pub fn has(&self, file: &str) -> bool {
+        self.folder.join("work").join(file).exists()
+    }
+
     /// Runs a script for at most so many seconds; the code is 124 if that ended it.
     pub fn run(&mut self, script: &str, seconds: u32) -> Outcome {
         self.try_run(script, seconds).expect("the stage lasts")
@@ -228,22 +253,6 @@ impl Stage {
             stdout: text("out"),
             stderr: text("err"),
         })
-    }
-}
-
-impl Drop for Template {
-    fn drop(&mut self) {
-        // A line that writes profiles there has others beside it.
-        for folder in ["/tmp", "/var/tmp"] {
-            for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-                let name = entry.file_name();
-                let name = name.to_string_lossy();
-                let is_ours = name.starts_with("app.") && name.contains(".0.f.");
-                if is_ours && fs::remove_file(entry.path()).is_err() {
-                    eprintln!("left behind: {}", entry.path().display());
-                }
-            }
-        }
     }
 }
 

@@ -70,6 +70,7 @@ pub const WAYS: &[(&str, Way)] = &[
     ("mallard diagnose", Ends(&[0, 3])),
     ("--fail-if-slower", Ends(&[0, 1, 3])),
     ("mallard leak -- ./test", Ends(&[1])),
+    ("mallard leak -- sh -c ./children", Ends(&[1])),
     ("grep -c libmallard", Ends(&[0, 1])),
     ("ldd ./server | grep", Ends(&[0, 1])),
     ("nm -D ./server | grep", Ends(&[0, 1])),
@@ -91,11 +92,11 @@ pub const BEFORE: &[(&str, &str)] = &[
     ),
     (
         "redis-cli",
-        "redis-cli ping || { redis-server --save '' --daemonize yes; sleep 1; redis-cli bgsave; sleep 1; }",
+        "redis-cli ping || { redis-server --save '' --daemonize yes; until redis-cli ping; do sleep 0.1; done; redis-cli save; }",
     ),
     (
         "http://127.0.0.1:9700/",
-        "mallard export >../export.log 2>&1 & sleep 1",
+        "mallard export >../export.log 2>&1 & until (exec 3<>/dev/tcp/127.0.0.1/9700) 2>/dev/null; do sleep 0.1; done",
     ),
 ];
 
@@ -108,6 +109,9 @@ pub const FREE_OUTPUT: &[(&str, &str)] = &[
         "the budget of the test is too small for an answer",
     ),
 ];
+
+/// Files that `files/prepare.sh` cannot make everywhere, and why.
+pub const OPTIONAL_FILES: &[(&str, &str)] = &[("core.4711", "gcore may not read a process here")];
 
 /// Files of the kernel that only some machines have.
 pub const KERNEL_FILES: &[&str] = &[

@@ -47,6 +47,15 @@ pub fn adopt_orphans() {
 pub fn run(first: u32, stop: &AtomicBool, mut on: impl FnMut(Event)) {
     let own = std::process::id();
     let mut known: HashMap<u32, Known> = HashMap::new();
+    // It may end before the first look, and is not reaped by then.
+    if let Some(stat) = Stat::of(first) {
+        known.insert(first, Known::of(first, &stat));
+        on(Event::Began {
+            pid: first,
+            parent: None,
+            memory: Memory::Unknown,
+        });
+    }
     while !stop.load(Ordering::Relaxed) {
         let mut found = family::of(own);
         found.retain(|&pid| pid != own);
@@ -69,11 +78,11 @@ pub fn run(first: u32, stop: &AtomicBool, mut on: impl FnMut(Event)) {
                     }
                 }
                 _ => {
-                    let parent = (pid != first).then_some(stat.parent);
+                    let parent = Some(stat.parent).filter(|&parent| parent != own);
                     known.insert(pid, now);
                     on(Event::Began {
                         pid,
-                        parent: parent.filter(|&parent| parent != own),
+                        parent,
                         memory: Memory::Unknown,
                     });
                 }

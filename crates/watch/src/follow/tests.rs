@@ -82,6 +82,24 @@ fn a_process_that_outlives_its_parent_is_found_without_tracing_as_well() {
 }
 
 #[test]
+fn a_program_that_ends_before_the_first_look_is_found() {
+    let _alone = CHILDREN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut child = Command::new("false").spawn().unwrap();
+    let begun = Instant::now();
+    while !mallard_procfs::Stat::of(child.id()).unwrap().has_ended() {
+        assert!(begun.elapsed() < TIMEOUT);
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let mut told = Vec::new();
+    look::run(child.id(), &AtomicBool::new(false), |event| {
+        told.push(event);
+    });
+    assert!(matches!(told[0], Event::Began { pid, .. } if pid == child.id()));
+    assert_eq!(ends(&told), [Some(1)], "{told:?}");
+    child.wait().expect_err("it is reaped");
+}
+
+#[test]
 fn a_program_that_cannot_be_run_is_an_error() {
     let _alone = CHILDREN.lock().unwrap_or_else(PoisonError::into_inner);
     for trace in [true, false] {

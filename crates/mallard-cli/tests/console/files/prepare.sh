@@ -2,6 +2,9 @@
 # Makes the files that the documentation's lines read, in the current folder, by Mallard itself.
 set -eux
 for name in your-program app test program job; do cp server "$name"; done
+for name in children relay thumbnails; do
+  cc -O1 -g -pthread -fno-builtin "$name.c" -o "$name"
+done
 mkdir before after
 cp server before/server
 cp server after/server
@@ -25,5 +28,5 @@ profile prof_format:pprof
 for name in before after app.4711.0.f; do cp made.*.pb.gz "$name.pb.gz"; done
 rm made.*
 mallard record -o server.mtrace -- ./server
-if command -v gcore; then gcore -o core 4711; fi
+if command -v gcore; then gcore -o core 4711 || true; fi
 if command -v sqlite3; then sqlite3 data.db 'create table t(a); insert into t values (1)'; fi

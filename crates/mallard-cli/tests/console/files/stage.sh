@@ -1,16 +1,34 @@
 #!/usr/bin/env bash
 # The first process of a chapter's namespaces. Reads the name of a script from each line of standard
 # input, runs the script, and answers with its exit code.
-#   stage.sh FOLDER INSTALLED
-# FOLDER becomes the current folder. INSTALLED lies over the root: its usr/local holds Mallard.
+#   stage.sh FOLDER INSTALLED KEPT…
+# FOLDER becomes the current folder. INSTALLED lies over the root: its usr/local holds Mallard. The
+# folders tmp and var/tmp beside FOLDER become those of the root, in which the folders KEPT stay as
+# they are outside.
 set -eu
-cd "$1"
+folder=$1 installed=$2
+shift 2
+cd "$folder"
 mkdir ../layers
 mount -t tmpfs layers ../layers
+for place in tmp var/tmp; do
+  mkdir -p "../$place"
+  chmod 1777 "../$place"
+  for kept; do
+    case $kept in
+      "/$place"/*)
+        mkdir -p "..$kept"
+        mount --rbind "$kept" "..$kept"
+        ;;
+    esac
+  done
+  mount --rbind "../$place" "/$place"
+done
+cd "$folder"
 for place in usr/local etc; do
-  mkdir -p "$2/$place" "../layers/$place/new" "../layers/$place/work"
+  mkdir -p "$installed/$place" "../layers/$place/new" "../layers/$place/work"
   mount -t overlay overlay "/$place" -o \
-    "lowerdir=$2/$place:/$place,upperdir=../layers/$place/new,workdir=../layers/$place/work"
+    "lowerdir=$installed/$place:/$place,upperdir=../layers/$place/new,workdir=../layers/$place/work"
 done
 ldconfig
 ip link set lo up
