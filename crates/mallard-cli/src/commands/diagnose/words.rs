@@ -331,15 +331,25 @@ fn if_free(f: &Figures, bound: Bound) -> String {
     } else {
         "malloc and free"
     };
-    let alone = bound.calls.map_or(String::new(), |(low, high)| {
-        format!("; {low:.2} to {high:.2} if malloc and free alone did")
+    let alone = bound.calls.map_or(String::new(), |calls| {
+        format!("; {} if malloc and free alone did", range(calls))
     });
     format!(
-        "If {what} cost nothing: {:.2} to {:.2} × as fast (95 %){alone}{}",
-        bound.low,
-        bound.high,
+        "If {what} cost nothing: {} as fast (95 %){alone}{}",
+        range((bound.low, bound.high)),
         sleeps(f)
     )
+}
+
+/// An interval of factors. Of a program that does hardly anything else, the figure says no more
+/// than that.
+fn range((low, high): (f64, f64)) -> String {
+    const FACTOR_MAX: f64 = 20.0;
+    match (low < FACTOR_MAX, high < FACTOR_MAX) {
+        (_, true) => format!("{low:.2} to {high:.2} ×"),
+        (true, false) => format!("{low:.2} to more than {FACTOR_MAX} ×"),
+        (false, false) => format!("more than {FACTOR_MAX} ×"),
+    }
 }
 
 /// What makes an answer of it. `ends` says that the program ends by itself, so that there is no
