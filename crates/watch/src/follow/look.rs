@@ -47,6 +47,15 @@ pub fn adopt_orphans() {
 pub fn run(first: u32, stop: &AtomicBool, mut on: impl FnMut(Event)) {
     let own = std::process::id();
     let mut known: HashMap<u32, Known> = HashMap::new();
+    // It may have ended already: then this is not reaped before its end is told.
+    if let Some(stat) = Stat::of(first) {
+        known.insert(first, Known::of(first, &stat));
+        on(Event::Began {
+            pid: first,
+            parent: None,
+            memory: Memory::Unknown,
+        });
+    }
     while !stop.load(Ordering::Relaxed) {
         let mut found = family::of(own);
         found.retain(|&pid| pid != own);

@@ -82,6 +82,29 @@ fn a_process_that_outlives_its_parent_is_found_without_tracing_as_well() {
 }
 
 #[test]
+#[expect(clippy::zombie_processes, reason = "the look reaps it")]
+fn a_program_that_ends_before_the_first_look_has_its_end_told() {
+    use std::os::unix::process::ExitStatusExt;
+    let _alone = CHILDREN.lock().unwrap_or_else(PoisonError::into_inner);
+    let child = Command::new("sh").args(["-c", "exit 7"]).spawn().unwrap();
+    let pid = child.id();
+    let begun = Instant::now();
+    while mallard_procfs::is_alive(pid) {
+        assert!(begun.elapsed() < TIMEOUT);
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let mut told = Vec::new();
+    look::run(pid, &AtomicBool::new(false), |event| told.push(event));
+    let began = Event::Began {
+        pid,
+        parent: None,
+        memory: Memory::Unknown,
+    };
+    let status = Some(ExitStatus::from_raw(7 << 8));
+    assert_eq!(told, [began, Event::Ended { pid, status }]);
+}
+
+#[test]
 fn a_program_that_cannot_be_run_is_an_error() {
     let _alone = CHILDREN.lock().unwrap_or_else(PoisonError::into_inner);
     for trace in [true, false] {
