@@ -27,7 +27,14 @@ pub struct Stat {
     pub cpu: Option<u32>,
     /// How it ended, as `wait` has it; none if it has not, or may not be read.
     pub exit_status: Option<i32>,
+    /// Whether it ends now: it was killed, or has begun to end by itself.
+    pub is_ending: bool,
 }
+
+/// The kernel's flags of a thread that has begun to end, and of one that a signal ends.
+const ENDING_FLAGS: u64 = 0x4 | 0x400;
+/// SIGKILL in a set of signals.
+const KILL: u64 = 1 << 8;
 
 impl Stat {
     /// A process, with the times and faults of all its threads; none if it is gone.
@@ -37,6 +44,15 @@ impl Stat {
 
     pub fn of_thread(pid: u32, thread: u32) -> Option<Stat> {
         Stat::read(super::path(pid, &format!("task/{thread}/stat")))
+    }
+
+    /// The same; a thread for which a SIGKILL waits ends as well, as do all of a process that ends.
+    pub fn of_thread_that_may_be_killed(pid: u32, thread: u32) -> Option<Stat> {
+        // A thread that takes the signal has the flag next.
+        let status = super::text(super::path(pid, &format!("task/{thread}/status")))?;
+        let mut stat = Stat::of_thread(pid, thread)?;
+        stat.is_ending |= is_killed(&status);
+        Some(stat)
     }
 
     fn read(path: PathBuf) -> Option<Stat> {
@@ -65,6 +81,7 @@ impl Stat {
             start_ticks: count(22)?,
             cpu: count(39).and_then(|cpu| cpu.try_into().ok()),
             exit_status: exit_status.filter(|_| is_end(state)),
+            is_ending: is_end(state) || count(9)? & ENDING_FLAGS != 0,
         })
     }
 
@@ -87,6 +104,17 @@ impl Stat {
 /// Whether a state is that of a process that has ended.
 fn is_end(state: char) -> bool {
     matches!(state, 'Z' | 'X')
+}
+
+/// Whether a SIGKILL waits for the thread or the process, by its `status`.
+fn is_killed(status: &str) -> bool {
+    let mut sets = status.lines().filter_map(|line| {
+        let set = line
+            .strip_prefix("SigPnd:")
+            .or_else(|| line.strip_prefix("ShdPnd:"))?;
+        u64::from_str_radix(set.trim(), 16).ok()
+    });
+    sets.any(|set| set & KILL != 0)
 }
 
 /// The time of so many ticks, which are hundredths of a second on most systems.
@@ -124,12 +152,31 @@ mod tests {
                 start_ticks: 4242,
                 cpu: Some(5),
                 exit_status: None,
+                is_ending: false,
             }
         );
         assert!(!stat.has_ended());
         for text in ["", "7 (a S", "7 )a( S", "7 (a) ", "7 (a) S 1 7"] {
             assert_eq!(Stat::parse(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn a_thread_that_is_killed_or_ends_is_known() {
+        for (flags, is_ending) in [("4194560", false), ("4195584", true), ("4194564", true)] {
+            let text =
+                format!("7 (a) R 1 7 7 0 -1 {flags} 100 20 3 4 70 8 5 6 20 0 1 0 4242 1 1 1");
+            assert_eq!(Stat::parse(&text).unwrap().is_ending, is_ending, "{flags}");
+        }
+        let status = |thread: &str, process: &str| {
+            format!("Name:\ta\nSigPnd:\t{thread}\nShdPnd:\t{process}\nSigBlk:\t0000000000000100\n")
+        };
+        let (none, kill) = ("0000000000004000", "0000000000000100");
+        assert!(!is_killed(&status(none, none)));
+        assert!(is_killed(&status(kill, none)) && is_killed(&status(none, kill)));
+        let me = std::process::id();
+        let stat = Stat::of_thread_that_may_be_killed(me, me).unwrap();
+        assert!(!stat.is_ending);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Clocks that `std` does not offer: the kernel's clock whose readings two processes can compare,
 //! the CPU time of a thread, and the processor's time-stamp counter.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// The time since a moment that is the same for all processes, in nanoseconds.
 pub fn monotonic_ns() -> u64 {
@@ -34,6 +34,13 @@ pub fn tsc_and_monotonic_ns() -> (u64, u64) {
 pub fn cpu_time() -> Duration {
     let now = read(libc::CLOCK_THREAD_CPUTIME_ID);
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
+/// The time that a file would get that is written now, which is a little behind that of
+/// [`SystemTime::now`].
+pub fn file_time() -> SystemTime {
+    let now = read(libc::CLOCK_REALTIME_COARSE);
+    SystemTime::UNIX_EPOCH + Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
 fn read(clock: libc::clockid_t) -> libc::timespec {

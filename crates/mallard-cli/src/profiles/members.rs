@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::mem;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -25,7 +26,7 @@ pub const PREFIX: &str = "heap";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     Ended(ExitStatus),
-    /// Nobody saw it.
+    /// Its end was not seen.
     Unknown,
     /// It has not ended.
     Runs,
@@ -39,7 +40,7 @@ pub type Snapshots = Vec<(Duration, Stacks)>;
 pub struct Wanted {
     /// Snapshots of all of them.
     pub snapshots: bool,
-    /// Their profiles, because nobody stops them at their ends.
+    /// Their profiles, because they are not traced.
     pub profiles: bool,
 }
 
@@ -49,6 +50,8 @@ pub struct Members {
     pub list: Vec<Member>,
     /// Those that run, by their numbers.
     running: HashMap<u32, usize>,
+    /// Whether they were taken.
+    is_closed: bool,
 }
 
 /// A process.
@@ -58,6 +61,8 @@ pub struct Member {
     pub inside: u32,
     pub parent: Option<u32>,
     pub program: String,
+    /// So many programs it has run before this one.
+    image: u32,
     pub end: End,
     /// Whether it has its parent's memory.
     shares_memory: bool,
@@ -110,6 +115,7 @@ const RETRY_INTERVAL_MAX: Duration = Duration::from_secs(1);
 pub struct Turn {
     index: usize,
     pid: u32,
+    image: u32,
     process: Option<Arc<Process>>,
     snapshot: bool,
     profile: bool,
@@ -131,7 +137,15 @@ impl Members {
             wanted,
             list: Vec::new(),
             running: HashMap::new(),
+            is_closed: false,
         }
+    }
+
+    /// Takes the processes. What happens to them from now on is not followed.
+    pub fn close(&mut self) -> Vec<Member> {
+        self.is_closed = true;
+        self.running.clear();
+        mem::take(&mut self.list)
     }
 
     /// Those that run.
@@ -142,6 +156,9 @@ impl Members {
 
     /// Follows what happens to a process, which may stand still meanwhile.
     pub fn on(&mut self, event: Event) {
+        if self.is_closed {
+            return;
+        }
         match event {
             Event::Began {
                 pid,
@@ -150,16 +167,21 @@ impl Members {
             } => self.began(pid, parent, memory),
             Event::Replaced { pid } => {
                 if let Some(member) = self.running.get(&pid).map(|&index| &mut self.list[index]) {
-                    let parent = member.parent;
+                    let (parent, image) = (member.parent, member.image + 1);
                     *member = Member::new(pid, parent, program_of(pid).unwrap_or_default());
+                    member.image = image;
                 }
             }
-            Event::Ending { pid, status } => {
+            Event::Ending {
+                pid,
+                thread,
+                status,
+            } => {
                 if let Some(&index) = self.running.get(&pid) {
                     self.take_file(index);
                     let member = &mut self.list[index];
                     if member.file.is_none() && !member.shares_memory {
-                        member.read_now(true);
+                        member.read_now(thread, true);
                     }
                     member.end = End::Ended(status);
                 }
@@ -232,6 +254,7 @@ impl Members {
         let turns = turns.map(|(index, member)| Turn {
             index,
             pid: member.pid,
+            image: member.image,
             process: member.process.clone(),
             snapshot: snapshots && member.of_snapshots.next <= now,
             profile: profiles && member.of_profiles.next <= now,
@@ -242,7 +265,8 @@ impl Members {
     /// Keeps what was read.
     pub fn keep(&mut self, found: Found) {
         let member = &mut self.list[found.turn.index];
-        let is_same = self.running.get(&member.pid) == Some(&found.turn.index);
+        let is_same = self.running.get(&member.pid) == Some(&found.turn.index)
+            && member.image == found.turn.image;
         // It may have ended, or run another program, while it was read.
         if is_same && member.end == End::Runs {
             member.keep(found);
@@ -274,6 +298,7 @@ impl Member {
             inside: about::number_inside(pid).unwrap_or(pid),
             parent,
             program,
+            image: 0,
             end: End::Runs,
             shares_memory: false,
             at_fork: Stacks::new(),
@@ -294,10 +319,14 @@ impl Member {
         self.shares_memory
     }
 
-    /// Reads its profile now, which is that of its end or not.
-    pub fn read_now(&mut self, is_last: bool) {
-        let known = self.process.clone();
-        let process = known.map_or_else(|| Process::open(self.pid).map(Arc::new), Ok);
+    /// Reads its profile now by one of its threads. It is that of its end or not.
+    pub fn read_now(&mut self, thread: u32, is_last: bool) {
+        let process = match self.process.as_ref() {
+            Some(known) if thread == self.pid => Ok(Arc::clone(known)),
+            // A thread has the same memory.
+            Some(known) => known.of_fork(thread).map(Arc::new),
+            None => Process::open(thread).map(Arc::new),
+        };
         match process.and_then(|process| process.read()) {
             Ok(reading) => {
                 self.reading = Some(reading);
@@ -373,4 +402,73 @@ pub fn program_of(pid: u32) -> Option<String> {
     let name = words.first().and_then(|word| Path::new(word).file_name());
     let name = name.map(|name| name.to_string_lossy().into_owned());
     name.or_else(|| about::name(pid))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+
+    use super::*;
+
+    /// One process, this one, that was begun.
+    fn begun() -> (Members, u32) {
+        let wanted = Wanted {
+            snapshots: true,
+            profiles: true,
+        };
+        let mut members = Members::new(Path::new("/nowhere"), wanted);
+        let pid = std::process::id();
+        members.on(Event::Began {
+            pid,
+            parent: None,
+            memory: Memory::Fresh,
+        });
+        (members, pid)
+    }
+
+    #[test]
+    fn what_happens_after_the_processes_were_taken_is_not_followed() {
+        let (mut members, pid) = begun();
+        assert_eq!(members.close().len(), 1);
+        let status = ExitStatus::from_raw(0);
+        for event in [
+            Event::Replaced { pid },
+            Event::Began {
+                pid: pid + 1,
+                parent: Some(pid),
+                memory: Memory::Copied,
+            },
+            Event::Ending {
+                pid,
+                thread: pid,
+                status,
+            },
+            Event::Ended {
+                pid,
+                status: Some(status),
+            },
+        ] {
+            members.on(event);
+            assert!(members.list.is_empty(), "{event:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_read_of_a_program_is_not_kept_for_the_next_one() {
+        let (mut members, pid) = begun();
+        for is_replaced in [true, false] {
+            let turn = members.turns().remove(0);
+            if is_replaced {
+                members.on(Event::Replaced { pid });
+            }
+            members.keep(Found {
+                turn,
+                process: Err(Error::NoProcess(pid)),
+                stacks: None,
+                reading: None,
+                cost: Duration::ZERO,
+            });
+            assert_eq!(members.list[0].why_not.is_none(), is_replaced);
+        }
+    }
 }

@@ -52,7 +52,7 @@ pub struct Ran {
     parts: Parts,
     outcome: NamingOutcome,
     /// What concerns all of them, one sentence each.
-    pub notes: Vec<String>,
+    notes: Vec<String>,
 }
 
 /// A process of the program.
@@ -67,7 +67,7 @@ pub struct Of {
     /// What it had when it was forked.
     pub at_fork: Stacks,
     /// What concerns this one, one sentence each.
-    pub notes: Vec<String>,
+    notes: Vec<String>,
 }
 
 impl Of {
@@ -131,27 +131,64 @@ pub fn run(
     options: &FollowOptions,
     search: &SearchOptions,
 ) -> Result<Ran> {
-    let [name, arguments @ ..] = words else {
-        unreachable!("the command line asks for a program")
-    };
-    let found = program::check(&name.to_string_lossy())?;
-    let allocator = choice::one(&Choice::default(), SUBJECT, "profile")?;
     let folder = tempfile::Builder::new()
         .prefix("mallard-profiles-")
         .tempdir()
         .context("cannot make a folder for the profiles")?;
-    // The program's own options are read before, so these win.
-    let conf = format!(
-        "prof:true,prof_final:true,prof_format:pprof,prof_pid_namespace:false,prof_prefix:{}{}",
-        folder.path().join(PREFIX).display(),
-        purpose.conf
-    );
+    let command = command(words, purpose, folder.path())?;
     // Ctrl-C is for the program; its profile is shown all the same.
     let interrupts = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&interrupts);
     let _ = ctrlc::set_handler(move || {
         counted.fetch_add(1, Ordering::Relaxed);
     });
+    let wanted = Wanted {
+        snapshots: purpose.snapshots,
+        // Until it is known whether they are traced.
+        profiles: false,
+    };
+    let members = Arc::new(Mutex::new(Members::new(folder.path(), wanted)));
+    let told = Arc::clone(&members);
+    let path = Path::new(command.get_program()).to_owned();
+    let following = follow::start(command, !options.no_trace, move |event| {
+        lock(&told).on(event);
+    })
+    .with_context(|| format!("cannot run {}", path.display()))?;
+    lock(&members).wanted.profiles = !following.is_traced();
+    let name = &words[0];
+    let reminder = Reminder::of(&format!("mallard: profiling {}", name.to_string_lossy()));
+    let status = watch(&following, &members, &interrupts, options.wait());
+    drop(reminder);
+    following.stop();
+
+    let mut members = lock(&members);
+    let mut notes = Vec::from_iter(note_on_tracing(&following, &members.list));
+    let is_left = members.running().count() > 0;
+    if is_left {
+        let kept = folder.keep();
+        notes.extend(members.running().map(|member| left(member, &kept)));
+    }
+    let list = members.close();
+    drop(members);
+    let mut ran = read_all(list, status, notes)?;
+    ran.find_names(name, search);
+    ran.check()?;
+    Ok(ran)
+}
+
+/// The program on Mallard, which writes last profiles into the folder.
+fn command(words: &[OsString], purpose: &Purpose<'_>, folder: &Path) -> Result<Command> {
+    let [name, arguments @ ..] = words else {
+        unreachable!("the command line asks for a program")
+    };
+    let found = program::check(&name.to_string_lossy())?;
+    let allocator = choice::one(&Choice::default(), SUBJECT, "profile")?;
+    // The program's own options are read before, so these win.
+    let conf = format!(
+        "prof:true,prof_final:true,prof_format:pprof,prof_pid_namespace:false,prof_prefix:{}{}",
+        folder.join(PREFIX).display(),
+        purpose.conf
+    );
     let mut command = Command::new(&found.path);
     command
         .arg0(name)
@@ -160,47 +197,22 @@ pub fn run(
     if purpose.is_quiet {
         command.stdout(Stdio::from(std::io::stderr()));
     }
-    let wanted = Wanted {
-        snapshots: purpose.snapshots,
-        // Until it is known that somebody stops them at their ends.
-        profiles: false,
-    };
-    let members = Arc::new(Mutex::new(Members::new(folder.path(), wanted)));
-    let told = Arc::clone(&members);
-    let following = follow::start(command, !options.no_trace, move |event| {
-        lock(&told).on(event);
-    })
-    .with_context(|| format!("cannot run {}", found.path.display()))?;
-    lock(&members).wanted.profiles = !following.is_traced();
-    let reminder = Reminder::of(&format!("mallard: profiling {}", name.to_string_lossy()));
-    let status = watch(&following, &members, &interrupts, options.wait);
-    drop(reminder);
-    following.stop();
+    Ok(command)
+}
 
-    let mut members = lock(&members);
-    let mut notes = Vec::new();
-    if !following.is_traced() {
-        let why = match &following.refused {
-            Some(error) => format!("tracing is not permitted here ({error})"),
-            None => "they were not traced".to_owned(),
-        };
-        let is_file_missing = members.list.iter().any(|member| member.file.is_none());
-        if members.list.len() > 1 || is_file_missing {
-            notes.push(format!(
-                "{why}: a process that ran shortly may be missing, and what one had from its parent counts as its own"
-            ));
-        }
+/// What may be missing because the processes were not traced.
+fn note_on_tracing(following: &Following, members: &[Member]) -> Option<String> {
+    let is_file_missing = members.iter().any(|member| member.file.is_none());
+    if following.is_traced() || (members.len() <= 1 && !is_file_missing) {
+        return None;
     }
-    let is_left = members.running().count() > 0;
-    if is_left {
-        let kept = folder.keep();
-        notes.extend(members.running().map(|member| left(member, &kept)));
-    }
-    let mut ran = read_all(std::mem::take(&mut members.list), status, notes)?;
-    drop(members);
-    ran.find_names(name, search);
-    ran.check()?;
-    Ok(ran)
+    let why = match &following.refused {
+        Some(error) => format!("tracing is not permitted here ({error})"),
+        None => "they were not traced".to_owned(),
+    };
+    Some(format!(
+        "{why}: a process that ran shortly may be missing, and what one had from its parent counts as its own"
+    ))
 }
 
 fn lock(members: &Mutex<Members>) -> MutexGuard<'_, Members> {
@@ -261,7 +273,7 @@ fn watch(
                 let mut members = lock(members);
                 let running = members.list.iter_mut();
                 let running = running.filter(|it| it.end == End::Runs && !it.is_part_of_another());
-                running.for_each(|member| member.read_now(false));
+                running.for_each(|member| member.read_now(member.pid, false));
                 break;
             }
             if !is_told && at.elapsed() >= PATIENCE.min(wait) {
@@ -393,16 +405,20 @@ impl Ran {
         let reason = first
             .and_then(Of::why_not)
             .unwrap_or("nothing was seen of it");
-        let why = format!(
+        Err(self.failed(format!(
             "{shown} ended with {} and left no profile: {reason}",
             self.status
-        );
+        )))
+    }
+
+    /// An error, with the program's own exit code if it failed.
+    pub fn failed(&self, why: String) -> anyhow::Error {
         let code = if self.status.success() {
             1
         } else {
             number_of(self.status)
         };
-        Err(exit::ProgramFailed { code, why }.into())
+        exit::ProgramFailed { code, why }.into()
     }
 
     /// The profiles of some processes together, by their places; those without one add nothing.
@@ -414,6 +430,16 @@ impl Ran {
     /// The same with names and notes.
     pub fn loaded(&self, of: &[usize], name: String) -> Loaded {
         let profile = self.profile(of);
+        Loaded {
+            name,
+            outcome: self.outcome(&profile),
+            profile,
+            notes: self.notes(of),
+        }
+    }
+
+    /// What concerns the run and some processes of it, one sentence each.
+    pub fn notes(&self, of: &[usize]) -> Vec<String> {
         let mut notes = self.notes.clone();
         if !self.status.success() {
             notes.push(format!("the program ended with {}", self.status));
@@ -423,12 +449,7 @@ impl Ran {
                 notes.push(note.clone());
             }
         }
-        Loaded {
-            name,
-            outcome: self.outcome(&profile),
-            profile,
-            notes,
-        }
+        notes
     }
 
     /// How well the modules of a profile have got names.

@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
+use mallard_profile::process::Reading;
 use mallard_profile::view::sum::Parts;
 
 use super::source::{self, Loaded, find_names, load, read_one};
@@ -45,25 +46,7 @@ pub fn sum(subjects: &[PathBuf], search: &SearchOptions) -> Result<Read<Loaded>>
     let mut parts = Parts::default();
     let (mut names, mut notes, mut left_out) = (Vec::new(), Vec::new(), Vec::new());
     for subject in subjects {
-        if let Some(later) = later_one(subject, subjects) {
-            left_out.push(format!(
-                "{}: an earlier profile of the process of {}",
-                subject.display(),
-                later.display()
-            ));
-            continue;
-        }
-        let read = check(subject).and_then(|()| read_one(subject, search));
-        let added = read.and_then(|(mut reading, process)| {
-            // Where the names of a running process are is known only while it runs.
-            if process.is_some() {
-                let pid = reading.pid;
-                find_names(&mut reading.profile, &reading.name, pid, process, search);
-            }
-            parts.add(&reading.profile)?;
-            Ok(reading)
-        });
-        match added {
+        match add(&mut parts, subject, subjects, search) {
             Ok(reading) => {
                 names.push(reading.name);
                 for note in reading.notes {
@@ -72,7 +55,7 @@ pub fn sum(subjects: &[PathBuf], search: &SearchOptions) -> Result<Read<Loaded>>
                     }
                 }
             }
-            Err(error) => left_out.push(reason(subject, &error)),
+            Err(reason) => left_out.push(reason),
         }
     }
     let name = match &names[..] {
@@ -100,6 +83,33 @@ pub fn sum(subjects: &[PathBuf], search: &SearchOptions) -> Result<Read<Loaded>>
         notes,
     };
     Ok(Read { read, left_out })
+}
+
+/// Reads one of several profiles and adds it; otherwise a sentence that says why not.
+fn add(
+    parts: &mut Parts,
+    subject: &Path,
+    subjects: &[PathBuf],
+    search: &SearchOptions,
+) -> Result<Reading, String> {
+    if let Some(later) = later_one(subject, subjects) {
+        return Err(format!(
+            "{}: an earlier profile of the process of {}",
+            subject.display(),
+            later.display()
+        ));
+    }
+    let read = check(subject).and_then(|()| read_one(subject, search));
+    let added = read.and_then(|(mut reading, process)| {
+        // Where the names of a running process are is known only while it runs.
+        if process.is_some() {
+            let pid = reading.pid;
+            find_names(&mut reading.profile, &reading.name, pid, process, search);
+        }
+        parts.add(&reading.profile)?;
+        Ok(reading)
+    });
+    added.map_err(|error| reason(subject, &error))
 }
 
 /// Refuses a file that has nothing.

@@ -10,12 +10,14 @@ const LINES_MAX: usize = 20;
 /// So many numbers of processes are listed.
 const PIDS_MAX: usize = 6;
 
-/// A line for each process, with a figure of it. Of very many, those of most weight are shown.
+/// A line for each process, with a figure of it. Of very many, those of most weight are shown, and
+/// `all` says where the others are.
 pub fn processes(
     ran: &Ran,
     figure_name: &str,
     figure: impl Fn(usize) -> String,
     weight: impl Fn(usize) -> i128,
+    all: Option<&str>,
 ) -> String {
     let mut shown: Vec<usize> = (0..ran.processes.len()).collect();
     if shown.len() > LINES_MAX {
@@ -38,7 +40,8 @@ pub fn processes(
     }));
     let mut text = aligned(&lines);
     if let more @ 1.. = ran.processes.len() - shown.len() {
-        text.push_str(&format!("{} more; --json has all\n", count(more as f64)));
+        let all = all.map_or_else(String::new, |all| format!("; {all}"));
+        text.push_str(&format!("{} more{all}\n", count(more as f64)));
     }
     text.push_str(&unknown(ran));
     text

@@ -6,6 +6,7 @@ mod baseline;
 mod bench;
 mod diagnose;
 mod diff;
+mod ends;
 mod errors;
 mod export;
 mod families;

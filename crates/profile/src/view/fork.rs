@@ -1,4 +1,8 @@
 //! A profile without what its process had from the one that it was forked from.
+//!
+//! [`super::since`] compares two profiles sample by sample with their labels, and a value may
+//! become negative. Here the figures at the fork are sums by call stack: they are taken off several
+//! samples of a stack, none of which becomes negative, and waste is scaled to what is left.
 
 use std::collections::HashMap;
 

@@ -58,11 +58,10 @@ fn taken(chars: impl Iterator<Item = char>, columns: usize) -> usize {
 
 /// The name with `…` for arguments deeper than so many brackets; `None` if its brackets are none.
 fn without_arguments(name: &str, depth_max: usize) -> Option<String> {
-    let mut text = String::new();
-    // Brackets that are open, and parentheses inside of the outermost one that is left out.
-    let (mut depth, mut round) = (0usize, 0usize);
-    // Whether that bracket has an argument, and a second one.
-    let (mut has_one, mut has_more) = (false, false);
+    let mut shortened = Shortened {
+        depth_max,
+        ..Shortened::default()
+    };
     let mut rest = name;
     let mut before = ' ';
     while let Some(c) = rest.chars().next() {
@@ -73,44 +72,10 @@ fn without_arguments(name: &str, depth_max: usize) -> Option<String> {
         });
         let token = symbol.map_or(c.len_utf8(), |sign| "operator".len() + sign.len());
         let (piece, behind) = rest.split_at(token);
-        let is_left_out = depth > depth_max;
         match c {
-            '<' if symbol.is_none() => {
-                depth += 1;
-                if depth == depth_max + 1 {
-                    (has_one, has_more, round) = (false, false, 0);
-                }
-                if !is_left_out {
-                    text.push('<');
-                }
-            }
-            '>' if before != '-' => {
-                depth = depth.checked_sub(1)?;
-                if depth == depth_max {
-                    text.push_str(match (has_one, has_more) {
-                        (_, true) => "…, …",
-                        (true, false) => "…",
-                        (false, false) => "",
-                    });
-                }
-                if depth <= depth_max {
-                    // The compiler's `> >` is from before C++11.
-                    if text.ends_with("> ") {
-                        text.pop();
-                    }
-                    text.push('>');
-                }
-            }
-            _ if is_left_out => {
-                has_one = true;
-                match c {
-                    '(' | '[' | '{' => round += 1,
-                    ')' | ']' | '}' => round = round.saturating_sub(1),
-                    ',' => has_more |= depth == depth_max + 1 && round == 0,
-                    _ => {}
-                }
-            }
-            _ => text.push_str(piece),
+            '<' if symbol.is_none() => shortened.open(),
+            '>' if before != '-' => shortened.close()?,
+            _ => shortened.add(c, piece),
         }
         before = piece.chars().next_back().unwrap_or(' ');
         if symbol.is_some() {
@@ -118,7 +83,68 @@ fn without_arguments(name: &str, depth_max: usize) -> Option<String> {
         }
         rest = behind;
     }
-    (depth == 0).then_some(text)
+    (shortened.depth == 0).then_some(shortened.text)
+}
+
+/// The beginning of a name without its deeper arguments.
+#[derive(Default)]
+struct Shortened {
+    text: String,
+    depth_max: usize,
+    /// Brackets that are open.
+    depth: usize,
+    /// Parentheses inside of the outermost bracket that is left out.
+    round: usize,
+    /// Whether that bracket has an argument, and a second one.
+    has_one: bool,
+    has_more: bool,
+}
+
+impl Shortened {
+    fn open(&mut self) {
+        if self.depth <= self.depth_max {
+            self.text.push('<');
+        }
+        self.depth += 1;
+        if self.depth == self.depth_max + 1 {
+            (self.has_one, self.has_more, self.round) = (false, false, 0);
+        }
+    }
+
+    /// None if no bracket is open.
+    fn close(&mut self) -> Option<()> {
+        self.depth = self.depth.checked_sub(1)?;
+        if self.depth == self.depth_max {
+            self.text.push_str(match (self.has_one, self.has_more) {
+                (_, true) => "…, …",
+                (true, false) => "…",
+                (false, false) => "",
+            });
+        }
+        if self.depth <= self.depth_max {
+            // The compiler's `> >` is from before C++11.
+            if self.text.ends_with("> ") {
+                self.text.pop();
+            }
+            self.text.push('>');
+        }
+        Some(())
+    }
+
+    /// Adds what is no bracket.
+    fn add(&mut self, c: char, piece: &str) {
+        if self.depth <= self.depth_max {
+            self.text.push_str(piece);
+            return;
+        }
+        self.has_one = true;
+        match c {
+            '(' | '[' | '{' => self.round += 1,
+            ')' | ']' | '}' => self.round = self.round.saturating_sub(1),
+            ',' => self.has_more |= self.depth == self.depth_max + 1 && self.round == 0,
+            _ => {}
+        }
+    }
 }
 
 #[cfg(test)]

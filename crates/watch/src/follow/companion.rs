@@ -1,9 +1,9 @@
 //! Follows this process itself, which then runs another program in its place.
 //!
-//! A companion does it: a process that is nobody's child that anyone waits for, and in a session of
-//! its own, so that Ctrl-C is for the program alone.
+//! A companion does it: a process that its parent does not wait for, in a session of its own, so
+//! that Ctrl-C is for the program alone.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
@@ -12,9 +12,10 @@ use std::sync::atomic::AtomicBool;
 use super::Event;
 use super::trace::{Tracer, seize};
 
-/// Starts the companion, which traces this process from its next program on, and all that it starts.
-/// The companion tells `on` what happens, and ends with the last of the processes. Its standard
-/// input and output are empty; its standard error is that of this process.
+/// Starts the companion, which traces this process from its next program on, and all that it
+/// starts. The companion tells `on` what happens, and ends with the last of the processes. Its
+/// standard input and output are empty, its standard error is that of this process, and further
+/// descriptors are closed in it.
 ///
 /// # Errors
 /// The system refuses it, or this process has several threads.
@@ -28,7 +29,7 @@ pub fn follow_this(on: impl FnMut(Event)) -> io::Result<()> {
     match unsafe { libc::fork() } {
         0 => {
             drop(ours);
-            // SAFETY: as above; the first copy ends at once, so that nobody waits for the second.
+            // SAFETY: as above. The first copy ends at once, so the second one is an orphan.
             unsafe {
                 libc::setsid();
                 if libc::fork() == 0 {
@@ -67,13 +68,29 @@ fn accompany(pid: u32, mut socket: UnixStream, on: impl FnMut(Event)) -> io::Res
     socket.write_all(&[u8::from(seized.is_ok())])?;
     seized?;
     drop(socket);
+    close_inherited();
     replace(&[libc::STDIN_FILENO, libc::STDOUT_FILENO])?;
     // If the program cannot be run, this process says so itself, and ends.
     Tracer::new(on).run(pid, &AtomicBool::new(false));
     Ok(())
 }
 
-/// Lets go of standard error: whoever reads it sees its end.
+/// Closes what the program has open besides the standard descriptors: readers of a pipe and waiters
+/// for a lock wait for the program alone.
+fn close_inherited() {
+    let entries = fs::read_dir("/proc/self/fd")
+        .into_iter()
+        .flatten()
+        .flatten();
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let numbers: Vec<i32> = numbers.collect();
+    for number in numbers.into_iter().filter(|&number| number > 2) {
+        // SAFETY: this process is a copy that uses none of them. That of the folder is closed.
+        unsafe { libc::close(number) };
+    }
+}
+
+/// Lets go of standard error, so that a reader of it sees the end.
 pub fn be_silent() {
     // Without it, a reader waits for the last process.
     let _ = replace(&[libc::STDERR_FILENO]);

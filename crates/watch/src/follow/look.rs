@@ -47,7 +47,7 @@ pub fn adopt_orphans() {
 pub fn run(first: u32, stop: &AtomicBool, mut on: impl FnMut(Event)) {
     let own = std::process::id();
     let mut known: HashMap<u32, Known> = HashMap::new();
-    // It may end before the first look, and is not reaped by then.
+    // It may have ended already: then this is not reaped before its end is told.
     if let Some(stat) = Stat::of(first) {
         known.insert(first, Known::of(first, &stat));
         on(Event::Began {

@@ -1,9 +1,9 @@
 //! Follows a program with all processes that it starts, until the last of them has ended.
 //!
 //! Where the system permits it, the processes are traced ([`trace`]): each stops for a moment when
-//! it forks, when it runs another program and when it ends, whatever ends it. Its memory can be read
-//! then as it is at that moment. Otherwise they are looked for from time to time ([`look`]), and
-//! nothing is known of what happens in between.
+//! it forks, when it runs another program and when it ends, whatever ends it. Its memory can be
+//! read then as it is at that moment. Otherwise they are looked for from time to time ([`look`]),
+//! and nothing is known of what happens in between.
 //!
 //! A [`companion`] follows a program that takes this process's place.
 
@@ -32,7 +32,12 @@ pub enum Event {
     /// It runs another program now. If it is traced, that has done nothing yet.
     Replaced { pid: u32 },
     /// It ends, and its memory is still there. Only if it is traced.
-    Ending { pid: u32, status: ExitStatus },
+    Ending {
+        pid: u32,
+        /// The thread of it that is still there: not always the first one.
+        thread: u32,
+        status: ExitStatus,
+    },
     /// It has ended; how, if that is known.
     Ended {
         pid: u32,

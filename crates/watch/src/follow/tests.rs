@@ -82,21 +82,26 @@ fn a_process_that_outlives_its_parent_is_found_without_tracing_as_well() {
 }
 
 #[test]
-fn a_program_that_ends_before_the_first_look_is_found() {
+#[expect(clippy::zombie_processes, reason = "the look reaps it")]
+fn a_program_that_ends_before_the_first_look_has_its_end_told() {
+    use std::os::unix::process::ExitStatusExt;
     let _alone = CHILDREN.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut child = Command::new("false").spawn().unwrap();
+    let child = Command::new("sh").args(["-c", "exit 7"]).spawn().unwrap();
+    let pid = child.id();
     let begun = Instant::now();
-    while !mallard_procfs::Stat::of(child.id()).unwrap().has_ended() {
+    while mallard_procfs::is_alive(pid) {
         assert!(begun.elapsed() < TIMEOUT);
         std::thread::sleep(Duration::from_millis(2));
     }
     let mut told = Vec::new();
-    look::run(child.id(), &AtomicBool::new(false), |event| {
-        told.push(event);
-    });
-    assert!(matches!(told[0], Event::Began { pid, .. } if pid == child.id()));
-    assert_eq!(ends(&told), [Some(1)], "{told:?}");
-    child.wait().expect_err("it is reaped");
+    look::run(pid, &AtomicBool::new(false), |event| told.push(event));
+    let began = Event::Began {
+        pid,
+        parent: None,
+        memory: Memory::Unknown,
+    };
+    let status = Some(ExitStatus::from_raw(7 << 8));
+    assert_eq!(told, [began, Event::Ended { pid, status }]);
 }
 
 #[test]

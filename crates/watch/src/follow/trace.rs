@@ -2,10 +2,13 @@
 //!
 //! A thread of the lab seizes the program before it runs. The kernel then stops each process and
 //! each thread that it starts, and reports it to that thread, which lets it go on at once. A signal
-//! is passed on as it came, and a process that is stopped by one stays so. If the lab is killed, the
-//! kernel lets all of them go.
+//! is passed on as it came, and a process that is stopped by one stays so. If the lab is killed,
+//! all of them go on.
+//!
+//! Each thread stops when it ends. A process ends with the last of its threads, which need not be
+//! the first one: `main` may call `pthread_exit`, and any thread may run another program.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
@@ -17,7 +20,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use mallard_procfs::Stat;
 
 use super::{Event, Memory, Started, look};
 use crate::ptrace::ask;
@@ -30,6 +35,10 @@ const OPTIONS: i32 = libc::PTRACE_O_TRACEFORK
 
 /// How often it is looked whether the program runs.
 const START_INTERVAL: Duration = Duration::from_micros(100);
+
+/// How often, and how long at most, it is looked whether a thread that runs is about to end.
+const ENDING_INTERVAL: Duration = Duration::from_micros(200);
+const ENDING_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// Starts a program that waits until it is seized. If the system refuses that, it runs untraced,
 /// and is looked for instead.
@@ -121,6 +130,10 @@ pub struct Tracer<F> {
     expected: HashMap<i32, Origin>,
     /// The status of threads that have stopped, and were not reported yet.
     early: HashMap<i32, i32>,
+    /// Threads that have stopped at their ends.
+    ending: HashSet<i32>,
+    /// Processes whose first thread has ended before others.
+    headless: HashSet<i32>,
     /// Whether the program runs. Before that, the process is the lab's own.
     runs: bool,
 }
@@ -132,6 +145,8 @@ impl<F: FnMut(Event)> Tracer<F> {
             processes: HashMap::new(),
             expected: HashMap::new(),
             early: HashMap::new(),
+            ending: HashSet::new(),
+            headless: HashSet::new(),
             runs: false,
         }
     }
@@ -192,18 +207,11 @@ impl<F: FnMut(Event)> Tracer<F> {
             libc::PTRACE_EVENT_VFORK => self.started(id, Memory::Shared),
             libc::PTRACE_EVENT_EXEC => self.replaced(id),
             libc::PTRACE_EVENT_EXIT if !self.runs => {
-                // The program could not be run. Whoever started it reaps it.
+                // The program could not be run. The thread that started it reaps it.
                 let _ = ask(libc::PTRACE_DETACH, id, 0);
                 return false;
             }
-            libc::PTRACE_EVENT_EXIT if self.processes.get(&id) == Some(&id) => {
-                let status = message(id).map_or(0, |message| message as i32);
-                let status = ExitStatus::from_raw(status);
-                (self.on)(Event::Ending {
-                    pid: id as u32,
-                    status,
-                });
-            }
+            libc::PTRACE_EVENT_EXIT => self.ends(id),
             _ => {}
         }
         go_on(id, status);
@@ -226,6 +234,31 @@ impl<F: FnMut(Event)> Tracer<F> {
                 self.expected.insert(new, origin);
             }
         }
+    }
+
+    /// A thread has stopped at its end, which may be that of its process.
+    fn ends(&mut self, id: i32) {
+        self.ending.insert(id);
+        let pid = self.processes.get(&id).copied().unwrap_or(id);
+        let is_first = id == pid;
+        if !is_first && !self.headless.contains(&pid) {
+            return;
+        }
+        let others = mallard_procfs::threads(pid as u32).into_iter();
+        let mut others = others.filter(|&other| !self.ending.contains(&(other as i32)));
+        if others.any(|other| goes_on(pid, other as i32)) {
+            if is_first {
+                self.headless.insert(pid);
+            }
+            return;
+        }
+        self.headless.remove(&pid);
+        let status = message(id).map_or(0, |message| message as i32);
+        (self.on)(Event::Ending {
+            pid: pid as u32,
+            thread: id as u32,
+            status: ExitStatus::from_raw(status),
+        });
     }
 
     /// A new thread or process has stopped before it does anything.
@@ -251,6 +284,8 @@ impl<F: FnMut(Event)> Tracer<F> {
             self.processes.remove(&before);
         }
         self.processes.insert(id, id);
+        self.headless.remove(&id);
+        self.ending.remove(&id);
         let pid = id as u32;
         (self.on)(if self.runs {
             Event::Replaced { pid }
@@ -267,6 +302,8 @@ impl<F: FnMut(Event)> Tracer<F> {
     fn ended(&mut self, id: i32, status: i32) {
         self.early.remove(&id);
         self.expected.remove(&id);
+        self.ending.remove(&id);
+        self.headless.remove(&id);
         if self.processes.remove(&id) == Some(id) {
             (self.on)(Event::Ended {
                 pid: id as u32,
@@ -276,8 +313,39 @@ impl<F: FnMut(Event)> Tracer<F> {
     }
 }
 
-/// Lets a process go that could not run its program. Whoever started it may have seen it stop at its
-/// end, and taken this for the end.
+/// Whether a thread goes on when another one of its process ends. One that calls `exit`, or that
+/// this kills, may still run for a moment.
+fn goes_on(pid: i32, id: i32) -> bool {
+    let begun = Instant::now();
+    loop {
+        match Stat::of_thread_that_may_be_killed(pid as u32, id as u32) {
+            Some(stat) if !stat.is_ending && !stops_at_its_end(id) => {
+                if stat.state != 'R' || begun.elapsed() >= ENDING_TIMEOUT {
+                    return true;
+                }
+            }
+            _ => return false,
+        }
+        thread::sleep(ENDING_INTERVAL);
+    }
+}
+
+/// Whether a thread has stopped at its end, and this was not reported yet.
+fn stops_at_its_end(id: i32) -> bool {
+    let flags = libc::WSTOPPED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
+    // SAFETY: all zero is a valid value, which the kernel fills in; the status is that of a child.
+    let status = unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        if libc::waitid(libc::P_PID, id as libc::id_t, &raw mut info, flags) != 0 {
+            return false;
+        }
+        info.si_status()
+    };
+    status >> 8 == libc::PTRACE_EVENT_EXIT
+}
+
+/// Lets a process go that could not run its program. The thread that started it may have seen it
+/// stop at its end, and taken this for the end.
 fn give_up(id: i32) {
     let _ = ask(libc::PTRACE_DETACH, id, 0);
     // SAFETY: waits for a child, which ends now or has been reaped.

@@ -1,4 +1,4 @@
-//! The code that is mapped in this process, for profiles: from `/proc/self/maps`, with the build id
+//! The code that is mapped in this process, for profiles: from [`proc::MAPS`], with the build id
 //! that each file has in memory.
 
 use crate::sys::page::PAGE;

@@ -77,7 +77,10 @@ pub struct Mapping<'a> {
     pub name: &'a [u8],
 }
 
-/// Bytes of a line of `/proc/self/maps`: of a longer one, the end of the name is left out.
+/// The mappings of this process. `/proc/self` is the first thread, which has none after a
+/// `pthread_exit` in `main`.
+pub const MAPS: &CStr = c"/proc/thread-self/maps";
+/// Bytes of a line of [`MAPS`]: of a longer one, the end of the name is left out.
 const LINE_MAX: usize = 640;
 /// Bytes that are read at once.
 const PIECE_BYTES: usize = 512;
@@ -87,7 +90,7 @@ const PIECE_BYTES: usize = 512;
 #[inline(never)]
 pub fn mappings(each: &mut dyn FnMut(&Mapping<'_>)) -> bool {
     let (mut line, mut len) = ([0; LINE_MAX], 0);
-    read(c"/proc/self/maps", &mut [0; PIECE_BYTES], |piece| {
+    read(MAPS, &mut [0; PIECE_BYTES], |piece| {
         for &byte in piece {
             if byte == b'\n' {
                 let text = line.get(..core::mem::take(&mut len)).unwrap_or(&[]);

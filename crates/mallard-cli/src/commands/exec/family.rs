@@ -1,13 +1,14 @@
 //! The last profiles of all processes that `mallard run` starts.
 //!
-//! With `prof_final:true`, Mallard writes a profile when a process ends in good order. For a process
-//! that ends by a signal or by `_exit`, a companion of the program writes it. When the program's own
-//! process has ended, the companion lists the profiles.
+//! With `prof_final:true`, Mallard writes a profile when a process ends in good order. For a
+//! process that ends by a signal or by `_exit`, a companion of the program writes it. When the
+//! program's own process has ended, the companion lists the profiles.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
+use std::fs;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use mallard_formats::profile::{FINAL_PPROF_SUFFIX, FINAL_TEXT_SUFFIX};
 use mallard_procfs::about;
@@ -16,10 +17,11 @@ use mallard_profile::process::live::Process;
 use mallard_profile::view::View;
 use mallard_profile::{read, write};
 use mallard_report::units::{ABSENT, bytes};
+use mallard_watch::clock::file_time;
 use mallard_watch::follow::{self, Event};
 
 use crate::profiles::members::{End, program_of};
-use crate::profiles::table;
+use crate::profiles::{save, table};
 
 /// What Mallard begins the names of profiles with.
 const DEFAULT_PREFIX: &str = "jeprof";
@@ -60,6 +62,7 @@ struct Family {
 struct Seen {
     pid: u32,
     program: String,
+    began: SystemTime,
     end: End,
     shares_memory: bool,
     profile: Result<Written, String>,
@@ -87,6 +90,7 @@ impl Family {
                 self.seen.push(Seen {
                     pid,
                     program: inherited.or_else(|| program_of(pid)).unwrap_or_default(),
+                    began: file_time(),
                     end: End::Runs,
                     shares_memory: memory == follow::Memory::Shared,
                     profile: Err(String::new()),
@@ -98,49 +102,35 @@ impl Family {
                     seen.shares_memory = false;
                 }
             }
-            Event::Ending { pid, status } => {
+            Event::Ending {
+                pid,
+                thread,
+                status,
+            } => {
                 if let Some(&index) = self.running.get(&pid) {
-                    let profile = self.profile(pid, self.seen[index].shares_memory);
                     let seen = &mut self.seen[index];
-                    seen.profile = profile;
+                    if !seen.shares_memory {
+                        seen.profile = profile(&self.prefix, pid, thread, seen.began);
+                    }
                     seen.end = End::Ended(status);
                     if index == 0 {
                         self.tell();
                     }
                 }
             }
-            Event::Ended { pid, .. } => {
-                self.running.remove(&pid);
+            Event::Ended { pid, status } => {
+                if let Some(index) = self.running.remove(&pid) {
+                    let seen = &mut self.seen[index];
+                    if seen.end == End::Runs {
+                        seen.end = status.map_or(End::Unknown, End::Ended);
+                        seen.profile = Err("it ended before it could be read".to_owned());
+                    }
+                    if index == 0 {
+                        self.tell();
+                    }
+                }
             }
         }
-    }
-
-    /// The last profile of a process, which is written now if it has not written one.
-    fn profile(&self, pid: u32, shares_memory: bool) -> Result<Written, String> {
-        if shares_memory {
-            return Err(String::new());
-        }
-        let inside = about::number_inside(pid).unwrap_or(pid);
-        let folder = fs::read_link(mallard_procfs::path(pid, "cwd")).unwrap_or_default();
-        let prefix = folder.join(&self.prefix);
-        if let Some(path) = written(&prefix, inside) {
-            let bytes = fs::read(&path).map_err(|error| error.to_string())?;
-            let profile = read::profile(&bytes).map_err(|error| error.to_string())?;
-            return Ok(Written {
-                live: live(&profile),
-                path,
-                by_us: false,
-            });
-        }
-        let reading = Process::open(pid).and_then(|process| process.read());
-        let profile = reading.map_err(|error| error.to_string())?.profile;
-        let path = named(&prefix, &format!(".{inside}.0{FINAL_PPROF_SUFFIX}"));
-        save(&path, &profile).map_err(|error| format!("{}: {error}", path.display()))?;
-        Ok(Written {
-            live: live(&profile),
-            path,
-            by_us: true,
-        })
     }
 
     /// Lists the profiles, if there are others than the one that a program writes itself.
@@ -162,11 +152,37 @@ impl Family {
             });
             let heads = ["pid", "program", "live", "ended", "profile"].map(str::to_owned);
             let lines: Vec<[String; 5]> = [heads].into_iter().chain(rows).collect();
-            // There is nobody to be told that standard error is gone.
+            // If standard error is closed, the list is lost.
             let _ = io::stderr().write_all(table::aligned(&lines).as_bytes());
         }
         follow::be_silent();
     }
+}
+
+/// The last profile of a process, which is written now if it has not written one. The thread is one
+/// that is still there.
+fn profile(prefix: &str, pid: u32, thread: u32, began: SystemTime) -> Result<Written, String> {
+    let inside = about::number_inside(pid).unwrap_or(pid);
+    let folder = fs::read_link(mallard_procfs::path(thread, "cwd")).unwrap_or_default();
+    let prefix = folder.join(prefix);
+    if let Some(path) = written(&prefix, inside, began) {
+        let bytes = fs::read(&path).map_err(|error| error.to_string())?;
+        let profile = read::profile(&bytes).map_err(|error| error.to_string())?;
+        return Ok(Written {
+            live: live(&profile),
+            path,
+            by_us: false,
+        });
+    }
+    let reading = Process::open(thread).and_then(|process| process.read());
+    let profile = reading.map_err(|error| error.to_string())?.profile;
+    let path = named(&prefix, &format!(".{inside}.0{FINAL_PPROF_SUFFIX}"));
+    save(&path, |out| write::pprof(&profile, out)).map_err(|error| format!("{error:#}"))?;
+    Ok(Written {
+        live: live(&profile),
+        path,
+        by_us: true,
+    })
 }
 
 /// A path as a person would write it here.
@@ -185,15 +201,20 @@ fn named(prefix: &Path, end: &str) -> PathBuf {
     path.into()
 }
 
-/// The last profile that a process has written.
-fn written(prefix: &Path, pid: u32) -> Option<PathBuf> {
+/// The last profile that a process has written since it began: an earlier one may have had the same
+/// number.
+fn written(prefix: &Path, pid: u32, began: SystemTime) -> Option<PathBuf> {
     let start = named(prefix, &format!(".{pid}."));
     let start = start.file_name()?.to_string_lossy().into_owned();
     let entries = fs::read_dir(prefix.parent()?).ok()?.flatten();
+    let is_later = |path: &Path| {
+        let written = path.metadata().and_then(|about| about.modified());
+        written.is_ok_and(|written| written >= began)
+    };
     entries.map(|entry| entry.path()).find(|path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let is_last = name.ends_with(FINAL_PPROF_SUFFIX) || name.ends_with(FINAL_TEXT_SUFFIX);
-        name.starts_with(&start) && is_last
+        name.starts_with(&start) && is_last && is_later(path)
     })
 }
 
@@ -202,15 +223,22 @@ fn live(profile: &Profile) -> i128 {
     figures.map_or(0, |figures| profile.total(figures.main))
 }
 
-fn save(path: &Path, profile: &Profile) -> io::Result<()> {
-    let mut out = BufWriter::new(File::create(path)?);
-    write::pprof(profile, &mut out)?;
-    out.flush()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_profile_of_an_earlier_process_with_the_same_number_is_not_this_one_s() {
+        let folder = tempfile::tempdir().unwrap();
+        let prefix = folder.path().join("jeprof");
+        let file = folder.path().join("jeprof.11.0.f.heap");
+        let before = file_time();
+        fs::write(&file, "").unwrap();
+        assert_eq!(written(&prefix, 11, before), Some(file));
+        assert_eq!(written(&prefix, 1, before), None);
+        let later = file_time() + std::time::Duration::from_secs(1);
+        assert_eq!(written(&prefix, 11, later), None);
+    }
 
     #[test]
     fn the_last_setting_of_an_option_says_whether_profiles_are_written() {

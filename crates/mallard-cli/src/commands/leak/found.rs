@@ -126,6 +126,23 @@ pub fn is_left_out(ran: &Ran, place: usize, options: &Options) -> bool {
     !options.only.contains(&process.program)
 }
 
+/// An error if no process is of a program that the user named.
+pub fn check_names(ran: &Ran, options: &Options) -> Result<()> {
+    let is_left_out = |place: usize| is_left_out(ran, place, options);
+    if options.only.is_empty() || !(0..ran.processes.len()).all(is_left_out) {
+        return Ok(());
+    }
+    let mut seen: Vec<&str> = ran.processes.iter().map(|it| &*it.program).collect();
+    seen.sort_unstable();
+    seen.dedup();
+    let why = format!(
+        "no process of {} was seen; seen: {}",
+        options.only.join(" or "),
+        seen.join(", ")
+    );
+    Err(ran.failed(why))
+}
+
 /// Processes of one program with the same leaks; with `by_program`, all of one program that have
 /// leaks. Those with most bytes come first.
 pub fn groups(ran: &Ran, found: &[Found], options: &Options) -> Result<Vec<Found>> {

@@ -12,7 +12,8 @@ use super::found::{self, Found};
 use crate::profiles::members::End;
 use crate::profiles::program::Ran;
 
-/// `leaks` are those of all processes together; each process has its own below `processes`.
+/// `leaks` are those of all processes together; each process has its own below `processes`. What
+/// one holds that does not count is not there.
 pub fn json(ran: &Ran, found: &[Found], options: &Options) -> Result<String> {
     let counted = found
         .iter()
@@ -20,30 +21,25 @@ pub fn json(ran: &Ran, found: &[Found], options: &Options) -> Result<String> {
     let all = Found::together(ran, &counted.collect::<Vec<_>>(), options)?;
     let processes: Vec<Value> = found
         .iter()
-        .map(|found| process(ran, found))
+        .map(|found| process(ran, found, options))
         .collect::<Result<_>>()?;
-    let mut notes = ran.notes.clone();
-    if !ran.status.success() {
-        notes.push(format!("the program ended with {}", ran.status));
-    }
-    for note in ran.processes.iter().flat_map(|process| &process.notes) {
-        if !notes.contains(note) {
-            notes.push(note.clone());
-        }
-    }
+    let every: Vec<usize> = (0..ran.processes.len()).collect();
     let name = ran.processes[0].shown();
     let answer = json!({
         "schema": 1,
         "program": name,
         "leaks": sites(&all)?,
         "processes": processes,
-        "notes": notes,
+        "notes": ran.notes(&every),
     });
     Ok(format!("{}\n", serde_json::to_string_pretty(&answer)?))
 }
 
-fn process(ran: &Ran, found: &Found) -> Result<Value> {
-    let process = &ran.processes[found.processes[0]];
+fn process(ran: &Ran, found: &Found, options: &Options) -> Result<Value> {
+    let place = found.processes[0];
+    let process = &ran.processes[place];
+    let is_left_out = found::is_left_out(ran, place, options);
+    let is_known = process.why_not().is_none() && !is_left_out;
     let (code, signal) = match process.end {
         End::Ended(status) => (status.code(), status.signal()),
         End::Unknown | End::Runs => (None, None),
@@ -52,8 +48,9 @@ fn process(ran: &Ran, found: &Found) -> Result<Value> {
         "pid": process.pid,
         "parent": process.parent,
         "program": process.program,
-        "bytes": process.why_not().is_none().then_some(found.bytes() as f64),
+        "bytes": is_known.then_some(found.bytes() as f64),
         "leaks": sites(found)?,
+        "left_out": is_left_out,
         "runs": process.end == End::Runs,
         "exit_code": code,
         "signal": signal,

@@ -85,6 +85,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         snapshots: true,
     };
     let ran = program::run(&options.program, &purpose, &options.follow, &options.search)?;
+    found::check_names(&ran, options)?;
     let found = found::all(&ran, options)?;
     output::text(&if options.json {
         json::json(&ran, &found, options)?

@@ -1,7 +1,5 @@
 //! Leaks as text: the processes, if there are several, and the sites of those that leak.
 
-use std::collections::BTreeSet;
-
 use anyhow::Result;
 use mallard_profile::model::Profile;
 use mallard_profile::show::{self, Layout, Named, ProfilePage};
@@ -19,7 +17,6 @@ const GROUPS_MAX: usize = 10;
 
 pub fn text(ran: &Ran, found: &[Found], options: &Options) -> Result<String> {
     let mut text = String::new();
-    let mut notes: BTreeSet<&str> = ran.notes.iter().map(String::as_str).collect();
     if let [only] = found {
         let process = &ran.processes[0];
         let summary = summary(&only.leaks, only.is_growth_known);
@@ -47,14 +44,8 @@ pub fn text(ran: &Ran, found: &[Found], options: &Options) -> Result<String> {
             ));
         }
     }
-    let of_processes = ran.processes.iter().flat_map(|process| &process.notes);
-    notes.extend(of_processes.map(String::as_str));
-    let end_status;
-    if !ran.status.success() {
-        end_status = format!("the program ended with {}", ran.status);
-        notes.insert(&end_status);
-    }
-    for note in notes {
+    let every: Vec<usize> = (0..ran.processes.len()).collect();
+    for note in ran.notes(&every) {
         text.push_str(&format!("note: {note}\n"));
     }
     Ok(text)
@@ -95,7 +86,8 @@ fn several(ran: &Ran, found: &[Found], options: &Options) -> Result<String> {
         bytes(found[place].bytes() as f64)
     };
     let weight = |place: usize| found[place].bytes();
-    text.push_str(&table::processes(ran, "never freed", figure, weight));
+    let all = Some("--json has all");
+    text.push_str(&table::processes(ran, "never freed", figure, weight, all));
     if (0..found.len()).any(|place| found::is_left_out(ran, place, options)) {
         text.push_str(if options.only.is_empty() {
             "–: a shell; what it holds for itself does not count\n"

@@ -32,42 +32,50 @@ pub fn present(ran: &Ran, options: &Options) -> Result<()> {
     } else {
         options.view.view()
     };
-    let total = |loaded: &Loaded| -> i128 {
-        let figures = view.figures(&loaded.profile);
-        figures.map_or(0, |figures| loaded.profile.total(figures.main))
-    };
-    let of_each: Vec<i128> = (every.iter())
-        .map(|&place| total(&ran.loaded(&[place], String::new())))
-        .collect();
     say!("{name}")?;
+    let totals: Vec<i128> = every.iter().map(|&it| total(ran, it, view)).collect();
+    say!("{}", table(ran, view, &totals).trim_end())?;
+    present_groups(ran, view, &totals, &together, options)?;
+    for note in &together.notes {
+        say!("note: {note}")?;
+    }
+    super::write_page(&together, view, options)
+}
+
+/// What a process has in a view.
+fn total(ran: &Ran, place: usize, view: View) -> i128 {
+    let profile = ran.profile(&[place]);
+    let figures = view.figures(&profile);
+    figures.map_or(0, |figures| profile.total(figures.main))
+}
+
+fn table(ran: &Ran, view: View, totals: &[i128]) -> String {
     let figure = |place: usize| match (ran.processes[place].why_not(), view) {
         (Some(_), _) => "not known".to_owned(),
-        (None, View::Lifetime) => mallard_report::units::duration(of_each[place] as f64),
-        (None, _) => bytes(of_each[place] as f64),
+        (None, View::Lifetime) => mallard_report::units::duration(totals[place] as f64),
+        (None, _) => bytes(totals[place] as f64),
     };
-    say!(
-        "{}",
-        table::processes(ran, view.name(), figure, |place| of_each[place]).trim_end()
-    )?;
+    // No form has each process of very many.
+    table::processes(ran, view.name(), figure, |place| totals[place], None)
+}
+
+/// Shows the sites of the processes with most.
+fn present_groups(
+    ran: &Ran,
+    view: View,
+    totals: &[i128],
+    together: &Loaded,
+    options: &Options,
+) -> Result<()> {
+    let by_program = options.follow.by_program;
     let mut groups = groups(ran, view, options);
-    let weight = |group: &[usize]| group.iter().map(|&place| of_each[place]).sum::<i128>();
+    let weight = |group: &[usize]| group.iter().map(|&place| totals[place]).sum::<i128>();
     groups.retain(|group| weight(group) != 0);
     groups.sort_by_key(|group| std::cmp::Reverse(weight(group)));
     let quiet = options.without_files();
     for group in groups.iter().take(SHOWN_MAX) {
-        let process = &ran.processes[group[0]];
-        let by_program = options.follow.by_program;
-        let name = match group.len() {
-            1 => process.shown(),
-            number if by_program => format!("{}, {number} processes together", process.program),
-            number => format!(
-                "{}, {number} processes with the same sites ({}), each",
-                process.program,
-                table::pids(ran, group)
-            ),
-        };
         let shown = if by_program { &group[..] } else { &group[..1] };
-        let mut loaded = ran.loaded(shown, name);
+        let mut loaded = ran.loaded(shown, name_of(ran, group, by_program));
         // Notes on all are at the end.
         loaded.notes.retain(|note| !together.notes.contains(note));
         say!("")?;
@@ -75,17 +83,27 @@ pub fn present(ran: &Ran, options: &Options) -> Result<()> {
     }
     say!("")?;
     if let Some(more) = groups.len().checked_sub(SHOWN_MAX).filter(|&more| more > 0) {
-        let how = if options.follow.by_program {
+        let how = if by_program {
             ""
         } else {
             ": --by-program sums them up"
         };
         say!("{more} more have less{how}")?;
     }
-    for note in &together.notes {
-        say!("note: {note}")?;
+    Ok(())
+}
+
+fn name_of(ran: &Ran, group: &[usize], by_program: bool) -> String {
+    let process = &ran.processes[group[0]];
+    match group.len() {
+        1 => process.shown(),
+        number if by_program => format!("{}, {number} processes together", process.program),
+        number => format!(
+            "{}, {number} processes with the same sites ({}), each",
+            process.program,
+            table::pids(ran, group)
+        ),
     }
-    super::write_page(&together, view, options)
 }
 
 /// Processes of a program with the same sites, or all of a program together.

@@ -8,20 +8,18 @@ mod control;
 mod family;
 mod options;
 
-use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use mallard_profile::show::{self, Layout, ProfilePage};
 use mallard_profile::view::View;
 use mallard_profile::view::trim::trimmed;
 use mallard_profile::write;
 
 use crate::profiles::source::{self, Loaded};
-use crate::profiles::{program, several};
+use crate::profiles::{program, save, several};
 use crate::session::folder;
 use crate::terminal::exit;
 use crate::terminal::output::{self, say};
@@ -42,6 +40,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     let of_programs = [
         ("--rate", options.rate.is_some()),
         ("--by-program", options.follow.by_program),
+        ("--wait", options.follow.wait.is_some()),
         ("--no-trace", options.follow.no_trace),
     ];
     if let Some((option, _)) = of_programs.into_iter().find(|(_, is_given)| *is_given) {
@@ -261,22 +260,4 @@ fn write_files(page: &ProfilePage<'_>, options: &Options) -> Result<Vec<String>>
         written.push(path.display().to_string());
     }
     Ok(written)
-}
-
-/// Writes a file whole: a reader never sees a part of it.
-fn save(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
-    let mut part = path.as_os_str().to_owned();
-    part.push(".part");
-    let part = PathBuf::from(part);
-    let written = File::create(&part).map(BufWriter::new).and_then(|mut out| {
-        write(&mut out)?;
-        out.flush()
-    });
-    written
-        .and_then(|()| fs::rename(&part, path))
-        .inspect_err(|_| {
-            // What is left of a failed attempt; there may be nothing.
-            let _ = fs::remove_file(&part);
-        })
-        .with_context(|| format!("cannot write {}", path.display()))
 }

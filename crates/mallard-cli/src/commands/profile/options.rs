@@ -16,12 +16,12 @@ use mallard_profile::view::rows::By;
 ///
 /// Reads profiles of Mallard and jemalloc (heap_v2) and of pprof's format, a running, stopped or
 /// hung process that samples, or a core file of one. Or runs a program and shows what the memory of
-/// each of its processes consisted of at the peak and at the end. It gives names to addresses and prints a table of
-/// sites: the innermost functions that are neither the allocator's nor a container's. A page with
-/// flame graphs is written to profile.html. Names come from the programs and libraries themselves,
-/// from separate debug files, from split debug information, and from debuginfod where
-/// DEBUGINFOD_URLS is set; a file that is not the one that ran is reported and not used. A process
-/// is only read: its threads are not stopped.
+/// each of its processes consisted of at the peak and at the end. It gives names to addresses and
+/// prints a table of sites: the innermost functions that are neither the allocator's nor a
+/// container's. A page with flame graphs is written to profile.html. Names come from the programs
+/// and libraries themselves, from separate debug files, from split debug information, and from
+/// debuginfod where DEBUGINFOD_URLS is set; a file that is not the one that ran is reported and not
+/// used. A process is only read: its threads are not stopped.
 ///
 /// The exit code is 0 if the answer was given, 1 if a process or file cannot be used or lacks the
 /// figures that were asked for, 2 for a mistake on the command line. After a program that fails, it

@@ -269,7 +269,7 @@ fn syscalls(f: &Figures) -> Markup {
         div class="scroll" { table {
             thead { tr { th { "call" } th { "by the allocator, per second" } th { "by others, per second" } } }
             tbody { @for (name, inside, outside) in &f.syscalls {
-                tr { td { (name) } td { (units::significant(*inside)) } td { (units::significant(*outside)) } }
+                tr { th scope="row" { (name) } td { (units::significant(*inside)) } td { (units::significant(*outside)) } }
             } }
         } }
     }

@@ -1,9 +1,9 @@
 //! A list of the loaded modules, for C libraries whose loader cannot be asked without a lock.
 //!
-//! A thread that is not within `malloc` makes the list, from `/proc/self/maps` and the headers of
-//! the modules in memory. Walks read it at any moment: a sequence number, odd while the list is
-//! being written, shows a reader that what it read does not belong together; the reader then finds
-//! no module, and does not wait.
+//! A thread that is not within `malloc` makes the list, from the mappings of the process and the
+//! headers of the modules in memory. Walks read it at any moment: a sequence number, odd while the
+//! list is being written, shows a reader that what it read does not belong together; the reader
+//! then finds no module, and does not wait.
 
 use crate::sys::atomic::{AtomicU32, AtomicUsize, Ordering};
 
