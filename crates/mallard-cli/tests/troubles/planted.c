@@ -117,7 +117,8 @@ static void grown(void) {
     for (int i = 0; i < 3000; i++)
         filled(100000);
     clock_gettime(CLOCK_MONOTONIC, &grew);
-    const long took = (grew.tv_sec - began.tv_sec) * 1000 + (grew.tv_nsec - began.tv_nsec) / 1000000;
+    const long took =
+        (grew.tv_sec - began.tv_sec) * 1000 + (grew.tv_nsec - began.tv_nsec) / 1000000;
     milliseconds(300 + took);
 }
 

@@ -21,7 +21,6 @@ int main(void) {
                 _exit(4);
             exit(0);
         }
-    while (wait(0) > 0) {
-    }
+    while (wait(0) > 0) {}
     return 0;
 }

@@ -137,10 +137,10 @@ pub fn section(tried: &Tried) -> Markup {
                     thead { tr { th { "suggestion" } th { "figure" } th { "as it is" } th { "with it" } th { "ratio" } th { "" } } }
                     tbody {
                         @for trial in &tried.trials {
-                            @if let Some(reason) = &trial.failure { tr { td { code { (trial.command) } } td colspan="5" { (reason) } } }
+                            @if let Some(reason) = &trial.failure { tr { th scope="row" { code { (trial.command) } } td colspan="5" { (reason) } } }
                             @for (place, one) in trial.brought.iter().enumerate() {
                                 tr {
-                                    td { @if place == 0 { code { (trial.command) } } }
+                                    th scope="row" { @if place == 0 { code { (trial.command) } } }
                                     td { (name(one.figure)) }
                                     td { (amount(one.figure, one.before)) }
                                     td { (amount(one.figure, one.after)) }
