@@ -4,7 +4,7 @@ mod pprof;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Stdio};
@@ -453,7 +453,8 @@ fn said_by_a_family(address: &str) -> String {
         .command("sh")
         .args([
             "-c",
-            "for i in 1 2 3 4; do sh -c 'env true; true'; done; env true & env true & read line",
+            // None of them is left when the shell ends: it could take the address.
+            "for i in 1 2 3 4; do sh -c 'env true; true'; done; env true & env true & wait; read line",
         ])
         .env("MALLOC_CONF", format!("tcache:true,http:{address}"))
         .stdin(Stdio::piped())
@@ -478,10 +479,11 @@ fn a_family_says_once_that_its_address_is_taken() {
     // Another program has the address.
     let other = TcpListener::bind(&free).expect("it is free again");
     assert_eq!(said_by_a_family(&free), in_use);
-    drop(other);
+    release(other, &free);
     // One of ours has it, which is no relative.
     let (served, _) = Served::start("hold", &format!("http:{free}"));
-    assert_eq!(said_by_a_family(&free), in_use);
+    let said = said_by_a_family(&free);
+    assert_eq!(said, in_use, "{}", served.errors());
     assert!(settles(|| served.errors() == none), "{}", served.errors());
     assert_eq!(said_by_a_family(&free), in_use);
     assert_eq!(served.errors(), none);
@@ -491,7 +493,17 @@ fn a_family_says_once_that_its_address_is_taken() {
 /// An address of this machine that nothing else uses.
 fn free_address() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
-    listener.local_addr().expect("it has one").to_string()
+    let address = listener.local_addr().expect("it has one").to_string();
+    release(listener, &address);
+    address
+}
+
+/// Closes a listener and waits until nothing listens there: a process that another test starts has
+/// a copy of it until it executes its program.
+fn release(listener: TcpListener, address: &str) {
+    drop(listener);
+    let is_free = || TcpStream::connect(address).is_err();
+    assert!(settles(is_free), "{address}");
 }
 
 #[test]
