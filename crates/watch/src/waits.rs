@@ -7,6 +7,8 @@
 
 use std::collections::BTreeMap;
 
+use mallard_procfs::about;
+
 use crate::threads::Wait;
 
 /// Fewer looks do not tell whether a thread is idle.
@@ -32,6 +34,16 @@ pub struct Thread {
 }
 
 impl Thread {
+    /// Counts a look at a thread of this process. A thread gets its name once it runs, if at all,
+    /// so that the name is read again, ever more seldom.
+    pub fn look(&mut self, process: u32, id: u32) {
+        if self.looks == 0 || self.looks.is_power_of_two() {
+            self.id = id;
+            self.name = about::thread_name(process, id).unwrap_or_default();
+        }
+        self.looks += 1;
+    }
+
     /// The share of its looks at which it waited, and what it waited for most.
     pub fn waits(&self) -> (f64, Option<Wait>) {
         let all = || self.inside.iter().chain(&self.outside);

@@ -1,7 +1,8 @@
 use super::model::{Calls, EndMemory, Growth};
 use super::*;
 
-fn figures(inside: f64) -> Figures {
+/// A busy program with this share of its time in malloc.
+pub(super) fn figures(inside: f64) -> Figures {
     Figures {
         samples: 2000,
         runs: 1,

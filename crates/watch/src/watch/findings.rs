@@ -188,7 +188,10 @@ impl Findings {
                 .map(|process| (pid, process.clone()))
                 .into_iter()
                 .collect(),
-            ..self.clone()
+            mapped: self.mapped.clone(),
+            seconds: self.seconds,
+            thread_seconds: self.thread_seconds,
+            held_seconds: self.held_seconds,
         }
     }
 

@@ -17,7 +17,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use mallard_procfs::memory::{Rollup, resident};
-use mallard_procfs::{Stat, about, is_alive, mapping, stat};
+use mallard_procfs::{Stat, is_alive, mapping, stat};
 
 use crate::clock::{cpu_time, tsc_and_monotonic_ns};
 use crate::probe::layout::{Cell, State};
@@ -319,12 +319,7 @@ impl<'a> Watch<'a> {
         }
         let looks = &mut self.found.processes.entry(pid).or_default().looks;
         let seen = self.threads.entry((pid, thread)).or_default();
-        // A thread gets its name once it runs, if at all.
-        if seen.thread.looks.is_power_of_two() || seen.thread.looks == 0 {
-            seen.thread.id = thread;
-            seen.thread.name = about::thread_name(pid, thread).unwrap_or_default();
-        }
-        seen.thread.looks += 1;
+        seen.thread.look(pid, thread);
         if let Doing::Running { cpu } = doing {
             let (now, computed) = (Instant::now(), threads::computed(pid, thread));
             let before = seen.computed.replace((now, computed));

@@ -2,7 +2,7 @@
 
 use super::super::model::{Figures, TroubleKey};
 use super::super::{Finding, Reason};
-use super::{Facts, HugePages, Setting, changes_threads, is_alone};
+use super::{Facts, HugePages, Setting, changes_threads, is_alone, threads_each};
 
 /// glibc makes an arena for each thread up to so many for each CPU.
 const ARENAS_PER_CPU: usize = 8;
@@ -44,17 +44,15 @@ pub fn settings(f: &Figures, trouble: &Finding, facts: &Facts) -> Option<Vec<Set
 fn arenas(f: &Figures, facts: &Facts) -> (usize, usize) {
     let set = facts.number("arena_max").filter(|max| *max > 0);
     let limit = set.map_or(ARENAS_PER_CPU * facts.cpus, |max| max as usize);
-    let threads = (f.threads / f.processes.max(1)) as usize;
-    (limit, limit.min(threads))
+    (limit, limit.min(threads_each(f)))
 }
 
 /// Up to as many as glibc makes by itself: of more threads than that, few run at a time.
 fn more_arenas(f: &Figures, facts: &Facts) -> Option<Vec<Setting>> {
     let (limit, made) = arenas(f, facts);
-    let threads = (f.threads / f.processes.max(1)) as usize;
-    let most = ARENAS_PER_CPU * facts.cpus;
-    (!is_alone(f) && made == limit && limit < threads.min(most))
-        .then(|| vec![Setting::new("arena_max", threads.min(most))])
+    let wanted = threads_each(f).min(ARENAS_PER_CPU * facts.cpus);
+    (!is_alone(f) && made == limit && limit < wanted)
+        .then(|| vec![Setting::new("arena_max", wanted)])
 }
 
 /// As many as CPUs: as many threads can need one at a time.

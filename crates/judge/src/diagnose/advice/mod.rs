@@ -277,6 +277,11 @@ fn is_alone(f: &Figures) -> bool {
     f.threads > 0 && f.threads <= f.processes.max(1)
 }
 
+/// The threads of each process.
+fn threads_each(f: &Figures) -> usize {
+    (f.threads / f.processes.max(1)) as usize
+}
+
 /// Whether so many blocks are freed by another thread that more arenas would only move the waits.
 fn changes_threads(f: &Figures) -> bool {
     let share = f.calls.freed_elsewhere;

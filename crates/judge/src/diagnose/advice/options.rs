@@ -2,7 +2,7 @@
 
 use super::super::model::{Figures, TroubleKey};
 use super::super::{Finding, Reason};
-use super::{Allocator, Facts, HugePages, Setting, changes_threads, is_alone};
+use super::{Allocator, Facts, HugePages, Setting, changes_threads, is_alone, threads_each};
 
 /// What is free for so long goes back by default.
 const DEFAULT_DECAY_MS: i64 = 10_000;
@@ -96,11 +96,17 @@ fn huge_pages(facts: &Facts) -> Option<Vec<Setting>> {
     can.then(|| vec![Setting::new("thp", "always")])
 }
 
+/// The arenas that are set, if any are, and those that there are.
+fn arenas(facts: &Facts) -> (Option<i64>, usize) {
+    let set = facts.number("narenas").filter(|arenas| *arenas > 0);
+    let usual = ARENAS_PER_CPU * facts.cpus;
+    (set, set.map_or(usual, |arenas| arenas as usize))
+}
+
 /// An arena for each CPU, where threads have to share them.
 fn more_arenas(f: &Figures, facts: &Facts) -> Option<Vec<Setting>> {
-    let threads = (f.threads / f.processes.max(1)) as usize;
-    let set = facts.number("narenas").filter(|arenas| *arenas > 0);
-    let arenas = set.map_or(ARENAS_PER_CPU * facts.cpus, |arenas| arenas as usize);
+    let threads = threads_each(f);
+    let (set, arenas) = arenas(facts);
     if is_alone(f) || changes_threads(f) || facts.value("percpu_arena").is_some() {
         return None;
     }
@@ -112,10 +118,9 @@ fn more_arenas(f: &Figures, facts: &Facts) -> Option<Vec<Setting>> {
 
 fn fewer_arenas(f: &Figures, facts: &Facts) -> Option<Vec<Setting>> {
     let wanted = facts.cpus.max(2);
-    let set = facts.number("narenas").filter(|arenas| *arenas > 0);
-    let arenas = set.map_or(ARENAS_PER_CPU * facts.cpus, |arenas| arenas as usize);
-    let threads = (f.threads / f.processes.max(1)) as usize;
-    (!is_alone(f) && arenas.min(threads) > wanted).then(|| vec![Setting::new("narenas", wanted)])
+    let (_, arenas) = arenas(facts);
+    (!is_alone(f) && arenas.min(threads_each(f)) > wanted)
+        .then(|| vec![Setting::new("narenas", wanted)])
 }
 
 fn larger_caches(facts: &Facts) -> Option<Vec<Setting>> {

@@ -13,21 +13,12 @@ fn facts() -> Facts {
     }
 }
 
-/// A busy program with this share of its time in malloc.
+/// A busy program with this share of its time in malloc, in so many threads.
 fn figures(inside: f64, threads: u64) -> Figures {
     Figures {
-        samples: 2000,
-        runs: 1,
         processes: 1,
         threads,
-        wall_seconds: 10.0,
-        user_seconds: 9.0,
-        inside: Some(inside),
-        inside_low: Some((inside - 0.01).max(0.0)),
-        inside_high: Some(inside + 0.01),
-        waiting: Some(0.0),
-        running: 0.9,
-        ..Figures::default()
+        ..super::super::tests::figures(inside)
     }
 }
 

@@ -1,5 +1,6 @@
 //! From what the runs have shown to figures.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -33,17 +34,17 @@ pub fn page_bytes() -> u64 {
 }
 
 /// A run with the probe, of all processes or of the heaviest.
-struct Observed {
+struct Observed<'a> {
     wall: f64,
     user: f64,
     system: f64,
     faults: u64,
     peak_rss: u64,
-    found: Findings,
+    found: Cow<'a, Findings>,
 }
 
-impl Observed {
-    fn whole(measured: &Measurement, found: &Findings) -> Observed {
+impl<'a> Observed<'a> {
+    fn whole(measured: &Measurement, found: &'a Findings) -> Observed<'a> {
         // The kernel knows the peak of each process, and not of all.
         let together = found.memory.iter().map(|memory| memory.rss).max();
         Observed {
@@ -52,12 +53,12 @@ impl Observed {
             system: measured.system.as_secs_f64(),
             faults: measured.minor_faults + measured.major_faults,
             peak_rss: measured.peak_rss_bytes.max(together.unwrap_or(0)),
-            found: found.clone(),
+            found: Cow::Borrowed(found),
         }
     }
 
     /// The process that computes most, by the last reading of it.
-    fn one(pid: u32, found: &Findings) -> Option<Observed> {
+    fn one(pid: u32, found: &Findings) -> Option<Observed<'a>> {
         let process = found.processes.get(&pid)?;
         let peak = process.memory.iter().map(|memory| memory.rss).max();
         Some(Observed {
@@ -66,12 +67,8 @@ impl Observed {
             system: process.system.as_secs_f64(),
             faults: process.faults,
             peak_rss: peak.unwrap_or(0),
-            found: found.of(pid),
+            found: Cow::Owned(found.of(pid)),
         })
-    }
-
-    fn cpu(&self) -> f64 {
-        self.user + self.system
     }
 }
 
@@ -81,7 +78,7 @@ const HEAVIEST_SHARE_MIN: f64 = 0.5;
 const HEAVIEST_SECONDS_MIN: f64 = 0.2;
 
 /// The runs, and the process that is judged, if it is one of several.
-fn observed(runs: &Runs) -> (Vec<Observed>, Option<Heaviest>) {
+fn observed(runs: &Runs) -> (Vec<Observed<'_>>, Option<Heaviest>) {
     let of_one = |measured: &Measurement, found: &Findings| {
         let (pid, share) = found.heaviest(measured.user + measured.system)?;
         let one = Observed::one(pid, found)?;
@@ -91,11 +88,12 @@ fn observed(runs: &Runs) -> (Vec<Observed>, Option<Heaviest>) {
     let (measured, last) = runs.observed.last().expect("there is a run");
     let heaviest =
         of_one(measured, last).map(|(pid, share, one)| heaviest(last, pid, share, &one.found));
-    let one_or_all = |(measured, found): &(Measurement, Findings)| match of_one(measured, found) {
+    let all = runs.observed.iter();
+    let all = all.map(|(measured, found)| match of_one(measured, found) {
         Some((_, _, one)) if heaviest.is_some() => one,
         _ => Observed::whole(measured, found),
-    };
-    (runs.observed.iter().map(one_or_all).collect(), heaviest)
+    });
+    (all.collect(), heaviest)
 }
 
 fn heaviest(all: &Findings, pid: u32, share: f64, one: &Findings) -> Heaviest {
@@ -141,7 +139,7 @@ pub fn figures(runs: &Runs, asked: Option<Way>) -> (Figures, Way) {
     }
     let (measured, _) = runs.observed.last().expect("there is a run");
     let last = observed.last().expect("there is a run");
-    let sum = |of: fn(&Observed) -> f64| observed.iter().map(of).sum::<f64>();
+    let sum = |of: fn(&Observed<'_>) -> f64| observed.iter().map(of).sum::<f64>();
     let (wall, user, system) = (
         sum(|run| run.wall),
         sum(|run| run.user),
@@ -191,8 +189,7 @@ pub fn figures(runs: &Runs, asked: Option<Way>) -> (Figures, Way) {
         peak_rss: last.peak_rss,
         peaks: &peaks,
         images: last.found.images.len(),
-        system: last.system / last.cpu().max(1e-6),
-        cpu_seconds: last.cpu(),
+        cpu: (last.user, last.system),
     };
     memory_of.figures(&mut f);
     runs.faults.fault_kinds(&mut f);
@@ -256,7 +253,7 @@ pub fn ended(end: End) -> String {
 /// The share of CPU time inside the allocator.
 fn share(
     f: &mut Figures,
-    runs: &[Observed],
+    runs: &[Observed<'_>],
     counts: &Counts,
     (cpu, cost): (f64, Option<Cost>),
     asked: Option<Way>,
@@ -386,9 +383,8 @@ pub struct PageFaults<'a> {
     /// The peak RSS of each process that was seen, and how many images these had.
     pub peaks: &'a [u64],
     pub images: usize,
-    /// The share of CPU time that is the kernel's.
-    pub system: f64,
-    pub cpu_seconds: f64,
+    /// User and system time in seconds.
+    pub cpu: (f64, f64),
 }
 
 impl PageFaults<'_> {
@@ -402,15 +398,23 @@ impl PageFaults<'_> {
         // A tree of short processes has many first faults that no look has seen.
         let is_known = self.peaks.len() <= 2 && self.count > 0;
         f.refaults = is_known.then(|| again as f64 / self.count as f64);
-        let price = fault_seconds() / self.cpu_seconds.max(1e-6);
-        let share = |count: u64| (count as f64 * price).min(self.system);
-        f.fault_share = share(self.count.saturating_sub(start));
-        f.refault_share = if is_known { share(again) } else { 0.0 };
+        let again = if is_known { again } else { 0 };
+        let beyond_start = self.count.saturating_sub(start);
+        (f.fault_share, f.refault_share) = fault_shares(self.cpu, beyond_start, again);
     }
 }
 
+/// The shares of CPU time, of these seconds in user and system mode, that so many page faults take
+/// and so many of them: no more than the kernel's.
+pub fn fault_shares((user, system): (f64, f64), all: u64, again: u64) -> (f64, f64) {
+    let cpu = (user + system).max(1e-6);
+    let price = fault_seconds();
+    let share = |count: u64| (count as f64 * price / cpu).min(system / cpu);
+    (share(all), share(again))
+}
+
 /// What a page fault takes on this machine, in CPU time: others may run meanwhile.
-pub fn fault_seconds() -> f64 {
+fn fault_seconds() -> f64 {
     const TOUCHED_PAGES: usize = 4096;
     let page_bytes = rustix::param::page_size();
     let length = TOUCHED_PAGES * page_bytes;

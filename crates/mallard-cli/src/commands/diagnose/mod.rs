@@ -221,11 +221,9 @@ fn diagnose(
         return Err(not_observed(executable));
     }
     let (mut f, way) = figures::figures(runs, options.way);
-    let judged = match &f.heaviest {
-        Some(one) => found.of(one.pid),
-        None => found.clone(),
-    };
-    let (family, pool) = name_allocators(&mut f, &judged, executable);
+    let of_one = f.heaviest.as_ref().map(|one| found.of(one.pid));
+    let judged = of_one.as_ref().unwrap_or(found);
+    let (family, pool) = name_allocators(&mut f, judged, executable);
     if let Some(one) = &mut f.heaviest
         && is_script(&program.path)
     {
@@ -234,7 +232,7 @@ fn diagnose(
     let mut notes = notes(options, runs, &f);
     let mut d = Diagnosis {
         ways: ways(runs, way),
-        timeline: figures::timeline(&judged),
+        timeline: figures::timeline(judged),
         ..blank(f)
     };
     let about = About {

@@ -10,7 +10,7 @@ use mallard_judge::diagnose::growth::growth;
 use mallard_judge::diagnose::share::wilson;
 use mallard_judge::diagnose::thresholds::FRESH_SECONDS_MAX;
 use mallard_procfs::memory::resident;
-use mallard_procfs::{Stat, about, is_alive, mapping, stat};
+use mallard_procfs::{Stat, is_alive, mapping, stat};
 use mallard_report::diagnosis::{Figures, Heap, Moment};
 use mallard_watch::perf::{Code, Refused, Samples};
 use mallard_watch::stops;
@@ -180,39 +180,35 @@ impl Seen {
             .skip(first)
             .take(LOOK_THREADS_MAX.min(threads.len()))
         {
-            let does = self.each.entry((self.run, thread)).or_default();
-            if does.looks == 0 || does.looks.is_power_of_two() {
-                does.id = thread;
-                does.name = about::thread_name(process, thread).unwrap_or_default();
-            }
-            match threads::doing(process, thread) {
-                Doing::Running { .. } => {
-                    does.running += 1;
-                    running.extend(stops.then_some(thread));
-                }
-                Doing::Sleeping | Doing::Blocked => {
-                    let wait = threads::waiting_for(process, thread);
-                    // An allocator waits for nothing else.
-                    let may = matches!(
-                        wait,
-                        Wait::Lock
-                            | Wait::Thread
-                            | Wait::Futex
-                            | Wait::Madvise
-                            | Wait::Mapping
-                            | Wait::PageFault
-                    );
-                    let inside = may && code.waits_inside(process, thread) == Some(true);
-                    let waiting = if inside {
-                        &mut does.inside
-                    } else {
-                        &mut does.outside
-                    };
-                    *waiting.entry(wait).or_default() += 1;
-                }
+            let waits = match threads::doing(process, thread) {
+                Doing::Running { .. } => false,
+                Doing::Sleeping | Doing::Blocked => true,
                 Doing::Gone | Doing::Stopped => continue,
+            };
+            let does = self.each.entry((self.run, thread)).or_default();
+            does.look(process, thread);
+            if !waits {
+                does.running += 1;
+                running.extend(stops.then_some(thread));
+                continue;
             }
-            does.looks += 1;
+            let wait = threads::waiting_for(process, thread);
+            // An allocator waits for nothing else.
+            let may = matches!(
+                wait,
+                Wait::Lock
+                    | Wait::Thread
+                    | Wait::Futex
+                    | Wait::Madvise
+                    | Wait::Mapping
+                    | Wait::PageFault
+            );
+            let waiting = if may && code.waits_inside(process, thread) == Some(true) {
+                &mut does.inside
+            } else {
+                &mut does.outside
+            };
+            *waiting.entry(wait).or_default() += 1;
         }
         for thread in running {
             self.stop(process, thread, code);

@@ -105,10 +105,7 @@ fn refaults(f: &mut Figures, seen: &observation::Seen) {
         return;
     }
     f.refaults = Some(again as f64 / seen.faults as f64);
-    let cpu = (seen.cpu.0 + seen.cpu.1).max(1e-6);
-    let price = figures::fault_seconds();
-    f.fault_share = (seen.faults as f64 * price / cpu).min(seen.cpu.1 / cpu);
-    f.refault_share = (again as f64 * price / cpu).min(seen.cpu.1 / cpu);
+    (f.fault_share, f.refault_share) = figures::fault_shares(seen.cpu, seen.faults, again);
 }
 
 /// The command line of a process as one line for a shell.

@@ -81,8 +81,7 @@ pub fn diagnose(
         peak_rss: f.peak_rss,
         peaks: &[],
         images: 1,
-        system: measured.system.as_secs_f64() / measured.cpu_seconds().max(1e-6),
-        cpu_seconds: measured.cpu_seconds(),
+        cpu: (measured.user.as_secs_f64(), measured.system.as_secs_f64()),
     };
     page_faults.figures(&mut f);
     seen.shares(&mut f);
