@@ -9,23 +9,14 @@
 # Needs the nightly toolchain with Miri: rustup component add --toolchain nightly miri rust-src
 set -euo pipefail
 cd "$(dirname "$0")/.."
+source scripts/nightly.inc
 
 has_miri() {
   cargo +nightly miri --version >/dev/null 2>&1
 }
 
-# Downloads the nightly toolchain with Miri, for at most five minutes. Says why if that fails.
 get_miri() {
-  if ! command -v rustup >/dev/null 2>&1; then
-    echo "rustup is not installed, so the nightly toolchain cannot be downloaded"
-    return 1
-  fi
-  local said
-  if ! said=$(timeout 300 rustup toolchain install nightly --profile minimal \
-    --component miri --component rust-src 2>&1); then
-    echo "rustup could not install it: $(tail -n 1 <<<"$said")"
-    return 1
-  fi
+  get_nightly miri rust-src || return
   has_miri || {
     echo "rustup installed it, but \`cargo +nightly miri\` does not run"
     return 1

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs missing programs that the end-to-end tests run on Mallard.
+# Installs missing programs that the end-to-end tests run on Mallard, and those that packing and
+# trying the packages takes.
 #
 #   scripts/setup-tests.sh           install the missing programs (on Debian and its derivatives)
 #   scripts/setup-tests.sh --check   only list the missing programs; exit 1 if there are any
@@ -30,7 +31,12 @@ programs=(
   "ruby ruby"
   "awk mawk"
   "xz xz-utils"
+  "zstd zstd"
+  "wget wget"
+  "gpgv gpgv"
   "python3 python3"
+  "pip3 python3-pip"
+  "/usr/lib/python3*/ensurepip python3-venv"
   "sqlite3 sqlite3"
   "redis-server redis-server"
   "redis-benchmark redis-tools"

@@ -3,19 +3,19 @@
  *     mode=1   vectors: many at once. Each step doubles a random one. At its own limit,
  *              log-uniform up to `limit`, it is freed and starts again at 16 bytes. So most steps
  *              are between small classes, and a few move large blocks.
- *     mode=2   huge: one buffer, doubled from 1 MiB to 1 GiB. In the first eighth of what each step
- *              adds, a byte in each page is written, and the rest is left alone: 128 MiB are
- *              resident at the end unless the allocator copies, which fills the gigabyte.
+ *     mode=2   huge: one buffer, doubled from 1 MiB to `last`. In the first eighth of what each
+ *              step adds, a byte in each page is written, and the rest is left alone: of a
+ * gigabyte, 128 MiB are resident at the end unless the allocator copies, which fills it.
  *
  *     count     mode 1: steps of each thread (2000000)     rounds   mode 2: buffers grown (8)
  *     vectors   mode 1: alive at a time (1000)             limit    mode 1: bytes (262144)
- *     threads   each with its own vectors or buffer (1)
+ *     threads   each with its own vectors or buffer (1)      last     mode 2: MiB (1024)
  *
  * After each step the contents are verified at both ends of the old part. */
 #include "distribution.h"
 #include "memory.h"
 
-enum { MODE, THREADS, COUNT, VECTORS, LIMIT, ROUNDS, PARAMS };
+enum { MODE, THREADS, COUNT, VECTORS, LIMIT, ROUNDS, LAST, PARAMS };
 static Param params[PARAMS] = {
     {"mode", 1, 1, 2},
     {"threads", 1, 1, 1024},
@@ -23,6 +23,7 @@ static Param params[PARAMS] = {
     {"vectors", 1000, 1, 1 << 24},
     {"limit", 262144, 32, 1 << 30},
     {"rounds", 8, 1, 1000000},
+    {"last", 1024, 1, 1 << 20},
 };
 
 typedef struct {
@@ -30,7 +31,7 @@ typedef struct {
     size_t size, limit; /* in bytes */
 } Vector;
 
-static const size_t LEAST = 16, HUGE_FIRST = 1 << 20, HUGE_LAST = 1 << 30;
+static const size_t LEAST = 16, HUGE_FIRST = 1 << 20;
 
 static void write_ends(uint64_t *words, size_t size) {
     ((volatile uint64_t *)words)[0] = size;
@@ -71,10 +72,11 @@ static void vectors(uint64_t *state) {
 }
 
 static void huge(void) {
+    const size_t last = (size_t)params[LAST].value << 20;
     for (uint64_t round = params[ROUNDS].value; round > 0; round--) {
         uint64_t *words = NULL;
         size_t from = 0;
-        for (size_t to = HUGE_FIRST; to <= HUGE_LAST; to *= 2) {
+        for (size_t to = HUGE_FIRST; to <= last; to *= 2) {
             words = grown(words, from, to);
             for (size_t at = from; at < from + (to - from) / 8; at += PAGE_BYTES)
                 ((volatile char *)words)[at] = 'a';
@@ -97,7 +99,10 @@ static void work(uint64_t thread) {
 
 int main(int argc, char **argv) {
     parse_params(argc, argv, params, PARAMS);
-    /* From 1 MiB to 1 GiB there are eleven calls of realloc and a free. */
+    /* A call of realloc for each size from 1 MiB on, and a free. */
+    uint64_t calls = 1;
+    for (uint64_t mib = 1; mib <= params[LAST].value; mib *= 2)
+        calls++;
     return run_all(params[THREADS].value, work,
-                   params[MODE].value == 1 ? params[COUNT].value : params[ROUNDS].value * 12);
+                   params[MODE].value == 1 ? params[COUNT].value : params[ROUNDS].value * calls);
 }

@@ -7,6 +7,9 @@
  *     distribution=2   a key-value cache (distribution.h). Items are replaced as often as they are
  *                      requested. In the paper, 1 % of the keys get 55 % of the requests, 10 % get
  *                      90 %, and the rarer half of them 1 %.
+ *     distribution=3   16 bytes to 4 KiB, evenly distributed, 2,056 bytes on the mean. The live
+ *                      bytes stay about the same, so the heap's size is what the time and the
+ *                      resident memory are about.
  *
  *     threads   each with its own live set (1)
  *     live      live objects of all threads together (300000, about 140 MiB)
@@ -17,7 +20,7 @@
 enum { THREADS, DISTRIBUTION, LIVE, COUNT, PARAMS };
 static Param params[PARAMS] = {
     {"threads", 1, 1, 1024},
-    {"distribution", 1, 1, 2},
+    {"distribution", 1, 1, 3},
     {"live", 300000, 1000, 1 << 28},
     {"count", 3000000, 1, UINT64_C(1) << 40},
 };
@@ -25,7 +28,14 @@ static Param params[PARAMS] = {
 enum { YOUNG = 64 };
 
 static size_t any_size(uint64_t *state) {
-    return params[DISTRIBUTION].value == 1 ? draw(state, FLEET) : draw_item(state);
+    switch (params[DISTRIBUTION].value) {
+    case 1:
+        return draw(state, FLEET);
+    case 2:
+        return draw_item(state);
+    default:
+        return random_size(state, 16, 4096);
+    }
 }
 
 static void replace(void **slot, size_t size) {
@@ -64,6 +74,11 @@ static void replace_items(void **table, uint64_t live, uint64_t count, uint64_t 
     }
 }
 
+static void replace_any(void **table, uint64_t live, uint64_t count, uint64_t *state) {
+    for (uint64_t i = 0; i < count; i++)
+        replace(&table[random_size(state, 0, live - 1)], any_size(state));
+}
+
 static void work(uint64_t thread) {
     const uint64_t threads = params[THREADS].value;
     const uint64_t live = params[LIVE].value / threads, count = params[COUNT].value / threads;
@@ -73,8 +88,10 @@ static void work(uint64_t thread) {
         table[i] = make(any_size(&state));
     if (params[DISTRIBUTION].value == 1)
         replace_fleet(table, live, count, &state);
-    else
+    else if (params[DISTRIBUTION].value == 2)
         replace_items(table, live, count, &state);
+    else
+        replace_any(table, live, count, &state);
     if (thread == 0)
         note_huge();
     for (uint64_t i = 0; i < live; i++)

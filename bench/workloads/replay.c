@@ -75,7 +75,7 @@ static int await_floor(uint64_t us) {
     for (int spins = lane_count > FEW_LANES ? SPINS : 0; atomic_load(&family->floor_us) < us;) {
         waited = 1;
         if (spins++ < SPINS) {
-            __builtin_ia32_pause();
+            pause_briefly();
             continue;
         }
         const uint32_t seen = atomic_load(&family->pace);

@@ -33,6 +33,15 @@ static inline int is(uint64_t held, uint64_t number, Wanted wanted) {
 /* The half of a slot that a waiting thread sleeps on changes whenever a block comes or goes. */
 static _Atomic uint32_t *futex_of(uint64_t slot) { return (_Atomic uint32_t *)&slots[slot].held; }
 
+/* Tells the processor that the thread spins. */
+static inline void pause_briefly(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
 __attribute__((noinline, cold)) static uint64_t await_slowly(uint64_t slot, uint64_t number,
                                                              Wanted wanted) {
     uint64_t held;
@@ -40,7 +49,7 @@ __attribute__((noinline, cold)) static uint64_t await_slowly(uint64_t slot, uint
         if (is(held = atomic_load_explicit(&slots[slot].held, memory_order_acquire), number,
                wanted))
             return held;
-        __builtin_ia32_pause();
+        pause_briefly();
     }
     atomic_fetch_add(&waiting_for_slots, 1);
     while (!is(held = atomic_load(&slots[slot].held), number, wanted))

@@ -1,4 +1,5 @@
-//! Builds the files that this crate embeds: the probe program and `libmallard.so`.
+//! Builds the files that this crate embeds: the probe program, `libmallard.so` and
+//! `libmallard_checked.so`.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -11,6 +12,10 @@ fn main() {
     println!(
         "cargo::rustc-env=MALLARD_CARRIED_LIBRARY={}",
         mallard().display()
+    );
+    println!(
+        "cargo::rustc-env=MALLARD_CARRIED_CHECKED={}",
+        carried::library("checked", &["probe"], "libmallard_checked.so").display()
     );
     println!(
         "cargo::rustc-env=MALLARD_CARRIED_PROBE={}",

@@ -63,6 +63,18 @@ void *reallocarray(void *block, size_t count, size_t size);
 /* The old name of free. It does not exist with the prefix. */
 void cfree(void *block);
 
+/* ---- What an address lies in ----
+ *
+ * For any address, without a lock. Both do not exist with the prefix. Of a block of 128 MiB or more
+ * only the first 2 MiB are known. */
+
+/* Returns the bytes from there to the end of the block. With hardened:true, the block ends with the
+ * requested size, and a free one has 0 bytes; otherwise it ends with its usable size, and a free
+ * block counts as one in use. Returns SIZE_MAX for memory that is in no block of this library. */
+size_t malloc_object_size(const void *address) MALLARD_PLAIN;
+/* Returns the start of the block, NULL if the address is in none. */
+void *malloc_object_base(const void *address) MALLARD_PLAIN;
+
 /* ---- Allocation with flags ----
  *
  * Flags are combined with |; 0 means none. */
@@ -215,7 +227,8 @@ struct extent_hooks_s {
 
 /* ---- The functions of <stdlib.h> and <malloc.h> with the prefix ---- */
 
-#ifdef __cplusplus
+/* As the C library declares those without the prefix. */
+#if defined(__cplusplus) && defined(__THROW)
 #define MALLARD_STANDARD __THROW
 #else
 #define MALLARD_STANDARD

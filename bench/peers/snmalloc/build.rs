@@ -1,4 +1,5 @@
-//! snmalloc, as upstream's CMake builds `libsnmallocshim.so` in release mode.
+//! snmalloc, as upstream's CMake builds `libsnmallocshim.so` in release mode; with the feature
+//! `checked`, as it builds `libsnmallocshim-checks.so`, which also has a `memcpy` that checks.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
@@ -27,8 +28,14 @@ fn main() {
         .define("SNMALLOC_NO_REALLOCARR", None)
         .define("SNMALLOC_CHECK_LOADS", "false")
         .define("SNMALLOC_PAGEID", "false");
+    let mut files = vec!["malloc.cc", "new.cc"];
+    if std::env::var_os("CARGO_FEATURE_CHECKED").is_some() {
+        build.define("SNMALLOC_CHECK_CLIENT", None);
+        files.push("memcpy.cc");
+    }
+    let files = files.into_iter();
     peer_build::Library::new("snmalloc")
-        .files(["malloc.cc", "new.cc"].map(|file| upstream.join("snmalloc/override").join(file)))
+        .files(files.map(|file| upstream.join("snmalloc/override").join(file)))
         .version(&sources.version)
         .export_visible()
         .argument("-static-libstdc++")

@@ -22,13 +22,13 @@ pub enum Error {
     #[error("there is already an allocator named `{name}`; choose another name")]
     NameTaken { name: String },
 
-    #[error("{}: {problem}", .file.display())]
+    #[error("the library {} {problem}", .file.display())]
     Library { file: PathBuf, problem: String },
 
     #[error("program `{name}` not found: {looked}")]
     ProgramNotFound { name: String, looked: String },
 
-    #[error("cannot run {} on another allocator: {problem}", .program.display())]
+    #[error("cannot run {}: {problem}", .program.display())]
     Program { program: PathBuf, problem: String },
 }
 

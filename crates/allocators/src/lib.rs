@@ -29,6 +29,15 @@ pub use catalog::{Catalog, Settings, Standing, Unavailable};
 pub use checks::{conf, probe, program};
 pub use error::Error;
 
+/// The functions of C that look at the block before they copy, a shared library to preload beside
+/// Mallard's.
+const CHECKED: &[u8] = include_bytes!(env!("MALLARD_CARRIED_CHECKED"));
+
+/// Writes that library to the folder of cached files, if it is missing, and returns its path.
+pub fn install_checked() -> Result<std::path::PathBuf, String> {
+    install("libmallard_checked.so", CHECKED)
+}
+
 /// Writes a file that is to be preloaded to the folder of cached files, if it is missing, and
 /// returns its path.
 pub fn install(name: &str, content: &[u8]) -> Result<std::path::PathBuf, String> {

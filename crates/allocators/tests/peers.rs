@@ -7,13 +7,18 @@ use std::process::Command;
 use mallard_allocators::{Catalog, Kind, Settings, State, environment, probe, program};
 
 /// Peers that are built from sources: only an error can make them unavailable.
-const BUILT: [&str; 6] = [
+const BUILT: [&str; 11] = [
     "jemalloc",
     "tcmalloc",
     "mimalloc",
     "mimalloc2",
     "snmalloc",
     "rpmalloc",
+    "hardened_malloc",
+    "hardened_malloc-light",
+    "scudo",
+    "snmalloc-checked",
+    "mimalloc-secure",
 ];
 
 #[test]
@@ -34,7 +39,7 @@ fn every_peer_builds_from_scratch_and_serves_real_programs() {
                 lines += 1;
                 // Print only a sample: make alone prints hundreds of lines.
                 if lines % 16 == 1 {
-                    println!("{name:12} … {}", progress.line);
+                    println!("{name:21} … {}", progress.line);
                 }
             })
             .unwrap();
@@ -42,18 +47,18 @@ fn every_peer_builds_from_scratch_and_serves_real_programs() {
             Ok(allocator) => allocator,
             Err(unavailable) if BUILT.contains(&name) => panic!("{unavailable:?}"),
             Err(unavailable) => {
-                println!("{name:12} unavailable: {}", unavailable.reason);
+                println!("{name:21} unavailable: {}", unavailable.reason);
                 continue;
             }
         };
-        println!("{name:12} {:40} {:?}", allocator.version, allocator.file);
+        println!("{name:21} {:40} {:?}", allocator.version, allocator.file);
         assert_eq!(built, BUILT.contains(&name), "{name}");
         if allocator.kind == Kind::Peer {
             assert!(!allocator.version.is_empty(), "{name}");
         }
         if let Some(python) = &python {
             let served = probe::verify_in_target(python, &allocator).unwrap();
-            println!("{:12} serves python3 from {}", "", served.display());
+            println!("{:21} serves python3 from {}", "", served.display());
             let output = Command::new(&python.path)
                 .args(["-c", "print(sum(len(str(i) * 9) for i in range(100000)))"])
                 .env("PYTHONMALLOC", "malloc")

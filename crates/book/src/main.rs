@@ -32,10 +32,11 @@ Options:
   --help         show this";
 
 /// The pages that are not part of the book.
-const OUTSIDE: [&str; 5] = [
+const OUTSIDE: [&str; 6] = [
     "README.md",
     "README.zh-CN.md",
     "CONTRIBUTING.md",
+    "SECURITY.md",
     "CHANGELOG.md",
     "examples/README.md",
 ];

@@ -48,7 +48,9 @@ const DROPPED_VARIABLES: [&str; 21] = [
 /// Whether an inner cargo must not see the variable `name`.
 pub fn is_dropped(name: &str) -> bool {
     let cargos = name == "CARGO" || name.starts_with("CARGO_");
-    let kept = KEPT_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+    // The linker for another architecture serves every build for it.
+    let is_linker = name.starts_with("CARGO_TARGET_") && name.ends_with("_LINKER");
+    let kept = is_linker || KEPT_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
     (cargos && !kept) || name.starts_with("DEP_") || DROPPED_VARIABLES.contains(&name)
 }
 

@@ -18,10 +18,12 @@ use crate::arena::{self, subrelease};
 use crate::cache::forks::{self, Patience};
 use crate::cache::registry;
 use crate::class::hidden;
+use crate::guard;
 use crate::heap::PAGE_HEAPS;
 use crate::prof;
 use crate::space::{meta, segment};
 use crate::stats;
+use crate::sys::errno::KeepErrno;
 use crate::sys::lock::RawLock;
 use crate::sys::pending::{self, PendingWork};
 use crate::sys::published::Published;
@@ -37,9 +39,16 @@ pub fn initialise(starting: &'static RawLock) {
 
 /// Registers the fork handlers; returns whether the C library accepted them. This may allocate.
 pub fn register() -> bool {
+    // Of the C library's own request for memory, when that fails.
+    let _keep = KeepErrno::new();
     // SAFETY: the three handlers may be called in any thread that forks. On failure (no memory for
     // the C library's list) forks go unprepared, as for any program without handlers.
-    unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) == 0 }
+    unsafe {
+        asked!(
+            AtFork or libc::ENOMEM,
+            libc::pthread_atfork(Some(prepare), Some(parent), Some(child))
+        ) == 0
+    }
 }
 
 /// Calls `f` with every lock, in lock order.
@@ -63,6 +72,7 @@ pub fn each_lock(f: &mut dyn FnMut(&RawLock)) {
     f(segment::lock());
     f(prof::history_lock());
     f(prof::sites_lock());
+    f(guard::lock());
     f(meta::lock());
     f(hidden::lock());
 }

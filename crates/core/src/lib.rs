@@ -17,12 +17,12 @@
 //! ```
 //!
 //! Each folder is one of these layers and uses only the layers below it; `class` (the table of size
-//! classes) serves all of them. `prof`, above the caches, is the heap profiler. On
-//! top are `api`, the Rust functions that every front end uses; `conf`, the options; `stats`;
-//! `fork`; and `background`, the background thread. Above those are `ctl`, the tree of names
-//! through which programs read and control the allocator, and `stats_print`, the full statistics
-//! report. (The crate `mallard-http` serves all that by a socket.) A test enforces this order, and
-//! one inside the folders (`tests/layers`).
+//! classes) serves all of them. `prof`, above the caches, is the heap profiler, `report` tells
+//! misuses, and `guard` has the guarded blocks. On top are `api`, the Rust functions that every
+//! front end uses; `conf`, the options; `stats`; `fork`; and `background`, the background thread.
+//! Above those are `ctl`, the tree of names through which programs read and control the allocator,
+//! and `stats_print`, the full statistics report. (The crate `mallard-http` serves all that by a
+//! socket.) A test enforces this order, and one inside the folders (`tests/layers`).
 //!
 //! # `malloc(n)`
 //!
@@ -109,6 +109,8 @@
 //!   the system.
 //! - **Surplus**: free memory of a heap that is being torn down.
 //! - **Meter**: what a page heap learns of the cost of memory that goes back and is taken again.
+//! - **Closed page, fence**: a page whose touch is a fault, as nobody has it; and one that is kept
+//!   so behind a run (`heap::fence`).
 //! - **Border**: where a mapping ends inside the heap, as memory was moved, advised or unmapped.
 //!
 //! Addresses:
@@ -123,6 +125,19 @@
 //! Profiler:
 //!
 //! - **Sample, site**: a block that the heap profiler follows, and the call stack of such blocks.
+//!
+//! Reports:
+//!
+//! - **Call site**: the call stack of a request or a free; those that are noted in blocks have a
+//!   number (`prof::callers`).
+//!
+//! Misuse:
+//!
+//! - **Hardened block**: a block with a record beside it, the *word*, which says that it is in use
+//!   and how long it is; its memory is its *place*, and between both lies *slack*.
+//! - **Ring**: where a thread's freed blocks wait in a hardened process.
+//! - **Guarded block**: a block between pages without access, of which there are a few.
+//! - **Slot**: the pages for one guarded block at a time; a *finding* is a misuse that it showed.
 //!
 //! # Use
 //!
@@ -139,7 +154,8 @@
 //! [`metrics`] returns figures of the process, for its own use or for Prometheus.
 //!
 //! The library depends only on `libc`, never allocates through another allocator, prints nothing
-//! unless asked, and preserves `errno`. It runs on x86-64 Linux with glibc.
+//! unless asked, and preserves `errno`. It runs on Linux, on x86-64 and AArch64, with glibc and
+//! musl.
 
 #![cfg_attr(not(test), no_std)]
 #![cfg_attr(
@@ -157,8 +173,12 @@ macro_rules! cfg_if {
     };
 }
 
-mod prof;
+// First, for its macro `asked`.
+#[macro_use]
 pub mod sys;
+
+mod guard;
+mod prof;
 
 cfg_if! {
     if #[cfg(not(loom))] {
@@ -170,7 +190,9 @@ cfg_if! {
         pub mod conf;
         pub mod ctl;
         mod fork;
+        mod hardened;
         mod heap;
+        mod report;
         mod space;
         pub mod stats;
         pub mod stats_print;
@@ -183,7 +205,12 @@ cfg_if! {
         pub use mallard_formats::metrics::Format as MetricsFormat;
     } else {
         // The modules that hold a protocol are all that there is of these layers.
+        mod arena {
+            mod count;
+        }
         mod cache {
+            mod countdown;
+            mod room;
             mod stack;
         }
         mod class {

@@ -35,6 +35,36 @@ macro_rules! own_process {
 }
 pub(crate) use own_process;
 
+/// Whether the system shows the memory of this process. An emulator does not pass advice on, and
+/// shows mappings of its own.
+pub fn shows_memory() -> bool {
+    let is_emulated = emulator().is_some();
+    if is_emulated {
+        skipped("an emulator does not show the memory of this process");
+    }
+    !is_emulated
+}
+
+/// The emulator that Cargo was told to run tests for this architecture with, and its arguments.
+fn emulator() -> Option<String> {
+    let mark = std::env::consts::ARCH.to_uppercase();
+    let (_, runner) = std::env::vars().find(|(name, _)| {
+        name.starts_with("CARGO_TARGET_") && name.contains(&mark) && name.ends_with("_RUNNER")
+    })?;
+    Some(runner)
+}
+
+/// A command that runs a program for this architecture.
+fn command_for(program: &Path) -> std::process::Command {
+    let Some(emulator) = emulator() else {
+        return std::process::Command::new(program);
+    };
+    let mut words = emulator.split_whitespace();
+    let mut command = std::process::Command::new(words.next().unwrap_or_default());
+    command.args(words).arg(program);
+    command
+}
+
 /// Whether the test that a function is within has run elsewhere, which it does unless this process
 /// is for it.
 pub fn is_handed_over(within: &str) -> bool {
@@ -48,7 +78,7 @@ pub fn is_handed_over(within: &str) -> bool {
     let is_first = (DONE.lock().unwrap_or_else(PoisonError::into_inner)).insert(test.into());
     if is_first {
         let this = std::env::current_exe().expect("the path of this test");
-        let output = std::process::Command::new(this)
+        let output = command_for(&this)
             .args(["--exact", test, "--include-ignored", "--nocapture"])
             .env(MARK, test)
             .output()

@@ -10,7 +10,6 @@
  */
 #include <errno.h>
 #include <linux/futex.h>
-#include <malloc.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <string.h>
@@ -19,6 +18,7 @@
 #include <sys/uio.h>
 
 #include "check.h"
+#include "malloc_more.h"
 
 static int does_nothing;
 static unsigned single, together, waits;
@@ -31,6 +31,16 @@ int pthread_key_create(pthread_key_t *key, void (*destructor)(void *)) {
 #endif
 
 static long raw(long number, long a, long b, long c, long d, long e) {
+#if defined(__aarch64__)
+    register long x8 __asm__("x8") = number;
+    register long x0 __asm__("x0") = a;
+    register long x1 __asm__("x1") = b;
+    register long x2 __asm__("x2") = c;
+    register long x3 __asm__("x3") = d;
+    register long x4 __asm__("x4") = e;
+    __asm__ volatile("svc #0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4) : "memory");
+    return x0;
+#else
     register long r10 __asm__("r10") = d;
     register long r8 __asm__("r8") = e;
     long result;
@@ -39,6 +49,7 @@ static long raw(long number, long a, long b, long c, long d, long e) {
                      : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8)
                      : "rcx", "r11", "memory");
     return result;
+#endif
 }
 
 int madvise(void *at, size_t length, int advice) {

@@ -15,4 +15,8 @@
         }                                                                                          \
     } while (0)
 
+/* Whether an emulator runs the program. What the system then shows of the process, its mappings and
+ * threads, is the emulator's. */
+static inline int is_emulated(void) { return getenv("E2E_EMULATED") != NULL; }
+
 #endif

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "check.h"
+#include "malloc_more.h"
 
 #ifdef PREFIX
 #define F(name) je_##name

@@ -3,15 +3,16 @@
  * With -DALL_SYMBOLS every function must exist at link time. Without it, those that the system's C
  * library lacks are weak, and a program started without the library says which are absent. */
 #include <errno.h>
-#include <malloc.h>
 #include <pthread.h>
 #include <stdalign.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 
+#include "malloc_more.h"
 #include "measured.h"
 
 #ifdef ALL_SYMBOLS
@@ -301,6 +302,7 @@ static void test_sized_frees(void) {
     CHECK(errno == 77);
 }
 
+#ifdef __GLIBC__
 static void test_mallinfo(void) {
     struct mallinfo2 before = mallinfo2();
     enum { COUNT = 1000 };
@@ -341,6 +343,7 @@ static void test_malloc_info(void) {
     int answer = malloc_info(1, stdout);
     CHECK(answer == EINVAL || (answer == -1 && errno == EINVAL));
 }
+#endif
 
 static void test_malloc_trim(void) {
     enum { COUNT = 1500 };
@@ -364,12 +367,14 @@ static void test_malloc_trim(void) {
     CHECK(answer == 0 || answer == 1);
 }
 
+#ifdef __GLIBC__
 static void test_mallopt(void) {
     CHECK(mallopt(M_MMAP_THRESHOLD, 256 * 1024) == 1);
     CHECK(mallopt(M_TRIM_THRESHOLD, 256 * 1024) == 1);
     CHECK(mallopt(M_ARENA_MAX, 2) == 1);
     test_malloc();
 }
+#endif
 
 /* Writes to standard error; the caller checks the text. */
 static void test_malloc_stats(void) {
@@ -446,10 +451,13 @@ static const struct {
     {"overflow", test_overflow},       {"exhaustion", test_exhaustion},
     {"realloc", test_realloc},         {"posix_memalign", test_posix_memalign},
     {"aligned", test_aligned},         {"errno_kept", test_errno_kept},
-    {"sized_frees", test_sized_frees}, {"mallinfo", test_mallinfo},
-    {"malloc_info", test_malloc_info}, {"malloc_trim", test_malloc_trim},
-    {"mallopt", test_mallopt},         {"malloc_stats", test_malloc_stats},
-    {"threads", test_threads},         {"limited", test_limited},
+    {"sized_frees", test_sized_frees}, {"malloc_trim", test_malloc_trim},
+    {"threads", test_threads},         {"malloc_stats", test_malloc_stats},
+    {"limited", test_limited},
+#ifdef __GLIBC__
+    {"mallinfo", test_mallinfo},       {"malloc_info", test_malloc_info},
+    {"mallopt", test_mallopt},
+#endif
 };
 
 int main(int count, char **arguments) {

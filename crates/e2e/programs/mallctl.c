@@ -81,6 +81,9 @@ static void test_prof(void) {
     CHECK(SET(const char *, "prof.prefix", "/nowhere/x") == 0);
 }
 
+/* Of an emulator's own, as far as the first count found them. */
+static int others;
+
 static int count_threads(void) {
     DIR *folder = opendir("/proc/self/task");
     int count = 0;
@@ -88,7 +91,7 @@ static int count_threads(void) {
     for (struct dirent *entry; (entry = readdir(folder)) != NULL;)
         count += entry->d_name[0] != '.';
     closedir(folder);
-    return count;
+    return count - others;
 }
 
 enum { LIMIT_MS = 180000 };
@@ -109,6 +112,8 @@ static void wait_to_be_alone(void) {
 /* Started with background_thread:false. */
 static void test_background(void) {
     CHECK(!GET(bool, "background_thread") && !GET(bool, "opt.background_thread"));
+    if (is_emulated())
+        others = count_threads() - 1;
     CHECK(count_threads() == 1);
     for (int round = 0; round < 20; round++) {
         CHECK(SET(bool, "background_thread", true) == 0 && GET(bool, "background_thread"));

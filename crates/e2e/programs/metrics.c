@@ -1,12 +1,12 @@
 /* Holds blocks of several sizes, is at rest, and prints the allocator's figures by each way that a
  * program has. Its metrics come last. */
-#include <malloc.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "controls.h"
+#include "malloc_more.h"
 
 int mallctl(const char *, void *, size_t *, void *, size_t);
 void malloc_stats_print(void (*)(void *, const char *), void *, const char *);
@@ -42,11 +42,15 @@ int main(void) {
     length = 0;
     malloc_stats_print(keep, text, "JP");
     CHECK(SET(uint64_t, "epoch", 1) == 0);
-    struct mallinfo2 info = mallinfo2();
+#ifdef __GLIBC__
+    size_t allocated_of_mallinfo = mallinfo2().uordblks;
+#endif
     size_t allocated = GET(size_t, "stats.allocated"), active = GET(size_t, "stats.active");
     size_t resident = GET(size_t, "stats.resident"), metadata = GET(size_t, "stats.metadata");
 
-    printf("mallinfo2 %zu\n", info.uordblks);
+#ifdef __GLIBC__
+    printf("mallinfo2 %zu\n", allocated_of_mallinfo);
+#endif
     printf("allocated %zu\nactive %zu\nresident %zu\nmetadata %zu\n", allocated, active, resident,
            metadata);
     fwrite(text, 1, length, stdout);

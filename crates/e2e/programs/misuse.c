@@ -1,15 +1,17 @@
 /* One misuse per sub-command. The program writes the address to standard output and then commits
  * the misuse. If it survives, it exits with 0, and the test fails.
  *
- * The thread cache accepts small blocks unchecked. It is flushed when the thread ends, and a trim
- * makes the allocator check the blocks that it keeps between caches and heap. */
-#include <malloc.h>
+ * The thread cache compares a small block with the last two only. It is flushed when the thread
+ * ends, and a trim makes the allocator check the blocks that it keeps between caches and heap. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #include "check.h"
+#include "malloc_more.h"
 
 static void *volatile victim;
 
@@ -80,6 +82,47 @@ int main(int count, char **arguments) {
         announce(malloc(200));
         free_twice(victim);
         _exit(0);
+    } else if (strcmp(name, "double_last") == 0) {
+        announce(malloc(48));
+        free_twice(victim);
+    } else if (strcmp(name, "double_last_but_one") == 0) {
+        void *other = malloc(48);
+        announce(malloc(48));
+        free(victim);
+        free(other);
+        free(victim);
+    } else if (strcmp(name, "double_resized") == 0) {
+        announce(malloc(48));
+        free(victim);
+        victim = realloc(victim, 500);
+    } else if (strcmp(name, "unaligned") == 0) {
+        announce((char *)malloc(48) + 9);
+        free(victim);
+    } else if (strcmp(name, "double_long") == 0) {
+        announce(malloc(256 << 10));
+        free_twice(victim);
+    } else if (strcmp(name, "inside_long") == 0) {
+        announce((char *)malloc(256 << 10) + 8);
+        free(victim);
+    } else if (strcmp(name, "double_nothing") == 0) {
+        announce(malloc(0));
+        CHECK(malloc_usable_size(victim) == 0);
+        free_twice(victim);
+    } else if (strcmp(name, "inside_nothing") == 0) {
+        announce((char *)malloc(0) + 8);
+        free(victim);
+    } else if (strcmp(name, "touched_nothing") == 0) {
+        announce(malloc(0));
+        *(volatile char *)victim = 1;
+        free(victim);
+    } else if (strcmp(name, "larger") == 0) {
+        void (*sized)(void *, size_t) = (void (*)(void *, size_t))dlsym(RTLD_DEFAULT, "free_sized");
+        announce(malloc(48));
+        sized(victim, 49);
+    } else if (strcmp(name, "larger_large") == 0) {
+        void (*sized)(void *, size_t) = (void (*)(void *, size_t))dlsym(RTLD_DEFAULT, "free_sized");
+        announce(malloc(1 << 20));
+        sized(victim, (1 << 20) + 1);
     } else if (strcmp(name, "double_large") == 0) {
         announce(malloc(1 << 20));
         in_thread(free_twice, victim);

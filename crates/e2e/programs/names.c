@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <sys/types.h>
 
+#include "malloc_more.h"
 #include "measured.h"
 #include "controls.h"
 

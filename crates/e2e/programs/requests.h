@@ -6,13 +6,13 @@
 #include <jemalloc/jemalloc.h>
 
 #include <errno.h>
-#include <malloc.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "check.h"
+#include "malloc_more.h"
 
 #ifdef __cplusplus
 #include <new>

@@ -9,7 +9,6 @@
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <malloc.h>
 #include <pthread.h>
 #include <stddef.h>
 #include <string.h>
@@ -18,6 +17,7 @@
 #include <time.h>
 
 #include "check.h"
+#include "malloc_more.h"
 
 /* The calls that this program and the C library's malloc and threads need. */
 static const int allowed[] = {

@@ -3,7 +3,6 @@
  * Only the first call in a process initialises the allocator, so the order matters. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
-#include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
@@ -15,6 +14,7 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "malloc_more.h"
 
 enum { PAINTED = 48 << 10, PAINT = 0xa7, BLOCKS = 600, STACK = 256 << 10 };
 
@@ -155,7 +155,9 @@ static void make_arena(void) {
         mallctl_of("arenas.create", &arena, &length, NULL, 0);
 }
 
+#ifdef __GLIBC__
 static void figures(void) { (void)mallinfo2(); }
+#endif
 
 static void forked(void) {
     const pid_t child = fork();
@@ -225,7 +227,9 @@ int main(void) {
     show("refresh", refresh);
     show("look-up", look_up);
     show("look-up-deep", look_up_deep);
+#ifdef __GLIBC__
     show("mallinfo2", figures);
+#endif
     show("fork", forked);
     show("mixed-after-fork", mixed);
     show("trim", trim);

@@ -7,9 +7,8 @@
 // to the table, or to the destructors of a pthread key and a C++ thread_local, which free them when
 // the thread has almost ended. A timer interrupts all workers with signals.
 //
-// Every block is filled with a pattern made from its tag, which is verified before each resize and
-// free. This detects a block that overlaps another or loses a byte. A child of a fork verifies the
-// inherited blocks, frees them, works, starts its own threads and exits.
+// Every block has contents that are checked (`blocks.h`). A child of a fork verifies the inherited
+// blocks, frees them, works, starts its own threads and exits.
 //
 // The seed determines what each worker does, but not how they interleave. Ends with one line of
 // counts.
@@ -18,23 +17,15 @@
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
 #include <ctime>
-#include <malloc.h>
 #include <mutex>
-#include <new>
 #include <pthread.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <utility>
 #include <vector>
 
-#include "check.h"
-
-extern "C" {
-void free_sized(void *, std::size_t) __attribute__((weak));
-void free_aligned_sized(void *, std::size_t, std::size_t) __attribute__((weak));
-}
+#include "blocks.h"
 
 namespace {
 
@@ -42,213 +33,6 @@ unsigned child_seconds;
 std::atomic<bool> over{false};
 std::atomic<std::uint64_t> operations{0}, births{0}, forks{0}, handed_over{0},
     freed_by_destructors{0}, signals{0}, trims{0};
-
-/// xorshift64*: small, fast, and random enough for choices.
-class Random {
-  public:
-    explicit Random(std::uint64_t start) : state(start * 0x9E3779B97F4A7C15u + 0x1234567u) {
-        if (state == 0)
-            state = 1;
-        for (int i = 0; i < 4; i++)
-            next();
-    }
-    std::uint64_t next() {
-        state ^= state >> 12;
-        state ^= state << 25;
-        state ^= state >> 27;
-        return state * 0x2545F4914F6CDD1Du;
-    }
-    std::uint64_t below(std::uint64_t bound) { return (next() >> 20) % bound; }
-    bool one_in(std::uint64_t n) { return below(n) == 0; }
-
-  private:
-    std::uint64_t state;
-};
-
-enum class Kind : std::uint8_t { Malloc, Aligned, New, NewArray, NewAligned };
-
-struct Block {
-    unsigned char *bytes = nullptr;
-    std::size_t size = 0;
-    std::size_t alignment = 0;
-    std::uint32_t tag = 0;
-    Kind kind = Kind::Malloc;
-};
-
-/// Calls the body for each byte that carries the pattern: all of a small block; in a large one both
-/// ends and one byte per half KiB, so that each page is checked.
-template <class Body> void each_marked_byte(const Block &block, Body body) {
-    constexpr std::size_t WHOLE = 8192, STRIDE = 509;
-    const auto mark = [&](std::size_t i) {
-        body(i, static_cast<unsigned char>(block.tag + i * 31 + (i >> 8)));
-    };
-    if (block.size <= WHOLE) {
-        for (std::size_t i = 0; i < block.size; i++)
-            mark(i);
-        return;
-    }
-    for (std::size_t i = 0; i < 64; i++)
-        mark(i);
-    for (std::size_t i = 64; i < block.size - 64; i += STRIDE)
-        mark(i);
-    for (std::size_t i = block.size - 64; i < block.size; i++)
-        mark(i);
-}
-
-void fill(const Block &block) {
-    each_marked_byte(block, [&](std::size_t i, unsigned char value) { block.bytes[i] = value; });
-}
-
-void verify(const Block &block) {
-    each_marked_byte(block, [&](std::size_t i, unsigned char value) {
-        if (block.bytes[i] != value) {
-            dprintf(STDERR_FILENO,
-                    "stress: byte %zu of a block of %zu at %p is 0x%02x instead of 0x%02x\n", i,
-                    block.size, static_cast<void *>(block.bytes), block.bytes[i], value);
-            abort();
-        }
-    });
-}
-
-std::size_t random_size(Random &random) {
-    const std::uint64_t kind = random.below(10000);
-    if (kind < 6500)
-        return random.below(257);
-    if (kind < 9000)
-        return random.below(4096);
-    if (kind < 9850)
-        return random.below(40000);
-    if (kind < 9980)
-        return random.below(300000);
-    if (kind < 9998)
-        return random.below(5000000);
-    return random.below(40000000);
-}
-
-void check_zero(const unsigned char *bytes, std::size_t size) {
-    for (std::size_t i = 0; i<size; i += size> 8192 ? 61 : 1)
-        CHECK(bytes[i] == 0);
-}
-
-void take_plain(Random &random, Block &block) {
-    block.kind = Kind::Malloc;
-    if (random.one_in(3)) {
-        block.bytes = static_cast<unsigned char *>(calloc(1, block.size));
-        CHECK(block.bytes != nullptr);
-        check_zero(block.bytes, block.size);
-    } else {
-        block.bytes = static_cast<unsigned char *>(malloc(block.size));
-    }
-}
-
-void take_aligned(Random &random, Block &block) {
-    block.kind = Kind::Aligned;
-    const unsigned most = random.one_in(50) ? 22 : 13;
-    block.alignment = std::size_t{8} << random.below(most - 2);
-    void *p = nullptr;
-    switch (random.below(3)) {
-    case 0:
-        CHECK(posix_memalign(&p, block.alignment, block.size) == 0);
-        break;
-    case 1:
-        block.size = (block.size + block.alignment - 1) & ~(block.alignment - 1);
-        p = aligned_alloc(block.alignment, block.size);
-        break;
-    default:
-        p = memalign(block.alignment, block.size);
-    }
-    block.bytes = static_cast<unsigned char *>(p);
-}
-
-void take_new(Random &random, Block &block) {
-    switch (random.below(3)) {
-    case 0:
-        block.kind = Kind::New;
-        block.bytes = static_cast<unsigned char *>(::operator new(block.size));
-        break;
-    case 1:
-        block.kind = Kind::NewArray;
-        block.bytes = static_cast<unsigned char *>(::operator new[](block.size, std::nothrow));
-        break;
-    default:
-        block.kind = Kind::NewAligned;
-        block.alignment = std::size_t{16} << random.below(9);
-        block.bytes = static_cast<unsigned char *>(
-            ::operator new(block.size, std::align_val_t(block.alignment)));
-    }
-}
-
-Block take(Random &random) {
-    Block block;
-    block.size = random_size(random);
-    block.tag = static_cast<std::uint32_t>(random.next());
-    const std::uint64_t kind = random.below(10);
-    if (kind < 6)
-        take_plain(random, block);
-    else if (kind < 8)
-        take_aligned(random, block);
-    else
-        take_new(random, block);
-    CHECK(block.bytes != nullptr);
-    if (block.alignment != 0)
-        CHECK((reinterpret_cast<std::uintptr_t>(block.bytes) & (block.alignment - 1)) == 0);
-    CHECK(malloc_usable_size(block.bytes) >= block.size);
-    fill(block);
-    return block;
-}
-
-void give_back(Random &random, Block &block) {
-    verify(block);
-    switch (block.kind) {
-    case Kind::Malloc:
-        if (free_sized != nullptr && random.one_in(2))
-            free_sized(block.bytes, block.size);
-        else
-            free(block.bytes);
-        break;
-    case Kind::Aligned:
-        if (free_aligned_sized != nullptr && random.one_in(2))
-            free_aligned_sized(block.bytes, block.alignment, block.size);
-        else
-            free(block.bytes);
-        break;
-    case Kind::New:
-        if (random.one_in(2))
-            ::operator delete(block.bytes, block.size);
-        else
-            ::operator delete(block.bytes);
-        break;
-    case Kind::NewArray:
-        ::operator delete[](block.bytes);
-        break;
-    case Kind::NewAligned:
-        ::operator delete(block.bytes, std::align_val_t(block.alignment));
-        break;
-    }
-    block = Block{};
-}
-
-void resize(Random &random, Block &block) {
-    if (block.kind != Kind::Malloc && block.kind != Kind::Aligned)
-        return;
-    verify(block);
-    const std::size_t size = random.one_in(3) ? block.size + random.below(64) : random_size(random);
-    auto *moved = static_cast<unsigned char *>(realloc(block.bytes, size + 1));
-    CHECK(moved != nullptr);
-    // Only the common part must be unchanged, and the pattern depends on the size.
-    Block kept = block;
-    kept.bytes = moved;
-    const std::size_t common = size + 1 < block.size ? size + 1 : block.size;
-    each_marked_byte(block, [&](std::size_t i, unsigned char value) {
-        if (i < common)
-            CHECK(kept.bytes[i] == value);
-    });
-    block.bytes = moved;
-    block.size = size + 1;
-    block.alignment = 0;
-    block.kind = Kind::Malloc;
-    fill(block);
-}
 
 /// The shared table through which threads exchange blocks.
 constexpr std::size_t SLOTS = 1024;
@@ -384,7 +168,9 @@ void ask_for_figures(Random &random) {
         malloc_trim(random.below(1 << 20));
         trims++;
     } else {
+#ifdef __GLIBC__
         CHECK(mallinfo2().arena + mallinfo2().hblkhd > 0);
+#endif
     }
 }
 

@@ -14,13 +14,18 @@
 static const char *const functions[] = {"malloc", "calloc",         "realloc",
                                         "free",   "posix_memalign", "mallocx"};
 
-/* The file that has the definition at the address, or NULL if there is only a reference. */
+/* The file that has the definition at the address, or NULL if there is only a reference. Without
+ * glibc's dladdr1, dladdr, which finds definitions only, and the address of one is what it says. */
 static const char *definer(void *address) {
     Dl_info info;
+#ifndef __GLIBC__
+    return dladdr(address, &info) != 0 && info.dli_saddr == address ? info.dli_fname : NULL;
+#else
     const ElfW(Sym) *symbol = NULL;
     if (address == NULL || dladdr1(address, &info, (void **)&symbol, RTLD_DL_SYMENT) == 0)
         return NULL;
     return symbol == NULL || symbol->st_shndx != SHN_UNDEF ? info.dli_fname : NULL;
+#endif
 }
 
 /* If a program is not position independent and takes a function's address, dlsym finds an address

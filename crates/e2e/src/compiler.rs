@@ -86,13 +86,13 @@ impl Source {
         let stem = self.file.replace('.', "-");
         let program = output_dir().join(format!("{stem}-{number}"));
         let is_cpp = self.file.ends_with(".cpp");
-        let (compiler, standard) = if is_cpp {
-            ("c++", "-std=c++17")
-        } else {
-            ("cc", "-std=gnu11")
+        let standard = if is_cpp { "-std=c++17" } else { "-std=gnu11" };
+        let compiler = match self.compiler {
+            Some(name) => PathBuf::from(name),
+            None => crate::target().compiler(is_cpp)?,
         };
-        let compiler = self.compiler.unwrap_or(compiler);
-        let output = Command::new(compiler)
+        let name = compiler.display();
+        let output = Command::new(&compiler)
             .args([standard, "-g", "-pthread"])
             // The programs test the functions themselves, so the compiler must not use its
             // knowledge of them or drop a pair whose result is unused.
@@ -112,12 +112,12 @@ impl Source {
             .arg("-ldl")
             .env_remove("LD_PRELOAD")
             .output()
-            .map_err(|error| format!("cannot start {compiler}: {error}"))?;
+            .map_err(|error| format!("cannot start {name}: {error}"))?;
         if output.status.success() {
             Ok(program)
         } else {
             Err(format!(
-                "{compiler} refused {}:\n{}",
+                "{name} refused {}:\n{}",
                 self.file,
                 String::from_utf8_lossy(&output.stderr)
             ))

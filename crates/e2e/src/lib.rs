@@ -12,18 +12,22 @@
 //! | [`folder`] | folders that a test process keeps, and has to itself |
 //! | [`installed`] | trials that need programs |
 //! | [`compiler`] | C and C++ programs of `programs/`, compiled once per test process |
+//! | [`mod@target`] | the system that library and programs are for, this machine or another |
 //!
 //! The tests are in `tests/`: `real_programs` (other people's programs), `jemalloc_clients`
 //! (servers that are linked with jemalloc), `embedding` (the installed library and `examples/`),
 //! `c_face` (the exported symbols, one by one), `book` (the code that the book shows), `profiles`
-//! (heap profiles beside jeprof and pprof), `watched` (readers of running programs' statistics),
-//! `requests` (every size, in every way, anywhere in a program), `mallctl`, `options`, `misuse`,
-//! `lifecycle`, `budgets`, `instructions` and `stress`.
+//! (heap profiles beside jeprof and pprof), `walked` (their call stacks, on each system), `watched`
+//! (readers of running programs' statistics), `requests` (every size, in every way, anywhere in a
+//! program), `mallctl`, `options`, `misuse`, `lifecycle`, `budgets`, `instructions`,
+//! `fall_through` (the same on AArch64), `floor` (the oldest systems), `targets` (Rust and Go),
+//! `torture` (forks, signals and exits) and `stress`.
 //!
-//! Two variables control them. `MALLARD_LIBRARY=/path/lib.so` tests another library instead of the
-//! one built here. That is how the tests themselves are tested: on another allocator those about
-//! standard behaviour pass, and on a broken one they fail. `MALLARD_REQUIRE_PROGRAMS=1` makes a
-//! missing program a failure rather than a skip ([`mallard_testing`] has the rule).
+//! Three variables control them. `MALLARD_LIBRARY=/path/lib.so` tests another library instead of
+//! the one built here. That is how the tests themselves are tested: on another allocator those
+//! about standard behaviour pass, and on a broken one they fail. `MALLARD_REQUIRE_PROGRAMS=1` makes
+//! a missing program a failure rather than a skip ([`mallard_testing`] has the rule).
+//! `MALLARD_TARGET=TRIPLE` builds library and programs for another system ([`mod@target`]).
 
 pub mod compiler;
 pub mod folder;
@@ -32,6 +36,7 @@ pub mod library;
 pub mod process;
 pub mod sandbox;
 pub mod service;
+pub mod target;
 pub mod witness;
 
 use std::path::{Path, PathBuf};
@@ -40,6 +45,7 @@ pub use library::{Allocator, Library};
 pub use process::Outcome;
 pub use sandbox::{Sandbox, scratch};
 pub use service::Service;
+pub use target::target;
 
 /// The root of the repository.
 pub fn repository() -> &'static Path {

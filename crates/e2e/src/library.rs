@@ -97,6 +97,11 @@ impl Library {
         self.is_mallard()
     }
 
+    /// The folder with the library under its soname.
+    pub fn folder(&self) -> Option<&Path> {
+        self.shared.parent()
+    }
+
     /// The static library of this build.
     pub fn archive(&self) -> &Path {
         self.archive
@@ -143,6 +148,7 @@ fn build_in(profile: &str, folder: &str, options: Option<&str>) -> Library {
     if let Some(options) = options {
         cargo.env("MALLARD_BUILD_CONF", options);
     }
+    let own = crate::target().prepare(&mut cargo);
     let output = cargo
         .output()
         .unwrap_or_else(|error| panic!("cannot start cargo: {error}"));
@@ -151,15 +157,23 @@ fn build_in(profile: &str, folder: &str, options: Option<&str>) -> Library {
         "the {profile} build of crates/mallard-c failed:\n{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    let folder = target.join(profile);
+    let folder = target.join(own).join(profile);
     let file = |name: &str| {
         let path = folder.join(name);
         path.canonicalize()
             .unwrap_or_else(|error| panic!("cargo built no {}: {error}", path.display()))
     };
+    let shared = file("libmallard.so");
+    let soname = folder.join("libmallard.so.0");
+    match std::os::unix::fs::symlink("libmallard.so", &soname) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+            panic!("cannot make {}: {error}", soname.display())
+        }
+        _ => {}
+    }
     Library {
         name: profile.to_owned(),
-        shared: file("libmallard.so"),
+        shared,
         archive: Some(file("libmallard.a")),
     }
 }

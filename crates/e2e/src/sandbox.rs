@@ -2,7 +2,7 @@
 //! a run depends on neither the user's shell nor the surrounding `cargo test`, and two runs of a
 //! program can be compared byte for byte.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -22,6 +22,9 @@ const PASSED_ON: &[&str] = &[
     "JAVA_HOME",
     "GOROOT",
 ];
+
+/// Tells a program that it runs under an emulator, see `programs/check.h`.
+const EMULATED: &str = "E2E_EMULATED";
 
 /// Test programs work for some seconds, but for minutes in the debug build on a busy machine.
 const RUN_TIMEOUT: Duration = Duration::from_secs(600);
@@ -103,21 +106,44 @@ impl<'a> Sandbox<'a> {
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = self.plain_command(program);
         command
-            .env("LD_PRELOAD", self.allocator.preload(&[&witness::object()]))
+            .env("LD_PRELOAD", self.preload())
             .env(witness::VARIABLE, &self.witness_log);
-        if let Some(folder) = &self.jemalloc {
+        // musl's loader knows no library by its soname, so it looks for what is preloaded once more
+        // if a program is linked with it.
+        let linked = (self.allocator.library()).filter(|_| crate::target().is_musl());
+        if let Some(folder) = (self.jemalloc.as_deref()).or(linked.and_then(Library::folder)) {
             command.env("LD_LIBRARY_PATH", folder);
         }
         command
     }
 
+    /// As [`Sandbox::command`] for a script of the shell, which itself is not on the allocator: it
+    /// may be of another C library than the programs that it starts, which are.
+    pub fn shell(&self, script: &str) -> Command {
+        let mut command = self.command("sh");
+        let script = format!("export LD_PRELOAD=\"$E2E_PRELOAD\"; {script}");
+        command
+            .env_remove("LD_PRELOAD")
+            .env("E2E_PRELOAD", self.preload())
+            .args(["-c", &script]);
+        command
+    }
+
+    /// What the sandbox's programs are started with in `LD_PRELOAD`.
+    fn preload(&self) -> OsString {
+        self.allocator.preload(&[&witness::object()])
+    }
+
     /// A command without a preloaded allocator, for preparations that are not under test.
     pub fn plain_command(&self, program: impl AsRef<OsStr>) -> Command {
-        let mut command = Command::new(program);
+        let mut command = crate::target().command(program);
         command
             .current_dir(&self.folder)
             .stdin(Stdio::null())
             .env_clear();
+        if crate::target().is_emulated() {
+            command.env(EMULATED, "1");
+        }
         for variable in PASSED_ON {
             if let Some(value) = std::env::var_os(variable) {
                 command.env(variable, value);

@@ -2,7 +2,7 @@
 //! inspects its own threads and resident memory.
 
 use mallard_e2e::compiler::Source;
-use mallard_e2e::{Allocator, Library, Sandbox};
+use mallard_e2e::{Allocator, Library, Sandbox, target};
 use mallard_testing::skipped;
 
 /// Runs a part of the program with these options on every build.
@@ -135,6 +135,9 @@ fn pythons() -> Vec<std::path::PathBuf> {
 
 #[test]
 fn python_is_alone_when_its_threads_have_ended_and_forks_without_a_warning() {
+    if target().lacks_host("Python") {
+        return;
+    }
     let script = mallard_e2e::repository().join("crates/e2e/programs/alone.py");
     for python in pythons() {
         let libraries = Library::under_test().iter().map(Allocator::Preload);

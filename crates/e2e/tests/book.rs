@@ -361,8 +361,8 @@ fn without_figures(text: &str) -> String {
     result
         .replace("0x…", "*")
         .split(' ')
-        .map(|word| match word.trim_end_matches(',') {
-            "N" | "M" | "…" => word.replace(word.trim_end_matches(','), "*"),
+        .map(|word| match word.trim_end_matches([',', ':']) {
+            "N" | "M" | "…" => word.replace(word.trim_end_matches([',', ':']), "*"),
             _ => word.to_owned(),
         })
         .collect::<Vec<_>>()

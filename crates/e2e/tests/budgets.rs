@@ -13,7 +13,8 @@ use object::read::elf::{Dyn, ElfFile64, FileHeader, ProgramHeader, Sym};
 
 /// The functions of the C library that the library replaces.
 const C: &str = "malloc calloc realloc free posix_memalign aligned_alloc memalign valloc pvalloc malloc_usable_size \
-    reallocarray free_sized free_aligned_sized cfree mallinfo mallinfo2 malloc_info malloc_trim mallopt malloc_stats";
+    reallocarray free_sized free_aligned_sized cfree mallinfo mallinfo2 malloc_info malloc_trim mallopt malloc_stats \
+    malloc_object_size malloc_object_base";
 
 /// Every replaceable operator new and delete: plain, array, nothrow, aligned, sized, combined.
 const CPP: &str = "_Znwm _Znam _ZnwmRKSt9nothrow_t _ZnamRKSt9nothrow_t \
@@ -165,9 +166,9 @@ fn stripped() -> Vec<u8> {
 }
 
 #[test]
-fn the_stripped_library_is_512_kib_at_most() {
+fn the_stripped_library_is_600_kib_at_most() {
     let size = stripped().len();
-    assert!(size > 0 && size <= 512 * 1024, "{size} bytes");
+    assert!(size > 0 && size <= 600 * 1024, "{size} bytes");
 }
 
 /// Otherwise its size, and so the budget, would depend on the length of the checkout's path.

@@ -4,7 +4,7 @@
 use std::process::Command;
 
 use mallard_e2e::compiler::Source;
-use mallard_e2e::{Allocator, Library, Sandbox};
+use mallard_e2e::{Allocator, Library, Sandbox, target};
 use mallard_testing::skipped;
 
 /// When the program enters its sandbox, and on how many nodes its threads run.
@@ -61,12 +61,18 @@ fn expect_life_in(cases: &[(&str, &str)], allocator: Allocator, filter: &str, op
 
 #[test]
 fn a_program_on_the_c_library_s_allocator_lives() {
+    if target().lacks_glibc("the list of calls that are let through is of glibc's") {
+        return;
+    }
     expect_life(Allocator::System, "allow-shrinking", "");
     expect_life(Allocator::System, "deny", "");
 }
 
 #[test]
 fn a_program_lives_with_fewer_calls_than_the_c_library_s_malloc_makes() {
+    if target().lacks_glibc("the list of calls that are let through is of glibc's") {
+        return;
+    }
     for library in Library::under_test() {
         expect_life(Allocator::Preload(library), "allow", SHORT_DECAY_CONF);
     }
@@ -81,6 +87,9 @@ fn a_program_lives_without_the_calls_that_systemd_calls_resources() {
 
 #[test]
 fn options_change_nothing_about_that() {
+    if target().lacks_glibc("the list of calls that are let through is of glibc's") {
+        return;
+    }
     for options in [
         "thp:always,metadata_thp:always",
         "thp:never",
@@ -105,6 +114,9 @@ fn options_change_nothing_about_that() {
 /// A program that reads the kernel's files sees a machine of two nodes.
 #[test]
 fn a_program_lives_where_the_system_s_files_tell_of_two_nodes() {
+    if target().lacks_host("the program that unshares is of another C library") {
+        return;
+    }
     let program = program();
     let show = "mount --bind nodes /sys/devices/system/node/has_cpu";
     for library in Library::under_test() {

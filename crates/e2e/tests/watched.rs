@@ -164,6 +164,28 @@ fn a_process_that_shares_its_page_is_read_by_a_descriptor_and_takes_requests() {
     watched.end();
 }
 
+/// Whether a process has a handler of SIGSEGV.
+fn catches_faults(pid: u32) -> bool {
+    const SIGSEGV: u32 = 11;
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught = u64::from_str_radix(caught.expect("the system says it").trim(), 16);
+    caught.expect("a number") >> (SIGSEGV - 1) & 1 != 0
+}
+
+#[test]
+fn guards_are_switched_on_and_off_from_outside() {
+    let (watched, _) = Watched::start("hold", "export_stats:true");
+    let (reader, _) = read_until(watched.pid(), |s| s.totals.allocated >= HELD_BYTES);
+    assert!(!catches_faults(watched.pid()));
+    let ask = |request| reader.ask(request, Consent::SharedOnly, STEP_TIMEOUT);
+    ask(Request::Guard).expect("blocks are guarded");
+    assert!(catches_faults(watched.pid()));
+    ask(Request::Unguard).expect("no more are");
+    assert!(!catches_faults(watched.pid()));
+    watched.end();
+}
+
 #[test]
 fn a_process_of_some_size_is_read_from_its_memory_and_asked_with_consent_alone() {
     let (watched, _) = Watched::start("hold", "");

@@ -6,6 +6,7 @@
 //! - [`metrics`] has the names of metrics, and writes a page's figures as text.
 //! - [`records`] are those of the heap profiler, with the root block that leads to them and to the
 //!   page.
+//! - [`heap`] is where the blocks themselves are.
 //! - [`profile`] is what the profiler's files and their reader have in common.
 //! - [`probe`] is the memory between the probe and the lab.
 //! - [`event`] is what a recording consists of.
@@ -20,6 +21,7 @@
 extern crate std;
 
 pub mod event;
+pub mod heap;
 pub mod metrics;
 pub mod page;
 pub mod probe;

@@ -49,7 +49,10 @@ pub struct Root<W32, W64, Pointer> {
     pub resets: W32,
     /// The bytes of a slab's record, which begins with the slab's address, before its bitmap.
     pub slab_bytes: W32,
-    pub rest: [W32; 13],
+    pub unused: W32,
+    /// The map of the heap ([`crate::heap::HeapMap`]); null in older versions.
+    pub heap: Pointer,
+    pub rest: [W32; 10],
     /// The page of statistics; null if there is none. It is here in every layout.
     pub page: Pointer,
 }
@@ -57,6 +60,8 @@ pub struct Root<W32, W64, Pointer> {
 /// The root as a reader copies it.
 pub type PlainRoot = Root<u32, u64, u64>;
 
+/// Where the root has the address of the heap's map.
+pub const ROOT_HEAP_AT: usize = offset_of!(PlainRoot, heap);
 /// Where the root has the page's address, in every layout.
 pub const ROOT_PAGE_AT: usize = offset_of!(PlainRoot, page);
 
@@ -155,9 +160,13 @@ mod tests {
             offset_of!(PlainRoot, sample_bytes),
             offset_of!(PlainRoot, resets),
             offset_of!(PlainRoot, slab_bytes),
+            offset_of!(PlainRoot, heap),
             offset_of!(PlainRoot, page),
         ];
-        assert_eq!(root, [0, 8, 12, 16, 20, 24, 32, 40, 48, 56, 60, 64, 120]);
+        assert_eq!(
+            root,
+            [0, 8, 12, 16, 20, 24, 32, 40, 48, 56, 60, 64, 72, 120]
+        );
         assert_eq!(size_of::<PlainRoot>(), 128);
         let site = [
             offset_of!(Site, frames),

@@ -276,7 +276,7 @@ fn is_welcome(socket: i32) -> bool {
 #[inline(always)]
 fn poll_all(sockets: &mut [libc::pollfd], ms: i32) -> bool {
     let mut time = libc::timespec {
-        tv_sec: libc::time_t::from(ms / 1000),
+        tv_sec: (ms / 1000).into(),
         tv_nsec: libc::c_long::from(ms % 1000) * 1_000_000,
     };
     let time = if ms < 0 { null_mut() } else { &raw mut time };

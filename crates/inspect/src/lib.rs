@@ -60,8 +60,8 @@ pub enum Error {
     )]
     NeedsConsent(u32),
     #[error(
-        "process {0} has not answered yet: it allocates nothing at the moment; the request stays \
-         with it until it does"
+        "process {0} has not answered yet: it allocates nothing at the moment, or only what its \
+         caches hold; the request stays with it until a cache runs empty or full"
     )]
     NoAnswer(u32),
     #[error("process {0} does not know this request: its Mallard is older")]

@@ -37,12 +37,15 @@ pub extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
 /// `p` is null or a block of ours.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn realloc(p: *mut c_void, size: usize) -> *mut c_void {
-    if size == 0 && !p.is_null() {
+    if p.is_null() {
+        return api::alloc(size).cast();
+    }
+    if size == 0 {
         // SAFETY: the caller's promise.
         return unsafe { realloc_to_nothing(p) };
     }
     // SAFETY: the caller's promise.
-    unsafe { api::realloc(p.cast(), size).cast() }
+    unsafe { api::realloc_some(p.cast(), size).cast() }
 }
 
 /// The C standard leaves the result of `realloc(p, 0)` open; here an option decides.
@@ -139,6 +142,24 @@ pub extern "C" fn pvalloc(size: usize) -> *mut c_void {
 pub unsafe extern "C" fn malloc_usable_size(p: *mut c_void) -> usize {
     // SAFETY: the caller's promise.
     unsafe { api::usable_size(p.cast()) }
+}
+
+/// The bytes from `p` to the end of its block, `SIZE_MAX` if it lies in none.
+#[unsafe(no_mangle)]
+pub extern "C" fn malloc_object_size(p: *const c_void) -> usize {
+    match api::object_around(p.addr()) {
+        Some(object) => (object.base + object.size).saturating_sub(p.addr()),
+        None => usize::MAX,
+    }
+}
+
+/// The start of the block that `p` lies in, null if in none.
+#[unsafe(no_mangle)]
+pub extern "C" fn malloc_object_base(p: *const c_void) -> *mut c_void {
+    match api::object_around(p.addr()) {
+        Some(object) => object.base as *mut c_void,
+        None => null_mut(),
+    }
 }
 
 /// # Safety

@@ -9,7 +9,7 @@
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
-use mallard_core::api::{self, Missed};
+use mallard_core::api::{self, Family, Missed};
 use mallard_core::die;
 use mallard_core::symbol_address;
 use mallard_core::sys::fault;
@@ -20,12 +20,12 @@ use crate::arch::cxx::{new_failed, new_failed_nothrow, throw_bad_alloc};
 const PLAIN: usize = 0;
 
 macro_rules! throwing {
-    ($($name:ident)*) => { $(
+    ($($name:ident: $family:ident)*) => { $(
         #[unsafe(no_mangle)]
         pub extern "C" fn $name(size: usize) -> *mut c_void {
             match api::alloc_cached(size) {
                 Ok(block) => block.cast(),
-                Err(missed) => new_slow(size, missed),
+                Err(missed) => $family::new_slow(size, missed),
             }
         }
     )* };
@@ -42,11 +42,13 @@ macro_rules! throwing_aligned {
 }
 
 macro_rules! nothrow {
-    ($($name:ident)*) => { $(
+    ($($name:ident: $family:ident)*) => { $(
         #[unsafe(no_mangle)]
         pub extern "C" fn $name(size: usize, _nothrow: *const c_void) -> *mut c_void {
-            let block = api::alloc(size);
-            if block.is_null() { new_failed_nothrow(size, PLAIN) } else { block.cast() }
+            match api::alloc_cached(size) {
+                Ok(block) => block.cast(),
+                Err(missed) => $family::nothrow_slow(size, missed),
+            }
         }
     )* };
 }
@@ -62,55 +64,96 @@ macro_rules! nothrow_aligned {
 }
 
 macro_rules! delete {
-    ($($name:ident($($arg:ident: $type:ty),*);)*) => { $(
+    ($($name:ident($($arg:ident: $type:ty),*): $array:literal;)*) => { $(
         /// # Safety
         /// The block is null or ours, and no longer used.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(p: *mut c_void $(, $arg: $type)*) {
             // SAFETY: the caller's promise.
-            unsafe { api::dealloc(p.cast()) }
+            unsafe { api::dealloc_new::<$array>(p.cast()) }
         }
     )* };
 }
 
 macro_rules! delete_sized {
-    ($($name:ident)*) => { $(
+    ($($name:ident: $array:literal)*) => { $(
         /// # Safety
         /// The block is null or ours, requested with this size, and no longer used.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(p: *mut c_void, size: usize) {
             // SAFETY: the caller's promise.
-            unsafe { api::dealloc_sized(p.cast(), size) }
+            unsafe { api::dealloc_new_sized::<$array>(p.cast(), size) }
         }
     )* };
 }
 
-throwing! { _Znwm _Znam }
+throwing! { _Znwm: one _Znam: array }
 throwing_aligned! { _ZnwmSt11align_val_t _ZnamSt11align_val_t }
-nothrow! { _ZnwmRKSt9nothrow_t _ZnamRKSt9nothrow_t }
+nothrow! { _ZnwmRKSt9nothrow_t: one _ZnamRKSt9nothrow_t: array }
 nothrow_aligned! {
     _ZnwmSt11align_val_tRKSt9nothrow_t _ZnamSt11align_val_tRKSt9nothrow_t
 }
-delete_sized! { _ZdlPvm _ZdaPvm }
+delete_sized! { _ZdlPvm: false _ZdaPvm: true }
 delete! {
-    _ZdlPv();
-    _ZdaPv();
-    _ZdlPvRKSt9nothrow_t(_nothrow: *const c_void);
-    _ZdaPvRKSt9nothrow_t(_nothrow: *const c_void);
-    _ZdlPvSt11align_val_t(_align: usize);
-    _ZdaPvSt11align_val_t(_align: usize);
-    _ZdlPvSt11align_val_tRKSt9nothrow_t(_align: usize, _nothrow: *const c_void);
-    _ZdaPvSt11align_val_tRKSt9nothrow_t(_align: usize, _nothrow: *const c_void);
-    _ZdlPvmSt11align_val_t(_size: usize, _align: usize);
-    _ZdaPvmSt11align_val_t(_size: usize, _align: usize);
+    _ZdlPv(): false;
+    _ZdaPv(): true;
+    _ZdlPvRKSt9nothrow_t(_nothrow: *const c_void): false;
+    _ZdaPvRKSt9nothrow_t(_nothrow: *const c_void): true;
+    _ZdlPvSt11align_val_t(_align: usize): false;
+    _ZdaPvSt11align_val_t(_align: usize): true;
+    _ZdlPvSt11align_val_tRKSt9nothrow_t(_align: usize, _nothrow: *const c_void): false;
+    _ZdaPvSt11align_val_tRKSt9nothrow_t(_align: usize, _nothrow: *const c_void): true;
+    _ZdlPvmSt11align_val_t(_size: usize, _align: usize): false;
+    _ZdaPvmSt11align_val_t(_size: usize, _align: usize): true;
 }
 
-#[cold]
-#[inline(never)]
-fn new_slow(size: usize, missed: Missed) -> *mut c_void {
-    let block = api::alloc_missed(size, missed);
+/// The slow path of `new`.
+mod one {
+    use super::*;
+
+    #[cold]
+    #[inline(never)]
+    pub fn new_slow(size: usize, missed: Missed) -> *mut c_void {
+        or_fail(api::alloc_missed_as(size, missed, Family::New), size)
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub fn nothrow_slow(size: usize, missed: Missed) -> *mut c_void {
+        or_fail_nothrow(api::alloc_missed_as(size, missed, Family::New), size)
+    }
+}
+
+/// The slow path of `new[]`.
+mod array {
+    use super::*;
+
+    #[cold]
+    #[inline(never)]
+    pub fn new_slow(size: usize, missed: Missed) -> *mut c_void {
+        or_fail(api::alloc_missed_as(size, missed, Family::NewArray), size)
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub fn nothrow_slow(size: usize, missed: Missed) -> *mut c_void {
+        or_fail_nothrow(api::alloc_missed_as(size, missed, Family::NewArray), size)
+    }
+}
+
+#[inline(always)]
+fn or_fail(block: *mut u8, size: usize) -> *mut c_void {
     if block.is_null() {
         new_failed(size, PLAIN)
+    } else {
+        block.cast()
+    }
+}
+
+#[inline(always)]
+fn or_fail_nothrow(block: *mut u8, size: usize) -> *mut c_void {
+    if block.is_null() {
+        new_failed_nothrow(size, PLAIN)
     } else {
         block.cast()
     }

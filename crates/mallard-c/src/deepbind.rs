@@ -156,6 +156,49 @@ unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _: usize, work: *mut c
     1
 }
 
+/// A function that is sought in all objects of the process, and its address or 0.
+struct Wanted<'a> {
+    name: &'a CStr,
+    /// Whether our own object counts.
+    also_ours: bool,
+    address: usize,
+}
+
+/// The function of this name in the first object that has it; 0 if none does.
+#[cold]
+#[inline(never)]
+pub fn find_anywhere(name: &CStr, also_ours: bool) -> usize {
+    let mut wanted = Wanted {
+        name,
+        also_ours,
+        address: 0,
+    };
+    // SAFETY: the callback gets the record.
+    unsafe { libc::dl_iterate_phdr(Some(look_in), (&raw mut wanted).cast()) };
+    wanted.address
+}
+
+unsafe extern "C" fn look_in(
+    info: *mut libc::dl_phdr_info,
+    _: usize,
+    wanted: *mut c_void,
+) -> c_int {
+    // SAFETY: the loader's record of an object that stays loaded meanwhile, and the record of
+    // `find_anywhere`.
+    let (info, wanted) = unsafe { (&*info, &mut *wanted.cast::<Wanted>()) };
+    // SAFETY: as above.
+    let object = unsafe { Object::of(info) };
+    let counts = |object: &Object| wanted.also_ours || object.find(c"mallocx").is_none();
+    let Some(object) = object.filter(counts) else {
+        return 0;
+    };
+    let found = object.find(wanted.name).map(|v| v.load(Ordering::Relaxed));
+    if let Some(value @ 1..) = found {
+        wanted.address = (info.dlpi_addr + value) as usize;
+    }
+    (wanted.address != 0).into()
+}
+
 /// What the loader knows about an object.
 struct Object<'a> {
     info: &'a libc::dl_phdr_info,

@@ -1,5 +1,5 @@
-//! What the GNU C library's allocator offers beyond the standards: statistics, `malloc_trim`,
-//! `mallopt`.
+//! What the GNU C library's allocator offers beyond the standards, with types or parameters of its
+//! own: `mallinfo`, `malloc_info`, `mallopt`. Left out on musl, whose headers lack all of them.
 //!
 //! The statistics follow glibc's manual as far as its terms apply here: all memory is in one arena
 //! of mapped chunks, so `arena` is the committed heap, `hblks` is always 0, and `fordblks` is the
@@ -7,9 +7,9 @@
 
 use core::ffi::{c_int, c_void};
 use core::fmt::Write;
-use mallard_core::api;
-use mallard_core::stats::{self, Stats};
-use mallard_core::sys::fault::MessageLine;
+use mallard_core::stats;
+
+use crate::upkeep::lines;
 
 /// The figures of [`mallinfo2`] in glibc's order.
 struct MallInfo {
@@ -67,13 +67,6 @@ pub extern "C" fn mallinfo() -> libc::mallinfo {
     }
 }
 
-/// Returns free memory to the system; 1 if there was any, else 0. Ignores `pad`, which in glibc is
-/// how much to keep at the top of its heap.
-#[unsafe(no_mangle)]
-pub extern "C" fn malloc_trim(_pad: usize) -> c_int {
-    api::trim() as c_int
-}
-
 /// Accepts glibc's parameters, none of which applies here: returns 1 for those it knows, which are
 /// hints, else 0. Mallard's own options are read from `MALLOC_CONF`.
 #[unsafe(no_mangle)]
@@ -83,30 +76,6 @@ pub extern "C" fn mallopt(param: c_int, _value: c_int) -> c_int {
     /// From `M_ARENA_MAX` to `M_TRIM_THRESHOLD`.
     const HINTS: core::ops::RangeInclusive<c_int> = -8..=-1;
     (param == MXFAST || HINTS.contains(&param)) as c_int
-}
-
-fn lines(s: &Stats) -> [(&'static str, usize); 9] {
-    [
-        ("allocated bytes", s.allocated),
-        ("cached bytes", s.cached),
-        ("active bytes", s.active),
-        ("dirty bytes", s.dirty),
-        ("muzzy bytes", s.muzzy),
-        ("mapped bytes", s.mapped),
-        ("metadata bytes", s.metadata),
-        ("arenas", s.arenas),
-        ("threads", s.threads),
-    ]
-}
-
-/// Prints the statistics on standard error.
-#[unsafe(no_mangle)]
-pub extern "C" fn malloc_stats() {
-    for (name, value) in lines(&stats::now()) {
-        let mut line = MessageLine::new();
-        let _ = write!(line, "{name:<16} = {value:>14}");
-        line.emit();
-    }
 }
 
 /// Writes the statistics as XML to a stream; `options` must be 0.

@@ -2,23 +2,31 @@
 //!
 //! Thin: every function here turns its language's conventions (null, `errno`, exceptions, overflow
 //! of a product) into a call of `mallard_core::api`. `c` has the C and POSIX functions, `glibc`
-//! further functions of the GNU C library, `cxx` the operators of C++, `deepbind` the loading of
-//! plug-ins, `extended` jemalloc's functions with flags, `report` the printed report, `prefixed`
-//! all of them under jemalloc's prefix. `mallard.h` declares them. `seldom_code` is the partner of
-//! the linker script, and `arch` has what depends on the processor.
+//! further functions of the GNU C library, `upkeep` two of its that every C library gets, `cxx` the
+//! operators of C++, `deepbind` the loading of plug-ins, `extended` jemalloc's functions with
+//! flags, `report` the printed report, `prefixed` all of them under jemalloc's prefix. `mallard.h`
+//! declares them. `older` makes up for what older C libraries keep apart, `seldom_code` is the
+//! partner of the linker script, and `arch` has what depends on the processor.
 
 #![no_std]
 
+// A naked function is never copied, so its labels are unique; the oldest Rust does not know that.
+#[allow(named_asm_labels)]
 mod arch;
 mod c;
 mod ctl;
 mod cxx;
+#[cfg(not(target_env = "musl"))]
 mod deepbind;
 mod extended;
+#[cfg(not(target_env = "musl"))]
 mod glibc;
+#[cfg(not(target_env = "musl"))]
+mod older;
 mod prefixed;
 mod report;
 mod seldom_code;
+mod upkeep;
 
 use core::ffi::{c_char, c_void};
 use core::panic::PanicInfo;

@@ -11,20 +11,33 @@ use toml::{Table, Value};
 /// What each crate uses, by the names of their folders.
 type Uses = BTreeMap<String, BTreeSet<String>>;
 
+fn manifest(folder: &Path) -> Option<Table> {
+    let text = fs::read_to_string(folder.join("Cargo.toml")).ok()?;
+    Some(text.parse().unwrap())
+}
+
 fn by_manifests(crates: &Path) -> Uses {
+    let root = manifest(crates.parent().unwrap()).unwrap();
+    let shared = &root["workspace"]["dependencies"];
+    let folder_of = |name: &str, dependency: &Value| {
+        let path = match dependency.get("workspace") {
+            Some(_) => shared.get(name)?.get("path")?,
+            None => dependency.get("path")?,
+        };
+        let (_, folder) = path.as_str()?.rsplit_once('/')?;
+        Some(folder.to_owned())
+    };
     let mut found = Uses::new();
     for entry in fs::read_dir(crates).unwrap() {
         let folder = entry.unwrap().path();
-        let Ok(manifest) = fs::read_to_string(folder.join("Cargo.toml")) else {
+        let Some(manifest) = manifest(&folder) else {
             continue;
         };
-        let manifest: Table = manifest.parse().unwrap();
         let dependencies = manifest.get("dependencies").and_then(Value::as_table);
-        let paths = dependencies
+        let used = dependencies
             .into_iter()
-            .flat_map(|table| table.values())
-            .filter_map(|dependency| dependency.get("path")?.as_str());
-        let used = paths.map(|path| path.trim_start_matches("../").to_owned());
+            .flatten()
+            .filter_map(|(name, dependency)| folder_of(name, dependency));
         let name = folder.file_name().unwrap().to_string_lossy().into_owned();
         found.insert(name, used.collect());
     }
@@ -68,4 +81,29 @@ fn the_table_of_crates_is_what_the_manifests_say() {
         .filter(|name| !found.contains_key(*name))
         .collect();
     assert!(gone.is_empty(), "rows of no crate: {gone:?}");
+}
+
+/// What is loaded into programs, and so has no dependency but the C library.
+const IN_PROGRAMS: [&str; 7] = [
+    "checked",
+    "core",
+    "formats",
+    "http",
+    "mallard",
+    "mallard-c",
+    "probe",
+];
+
+#[test]
+fn what_is_loaded_into_programs_depends_on_the_c_library_alone() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    for name in IN_PROGRAMS {
+        let manifest = manifest(&crates.join(name)).unwrap();
+        let dependencies = manifest.get("dependencies").and_then(Value::as_table);
+        let foreign: Vec<&String> = (dependencies.into_iter().flatten())
+            .map(|(name, _)| name)
+            .filter(|name| !name.starts_with("mallard-") && *name != "libc")
+            .collect();
+        assert!(foreign.is_empty(), "{name} depends on {foreign:?}");
+    }
 }

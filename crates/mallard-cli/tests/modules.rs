@@ -12,11 +12,12 @@ use std::path::Path;
 use mallard_testing::sources::{modules_of, read_below, uses};
 
 /// The crates that are built with std, by their folders.
-const CRATES: [&str; 19] = [
+const CRATES: [&str; 20] = [
     "allocators",
     "book",
     "browser",
     "cargo",
+    "checked",
     "e2e",
     "formats",
     "http",

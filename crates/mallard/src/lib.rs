@@ -22,8 +22,8 @@
 //! `malloc`, unless the program is linked with `libmallard` too, or runs with it preloaded.
 //!
 //! It depends only on `libc`, never allocates through another allocator, prints nothing unless
-//! asked, and preserves `errno`. It runs on x86-64 Linux with glibc. All functions may be called
-//! from any thread.
+//! asked, and preserves `errno`. It runs on Linux on x86-64 and AArch64, with glibc or musl. The
+//! crate has no features. All functions may be called from any thread.
 //!
 //! This crate is the face of the allocator for Rust programs: `docs/versioning.md` says what of it
 //! is promised. What is inside is `mallard-core`, which changes without notice.

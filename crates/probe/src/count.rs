@@ -9,7 +9,8 @@ use crate::tls::{Thread, thread};
 use crate::{allocator, record, state};
 use mallard_formats::event::Kind;
 use mallard_formats::probe::layout::{
-    BLOCKS_PER_FOLLOWED, GROUP_ENTRIES, GROUPS, LIVE_STEP_BYTES, MATRIX_THREADS, Slot, State, class_of,
+    BLOCKS_PER_FOLLOWED, GROUP_ENTRIES, GROUPS, LIVE_STEP_BYTES, MATRIX_THREADS, Slot, State,
+    class_of,
 };
 
 /// A call that is being counted.
@@ -379,7 +380,7 @@ fn take_if_followed(block: Pointer) -> Option<Born> {
     const ONES: u64 = 0x0101_0101_0101_0101;
     let (group, tag) = group_of(block);
     // A byte is zero where the tag stands.
-    let others = segment::tags(group).load(Ordering::Relaxed) ^ tag * ONES;
+    let others = segment::tags(group).load(Ordering::Relaxed) ^ (tag * ONES);
     let has_zero = others.wrapping_sub(ONES) & !others & (ONES << 7);
     if has_zero == 0 {
         return None;

@@ -33,23 +33,8 @@ mod clock;
 mod count;
 mod file;
 mod interposers;
+mod panicking;
 mod record;
 mod segment;
 mod state;
 mod tls;
-
-/// An internal check failed. The probe has no way to report it, and must not go on.
-#[panic_handler]
-fn panic(_info: &core::panic::PanicInfo) -> ! {
-    // SAFETY: ends the process, which is always allowed.
-    unsafe { libc::abort() }
-}
-
-// The precompiled core library refers to the personality routine of unwinding, although nothing
-// here unwinds; it is never called.
-core::arch::global_asm!(
-    ".weak rust_eh_personality",
-    ".hidden rust_eh_personality",
-    "rust_eh_personality:",
-    arch::trap!(),
-);

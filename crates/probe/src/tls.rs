@@ -29,6 +29,12 @@ pub struct Thread {
     pub until_followed: Cell<u32>,
 }
 
+/// The kernel's number of the calling thread. The C library has a function only from 2.30 on.
+pub fn thread_id() -> u32 {
+    // SAFETY: asks for a number.
+    unsafe { libc::syscall(libc::SYS_gettid) as u32 }
+}
+
 // Zero at the start of a thread.
 core::arch::global_asm!(
     ".pushsection .tbss.mallard_probe_thread,\"awT\",@nobits",

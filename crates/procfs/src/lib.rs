@@ -3,8 +3,8 @@
 //! This is the lab's only reader of these files: [`stat`] for states and times, [`memory`] for
 //! resident memory, [`mapping`] for the files that a process has mapped, [`family`] for the
 //! processes that it started, [`about`] for its command line, environment and container, [`cpus`]
-//! for lists of CPUs. It decides nothing. The crates that watch, serve and profile processes are
-//! built on it, and it depends on none of ours.
+//! for lists of CPUs, [`kernel`] for the kernel's version. It decides nothing. The crates that
+//! watch, serve and profile processes are built on it, and it depends on none of ours.
 //!
 //! - A process may end at any time. Then there is no answer, or an error; never a panic.
 //! - Names, paths, arguments and variables may have any bytes: the kernel cuts the name of a thread
@@ -17,6 +17,7 @@
 pub mod about;
 pub mod cpus;
 pub mod family;
+pub mod kernel;
 pub mod mapping;
 pub mod memory;
 pub mod start;
@@ -29,6 +30,11 @@ pub use stat::{Stat, is_alive};
 /// The path of a file about a process.
 pub fn path(pid: u32, file: &str) -> PathBuf {
     PathBuf::from(format!("/proc/{pid}/{file}"))
+}
+
+/// Bytes of the system's page.
+pub fn page_bytes() -> u64 {
+    rustix::param::page_size() as u64
 }
 
 /// The numbers of all processes.

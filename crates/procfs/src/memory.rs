@@ -7,7 +7,7 @@ use std::{fs, io};
 pub fn resident(pid: u32) -> Option<u64> {
     let text = super::text(super::path(pid, "statm"))?;
     let pages: u64 = text.split_ascii_whitespace().nth(1)?.parse().ok()?;
-    Some(pages * rustix::param::page_size() as u64)
+    Some(pages * crate::page_bytes())
 }
 
 /// The sums of all mappings, in bytes.

@@ -2,13 +2,15 @@
 //!
 //! [`model`] is the data, which the runner fills and [`write_json`] writes unchanged. [`stats`] has
 //! the arithmetic that all forms share, so a median in the terminal is the same as in the report,
-//! and [`known`] decides what may be said of a ratio;
-//! [`suite`] has the arithmetic for rows of different work, [`metrics`] that for the figures of
-//! services, and [`mod@closing`] the sentences about the allocator that is ahead. [`diagnosis`],
-//! [`tuning`] and [`history`] are the results of the commands of their names, [`sites`] those of a
-//! heap profile. [`mod@terminal`] prints the end of a session, [`write_csv`] is for spreadsheets,
-//! and [`mod@html`] is one self-contained file that needs no network; all pages share a [`Frame`].
-//! Nothing here measures or touches the file system: the caller opens the outputs.
+//! and [`known`] decides what may be said of a ratio; [`suite`] has the arithmetic for rows of
+//! different work, [`metrics`] that for the figures of services, and [`mod@closing`] the sentences
+//! about the allocator that is ahead. [`diagnosis`], [`tuning`], [`doctor`], [`soak`] and
+//! [`history`] are the results of the commands of their names, [`misuse`] those of `bench misuse`,
+//! [`sites`] those of a heap profile. [`mod@terminal`] prints the end of a session, [`write_csv`]
+//! is for spreadsheets, and [`mod@html`] is one self-contained file that needs no network; all
+//! pages share a [`Frame`]. Nothing here measures or touches the file system: the caller opens the
+//! outputs.
+
 mod arithmetic;
 mod closing;
 mod conclusion;
@@ -21,7 +23,7 @@ mod terminal;
 pub mod units;
 
 pub use arithmetic::{known, metrics, stats, suite};
-pub use outcomes::{diagnosis, history, sites, tuning};
+pub use outcomes::{diagnosis, doctor, history, misuse, sites, soak, tuning};
 
 pub use closing::{Closing, closing, conclusion, headline, notes};
 pub use export::{read_json, write_csv, write_json};

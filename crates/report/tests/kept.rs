@@ -3,7 +3,9 @@
 //! by hand; one that is there is never taken out (`docs/versioning.md`).
 
 use mallard_report::diagnosis::Diagnosis;
+use mallard_report::misuse::Misuse;
 use mallard_report::model::Run;
+use mallard_report::soak::Soak;
 use mallard_report::tuning::Tuning;
 use mallard_report::{read_json, write_json};
 use serde_json::Value;
@@ -108,8 +110,22 @@ fn a_diagnosis_keeps_its_keys() {
 }
 
 #[test]
+fn a_soak_keeps_its_keys() {
+    let recorded = include_str!("files/soak.json");
+    let soak = Soak::from_json(recorded).unwrap();
+    same(recorded, &serde_json::to_value(&soak).unwrap());
+}
+
+#[test]
 fn a_tuning_keeps_its_keys() {
     let recorded = include_str!("files/tuning.json");
     let tuning = Tuning::from_json(recorded).unwrap();
     same(recorded, &serde_json::to_value(&tuning).unwrap());
+}
+
+#[test]
+fn misuses_keep_their_keys() {
+    let recorded = include_str!("files/misuse.json");
+    let misuse = Misuse::from_json(recorded).unwrap();
+    same(recorded, &serde_json::to_value(&misuse).unwrap());
 }

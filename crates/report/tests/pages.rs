@@ -1,5 +1,5 @@
-//! The pages of diagnose, tune and baseline in a real browser: legible on a small screen and a
-//! large one, light and dark, without an error, and their Markdown is copied.
+//! The pages of diagnose, tune, baseline and bench misuse in a real browser: legible on a small
+//! screen and a large one, light and dark, without an error, and their Markdown is copied.
 //!
 //! With `MALLARD_PICTURES=folder` the test saves pictures for a human eye.
 
@@ -10,6 +10,7 @@ use mallard_report::diagnosis::{
     self, Answer, Aspect, Bound, Calls, Diagnosis, Moment, Next, Trouble, TroubleKey,
 };
 use mallard_report::history::{self, History, Save, Series};
+use mallard_report::misuse::{self, Misuse};
 use mallard_report::model::Metric;
 use mallard_report::tuning::{self, Point, Tuning};
 
@@ -170,7 +171,9 @@ fn every_page_is_legible_without_an_error_and_its_markdown_is_copied() {
     let Some(mut browser) = mallard_browser::for_test() else {
         return;
     };
+    let misuse = Misuse::from_json(include_str!("files/misuse.json")).unwrap();
     let pages = [
+        ("misuse", misuse::page(&misuse)),
         ("diagnose", diagnosis::page(&diagnosed())),
         ("tune", tuning::page(&tuned())),
         ("baseline", history::page(&kept())),

@@ -447,7 +447,7 @@ static int run(char **arguments, int count, Purpose purpose) {
 }
 
 static int warm(const char *text) {
-    const size_t bytes = strtoull(text, NULL, 10), page = 4096;
+    const size_t bytes = strtoull(text, NULL, 10), page = (size_t)sysconf(_SC_PAGESIZE);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use mallard_procfs::{is_alive, start};
+use mallard_procfs::{is_alive, kernel, start};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -70,7 +70,7 @@ pub struct Measurement {
     pub minor_faults: u64,
     pub major_faults: u64,
     /// System calls, including those of threads and children, if they were counted and tracing is
-    /// permitted. [`COUNTED_SYSCALLS_MAX`] means that many or more.
+    /// permitted (Linux 5.3). [`COUNTED_SYSCALLS_MAX`] means that many or more.
     pub syscalls: Option<u64>,
     /// Names of processes that it left behind and that did not end by themselves soon. They were
     /// killed.
@@ -411,7 +411,8 @@ impl Report {
             peak_rss_bytes: self.peak_kib * 1024,
             minor_faults: self.minor,
             major_faults: self.major,
-            syscalls: self.calls,
+            // Older kernels do not say whether a call begins or ends.
+            syscalls: self.calls.filter(|_| kernel::lacks(&[5, 3]).is_none()),
             left: self.left,
             stdout,
             stderr,

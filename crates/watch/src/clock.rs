@@ -1,5 +1,5 @@
 //! Clocks that `std` does not offer: the kernel's clock whose readings two processes can compare,
-//! the CPU time of a thread, and the processor's time-stamp counter.
+//! the CPU time of a thread, and the processor's counter.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,21 +9,19 @@ pub fn monotonic_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// The time-stamp counter.
-pub fn tsc() -> u64 {
-    // SAFETY: every x86-64 processor has the counter.
-    unsafe { core::arch::x86_64::_rdtsc() }
-}
+/// The processor's counter.
+pub(crate) use crate::arch::ticks;
 
-/// How often [`tsc_and_monotonic_ns`] reads both clocks.
+/// How often [`ticks_and_monotonic_ns`] reads both clocks.
 const PAIRS: usize = 16;
 
-/// [`tsc`] and [`monotonic_ns`] at one moment. The thread may lose its CPU between the two readings
-/// of a pair, so this reads several pairs and returns the one whose readings lie closest together.
-pub fn tsc_and_monotonic_ns() -> (u64, u64) {
+/// [`ticks`] and [`monotonic_ns`] at one moment. The thread may lose its CPU between the two
+/// readings of a pair, so this reads several pairs and returns the one whose readings lie closest
+/// together.
+pub fn ticks_and_monotonic_ns() -> (u64, u64) {
     let pairs = (0..PAIRS).map(|_| {
         let before = monotonic_ns();
-        let ticks = tsc();
+        let ticks = ticks();
         (monotonic_ns() - before, ticks, before)
     });
     let (apart, ticks, before) = pairs.min().unwrap_or_default();

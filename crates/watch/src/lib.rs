@@ -14,6 +14,7 @@
 //! [`follow`] follows a program with all processes that it starts, and says when each begins and
 //! ends.
 
+mod arch;
 pub mod clock;
 pub mod family;
 pub mod follow;

@@ -8,11 +8,10 @@
 //! stopped thread goes on at once, and the kernel lets it go too if the lab is killed.
 
 use std::io;
-use std::ptr::null_mut;
 
 use mallard_inspect::memory::process::read;
 
-use crate::perf::Registers;
+use crate::arch::{self, Registers};
 use crate::perf::code::READ_STACK_BYTES;
 use crate::ptrace::ask;
 use crate::threads::{self, Doing};
@@ -75,39 +74,13 @@ fn await_stop(id: i32) -> io::Result<Option<i32>> {
 }
 
 /// The registers and the stack of a stopped thread.
-#[cfg(target_arch = "x86_64")]
 fn stopped(pid: u32, id: i32) -> Option<Stopped> {
-    // SAFETY: numbers only; zeros are values of them.
-    let mut all: libc::user_regs_struct = unsafe { std::mem::zeroed() };
-    // SAFETY: the kernel fills in the registers of a thread that has stopped for this one.
-    let done = unsafe {
-        libc::ptrace(
-            libc::PTRACE_GETREGS,
-            id,
-            null_mut::<libc::c_void>(),
-            &raw mut all,
-        )
-    };
-    if done != 0 {
-        return None;
-    }
+    let registers = arch::stopped(id)?;
     let mut stack = vec![0; READ_STACK_BYTES];
     // Near its end, a stack is shorter.
-    if read(pid, all.rsp, &mut stack).is_err() {
+    if read(pid, registers.sp, &mut stack).is_err() {
         stack.truncate(READ_STACK_BYTES / 8);
-        read(pid, all.rsp, &mut stack).ok()?;
+        read(pid, registers.sp, &mut stack).ok()?;
     }
-    Some(Stopped {
-        registers: Registers {
-            ip: all.rip,
-            sp: all.rsp,
-            bp: all.rbp,
-        },
-        stack,
-    })
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn stopped(_: u32, _: i32) -> Option<Stopped> {
-    None
+    Some(Stopped { registers, stack })
 }

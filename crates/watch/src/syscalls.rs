@@ -16,6 +16,9 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use mallard_procfs::kernel;
+
+use crate::arch::FILTER_ARCHITECTURE;
 use crate::probe::segments::{self, Segment};
 
 /// A kind of system call that changes the address space.
@@ -74,6 +77,11 @@ const END_TIMEOUT: Duration = Duration::from_secs(5);
 /// Runs the program and counts. A program that runs longer than the limit gets `SIGTERM`, and is
 /// killed if it does not end then. The error says what the system refused.
 pub fn count(spec: &Spec, stop: impl Fn() -> bool) -> io::Result<Syscalls> {
+    // Older kernels refuse the filter with an error that says nothing, or report calls and then
+    // never let them go on.
+    if let Some(lack) = kernel::lacks(&[5, 5]) {
+        return Err(io::Error::new(io::ErrorKind::Unsupported, lack));
+    }
     let (ours, theirs) = socket_pair()?;
     let mut command = Command::new(spec.program);
     command
@@ -217,7 +225,6 @@ fn is_inside(thread: u32, segments: &mut Vec<Segment>, folder: &Path) -> bool {
 
 /// The rights that a filter needs, and the filter. Returns the descriptor that reports calls.
 fn install_filter() -> io::Result<RawFd> {
-    const ARCHITECTURE: u32 = 0xc000_003e;
     const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
     const IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
     const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
@@ -225,7 +232,7 @@ fn install_filter() -> io::Result<RawFd> {
     let kinds = KINDS.len() as u8;
     let mut program = [step(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW); 5 + KINDS.len()];
     program[0] = step(LOAD, 0, 0, 4);
-    program[1] = step(IF_EQUAL, 0, kinds + 1, ARCHITECTURE);
+    program[1] = step(IF_EQUAL, 0, kinds + 1, FILTER_ARCHITECTURE);
     program[2] = step(LOAD, 0, 0, 0);
     for (index, (_, _, number)) in KINDS.iter().enumerate() {
         let to_report = kinds - index as u8;

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use mallard_procfs::Stat;
 
+use crate::arch::{EVENT_CALLS, SLEEP_CALLS};
+
 /// What a thread does, as `stat` has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Doing {
@@ -131,18 +133,14 @@ pub fn waiting_for(pid: u32, thread: u32) -> Wait {
         | libc::SYS_connect
         | libc::SYS_sync
         | libc::SYS_io_getevents => Wait::Io,
-        libc::SYS_poll
-        | libc::SYS_ppoll
-        | libc::SYS_select
-        | libc::SYS_pselect6
-        | libc::SYS_epoll_wait
-        | libc::SYS_epoll_pwait => Wait::Events,
+        libc::SYS_ppoll | libc::SYS_pselect6 | libc::SYS_epoll_pwait => Wait::Events,
         libc::SYS_nanosleep
         | libc::SYS_clock_nanosleep
-        | libc::SYS_pause
         | libc::SYS_rt_sigsuspend
         | libc::SYS_rt_sigtimedwait => Wait::Sleep,
         libc::SYS_wait4 | libc::SYS_waitid => Wait::Child,
+        call if EVENT_CALLS.contains(&call) => Wait::Events,
+        call if SLEEP_CALLS.contains(&call) => Wait::Sleep,
         _ => Wait::Other,
     }
 }

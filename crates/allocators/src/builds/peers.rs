@@ -7,6 +7,10 @@ use std::process::Command;
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) name: &'static str,
+    /// Its build in `bench/peers`.
+    pub(crate) member: Member,
+    /// Whether it takes part only if it is named: a hardened build, which is no rival in speed.
+    pub(crate) optional: bool,
     /// The crate with its sources; none for a peer that only exists as a system package.
     pub(crate) sources: Option<&'static str>,
     /// The library's name in a system package.
@@ -19,10 +23,33 @@ pub(crate) struct Peer {
     pub(crate) build_cpu_seconds: u32,
 }
 
+/// A member of the workspace `bench/peers`, and the feature with which it builds a variant.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Member {
+    pub(crate) name: &'static str,
+    pub(crate) feature: Option<&'static str>,
+}
+
+const fn plain(name: &'static str) -> Member {
+    Member {
+        name,
+        feature: None,
+    }
+}
+
+const fn with(name: &'static str, feature: &'static str) -> Member {
+    Member {
+        name,
+        feature: Some(feature),
+    }
+}
+
 /// In table order.
-pub(crate) const PEERS: [Peer; 7] = [
+pub(crate) const PEERS: [Peer; 12] = [
     Peer {
         name: "jemalloc",
+        member: plain("jemalloc"),
+        optional: false,
         sources: Some("tikv-jemalloc-sys"),
         system_library: Some("libjemalloc.so.2"),
         package: Some("libjemalloc2"),
@@ -32,6 +59,8 @@ pub(crate) const PEERS: [Peer; 7] = [
     },
     Peer {
         name: "tcmalloc",
+        member: plain("tcmalloc"),
+        optional: false,
         sources: Some("libtcmalloc-sys"),
         system_library: None,
         package: None,
@@ -42,6 +71,8 @@ pub(crate) const PEERS: [Peer; 7] = [
     },
     Peer {
         name: "gperftools",
+        member: plain("gperftools"),
+        optional: false,
         sources: None,
         system_library: Some("libtcmalloc_minimal.so.4"),
         package: Some("libtcmalloc-minimal4"),
@@ -51,6 +82,8 @@ pub(crate) const PEERS: [Peer; 7] = [
     },
     Peer {
         name: "mimalloc",
+        member: plain("mimalloc"),
+        optional: false,
         sources: Some("libmimalloc-sys2"),
         system_library: Some("libmimalloc.so.3"),
         package: Some("libmimalloc3"),
@@ -60,6 +93,8 @@ pub(crate) const PEERS: [Peer; 7] = [
     },
     Peer {
         name: "mimalloc2",
+        member: plain("mimalloc2"),
+        optional: false,
         sources: Some("libmimalloc-sys2"),
         system_library: Some("libmimalloc.so.2"),
         package: Some("libmimalloc2.0"),
@@ -69,6 +104,8 @@ pub(crate) const PEERS: [Peer; 7] = [
     },
     Peer {
         name: "snmalloc",
+        member: plain("snmalloc"),
+        optional: false,
         sources: Some("snmalloc-sys"),
         system_library: Some("libsnmallocshim.so"),
         package: None,
@@ -78,6 +115,8 @@ pub(crate) const PEERS: [Peer; 7] = [
     },
     Peer {
         name: "rpmalloc",
+        member: plain("rpmalloc"),
+        optional: false,
         sources: Some("rpmalloc-sys"),
         system_library: Some("librpmallocwrap.so"),
         package: None,
@@ -85,10 +124,72 @@ pub(crate) const PEERS: [Peer; 7] = [
         conf_variable: None,
         build_cpu_seconds: 10,
     },
+    Peer {
+        name: "hardened_malloc",
+        member: plain("hardened_malloc"),
+        optional: true,
+        sources: Some("hardened-malloc-sys"),
+        system_library: None,
+        package: None,
+        environment: &[],
+        conf_variable: None,
+        build_cpu_seconds: 10,
+    },
+    Peer {
+        name: "hardened_malloc-light",
+        member: with("hardened_malloc", "light"),
+        optional: true,
+        sources: Some("hardened-malloc-sys"),
+        system_library: None,
+        package: None,
+        environment: &[],
+        conf_variable: None,
+        build_cpu_seconds: 10,
+    },
+    Peer {
+        name: "scudo",
+        member: plain("scudo"),
+        optional: true,
+        sources: Some("scudo-sys"),
+        system_library: None,
+        package: None,
+        environment: &[],
+        conf_variable: None,
+        build_cpu_seconds: 15,
+    },
+    Peer {
+        name: "snmalloc-checked",
+        member: with("snmalloc", "checked"),
+        optional: true,
+        sources: Some("snmalloc-sys"),
+        system_library: None,
+        package: None,
+        environment: &[],
+        conf_variable: None,
+        build_cpu_seconds: 50,
+    },
+    Peer {
+        name: "mimalloc-secure",
+        member: with("mimalloc", "secure"),
+        optional: true,
+        sources: Some("libmimalloc-sys2"),
+        system_library: None,
+        package: None,
+        environment: &[],
+        conf_variable: None,
+        build_cpu_seconds: 15,
+    },
 ];
 
-impl Peer {
+impl Member {
     /// The file name of the library that its build makes.
+    pub(crate) fn file_name(&self) -> String {
+        format!("lib{}.so", self.name)
+    }
+}
+
+impl Peer {
+    /// The file name of its library.
     pub(crate) fn file_name(&self) -> String {
         format!("lib{}.so", self.name)
     }

@@ -141,7 +141,7 @@ impl Workshop {
             self.workspace.join("Cargo.toml"),
             self.workspace.join("Cargo.lock"),
         ];
-        for folder in ["build", peer.name] {
+        for folder in ["build", peer.member.name] {
             list_files(&self.workspace.join(folder), &mut files)?;
         }
         files.sort();
@@ -164,7 +164,7 @@ impl Workshop {
         log: &Path,
         progress: &mut dyn FnMut(&str),
     ) -> Result<PathBuf, String> {
-        let package = format!("peer-{}", peer.name);
+        let package = format!("peer-{}", peer.member.name);
         let mut command = mallard_cargo::command();
         command
             .args([
@@ -176,6 +176,7 @@ impl Workshop {
             // With `-vv`, cargo shows a build script's output as it appears.
             .args(["-vv", "--package", &package, "--target-dir"])
             .arg(self.cache.join("target"))
+            .args(peer.member.feature.iter().flat_map(|it| ["--features", it]))
             .current_dir(&self.workspace);
         let mut log_file = fs::File::create(log)
             .map_err(|error| format!("cannot write {}: {error}", log.display()))?;
@@ -183,12 +184,12 @@ impl Workshop {
         messages
             .lines()
             .filter_map(|line| output_folder(line, &package))
-            .map(|folder| folder.join(peer.file_name()))
+            .map(|folder| folder.join(peer.member.file_name()))
             .find(|library| library.is_file())
             .ok_or_else(|| {
                 format!(
                     "its build succeeded but did not produce {}",
-                    peer.file_name()
+                    peer.member.file_name()
                 )
             })
     }
@@ -343,7 +344,7 @@ mod tests {
             assert!(
                 workshop
                     .workspace
-                    .join(peer.name)
+                    .join(peer.member.name)
                     .join("build.rs")
                     .is_file(),
                 "{}",

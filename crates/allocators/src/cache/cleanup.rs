@@ -4,10 +4,16 @@
 //! time of change says when a lab used it last ([`touch`]). [`prune`] runs only where a lab writes
 //! a new folder, and keeps what is young, the newest few, and whatever a running process has loaded
 //! or passes on in its environment.
+//!
+//! Two labs may run at once: one notes under a shared lock of the folder that it uses it, and then
+//! looks whether the file is there; the other removes an old folder under an exclusive lock, and
+//! only if there is no note still.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
+
+use rustix::fs::{FlockOperation, flock};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// A folder that no lab used for this long goes.
@@ -17,14 +23,19 @@ const KEPT_FOLDERS_MIN: usize = 12;
 /// The digits of a hash in a folder's name.
 const HASH_DIGITS: usize = 12;
 
-/// Notes that a folder is used now. To spare the disk, a note of today stays.
+/// Notes that a folder is used now, if it exists. To spare the disk, a note of today stays. What
+/// is in the folder after this is there for a day at least.
 pub(crate) fn touch(folder: &Path) {
     let now = SystemTime::now();
     if used(folder).is_some_and(|then| now.duration_since(then).is_ok_and(|age| age < DAY / 2)) {
         return;
     }
     // A cache that cannot be written to is not pruned either.
-    let _ = File::open(folder).and_then(|folder| folder.set_modified(now));
+    let _ = File::open(folder).and_then(|folder| {
+        // Without locks on this disk, none is removed.
+        let _ = flock(&folder, FlockOperation::LockShared);
+        folder.set_modified(now)
+    });
 }
 
 /// Removes the folders in `cache` that are not in use. What cannot be removed stays.
@@ -38,23 +49,34 @@ pub(crate) fn prune(cache: &Path) {
         .filter_map(|entry| Some((used(&entry.path())?, entry.path())))
         .collect();
     folders.sort_by(|one, other| other.cmp(one));
-    let old: Vec<PathBuf> = folders
+    let old: Vec<(SystemTime, PathBuf)> = folders
         .into_iter()
         .enumerate()
         .filter(|(index, (then, _))| {
             let age = now.duration_since(*then).unwrap_or_default();
             age > UNUSED_TIME_MAX || (*index >= KEPT_FOLDERS_MIN && age > DAY)
         })
-        .map(|(_, (_, folder))| folder)
+        .map(|(_, folder)| folder)
         .collect();
     if old.is_empty() {
         return;
     }
     let running = running();
-    for folder in old {
+    for (then, folder) in old {
         if !is_named(&running, &folder) {
-            let _ = fs::remove_dir_all(folder);
+            remove(&folder, then);
         }
+    }
+}
+
+/// Removes a folder unless a lab has used it since `then`, or is about to note so.
+fn remove(folder: &Path, then: SystemTime) {
+    let Ok(open) = File::open(folder) else {
+        return;
+    };
+    let is_locked = flock(&open, FlockOperation::NonBlockingLockExclusive).is_ok();
+    if is_locked && used(folder) == Some(then) {
+        let _ = fs::remove_dir_all(folder);
     }
 }
 
@@ -137,6 +159,23 @@ mod tests {
             KEPT_FOLDERS_MIN - today.len()
         );
         assert!(left[0] && left[1], "{left:?}");
+    }
+
+    #[test]
+    fn a_folder_that_another_lab_begins_to_use_meanwhile_stays() {
+        let cache = tempfile::tempdir().unwrap();
+        let old = folder(cache.path(), "0123456789ab", 40);
+        let then = used(&old).unwrap();
+        let open = File::open(&old).unwrap();
+        flock(&open, FlockOperation::LockShared).unwrap();
+        remove(&old, then);
+        assert!(old.exists(), "a lab is about to note that it uses it");
+        drop(open);
+        touch(&old);
+        remove(&old, then);
+        assert!(old.exists(), "a lab uses it since");
+        remove(&old, used(&old).unwrap());
+        assert!(!old.exists());
     }
 
     #[test]

@@ -110,8 +110,9 @@ pub(crate) fn install(cache: Option<&Path>, name: &str, content: &[u8]) -> Resul
     let cache = cache_folder(cache)?;
     let folder = cache.join(short_hash(content));
     let path = folder.join(name);
+    // First, so that no other lab removes what is found.
+    cleanup::touch(&folder);
     if fs::read(&path).is_ok_and(|found| found == content) {
-        cleanup::touch(&folder);
         return Ok(path);
     }
     let failed = |error: std::io::Error| format!("cannot write {}: {error}", path.display());

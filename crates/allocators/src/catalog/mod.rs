@@ -10,6 +10,7 @@ use crate::builds::workshop::Workshop;
 use crate::cache::files;
 use crate::checks::elf::Elf;
 use crate::checks::probe::{Served, probe};
+use crate::checks::system::System;
 use crate::{Allocator, Error, Kind, Progress, State};
 
 /// Where to look; every field has a default.
@@ -79,7 +80,7 @@ const ALIASES: [(&str, &str); 4] = [
     ("tcmalloc_minimal", "gperftools"),
 ];
 
-/// Stands for every name.
+/// Stands for every name but the optional ones.
 const ALL: &str = "all";
 
 impl Catalog {
@@ -155,6 +156,16 @@ impl Catalog {
         self.entries.iter().map(|entry| entry.name.as_str())
     }
 
+    /// The names of those that take part unasked.
+    pub fn usual_names(&self) -> impl Iterator<Item = &str> {
+        self.names().filter(|name| !self.is_optional(name))
+    }
+
+    /// Whether `name` takes part only if it is named.
+    pub fn is_optional(&self, name: &str) -> bool {
+        (self.entry(name)).is_ok_and(|entry| matches!(entry.origin, Origin::Peer(p) if p.optional))
+    }
+
     /// About how many seconds a build of `name` takes here, once; zero if it is never built.
     pub fn build_seconds(&self, name: &str) -> u32 {
         let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
@@ -165,12 +176,14 @@ impl Catalog {
     }
 
     /// Checks the user's names and returns them in table order without duplicates. The word `all`
-    /// stands for every name.
+    /// stands for every name but the optional ones.
     pub fn select<S: AsRef<str>>(&self, words: &[S]) -> Result<Vec<String>, Error> {
         let mut wanted = vec![false; self.entries.len()];
         for word in words.iter().map(AsRef::as_ref) {
             if word == ALL {
-                wanted.fill(true);
+                for (name, wanted) in self.names().zip(&mut wanted) {
+                    *wanted |= !self.is_optional(name);
+                }
             } else {
                 wanted[self.position(word).ok_or_else(|| self.unknown(word))?] = true;
             }
@@ -297,8 +310,9 @@ impl Catalog {
         match std::env::var_os("MALLARD_LIBRARY") {
             Some(file) if !file.is_empty() => {
                 let file = std::path::absolute(&file).map_err(|error| error.to_string())?;
-                check_library(&file)
-                    .map_err(|problem| format!("MALLARD_LIBRARY {}: {problem}", file.display()))?;
+                check_library(&file).map_err(|problem| {
+                    format!("MALLARD_LIBRARY: the library {} {problem}", file.display())
+                })?;
                 Ok(file)
             }
             _ => files::library(self.settings.cache.as_deref()),
@@ -421,18 +435,19 @@ fn version(allocator: &Allocator, served: Served) -> String {
     }
 }
 
-/// Checks that `file` is a library that can serve `malloc`.
+/// Checks that `file` is a library that can serve `malloc` here.
 fn check_library(file: &Path) -> Result<Elf, String> {
     files::preloadable(file)?;
     let elf = Elf::read(file).map_err(|problem| problem.to_string())?;
     if !elf.library {
         return Err("is not a shared library".to_owned());
     }
-    match ["malloc", "free"]
-        .into_iter()
-        .find(|function| !elf.defines(function))
-    {
-        Some(function) => Err(format!("does not define `{function}`")),
+    let mut functions = ["malloc", "free"].into_iter();
+    if let Some(function) = functions.find(|function| !elf.defines(function)) {
+        return Err(format!("does not define `{function}`"));
+    }
+    match System::own().and_then(|system| system.lacks(&elf)) {
+        Some(lack) => Err(lack),
         None => Ok(elf),
     }
 }

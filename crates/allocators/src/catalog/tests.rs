@@ -26,7 +26,26 @@ fn a_selection_is_in_the_order_of_the_tables_and_without_repetition() {
         .unwrap();
     assert_eq!(chosen, ["glibc", "mallard", "rpmalloc"]);
     let all = catalog().select(&["all"]).unwrap();
-    assert_eq!(all, catalog().names().collect::<Vec<_>>());
+    assert_eq!(all, catalog().usual_names().collect::<Vec<_>>());
+}
+
+#[test]
+fn hardened_builds_take_part_only_if_they_are_named() {
+    let catalog = catalog();
+    let all = catalog.select(&["all"]).unwrap();
+    let hardened = [
+        "hardened_malloc",
+        "scudo",
+        "snmalloc-checked",
+        "mimalloc-secure",
+    ];
+    for name in hardened {
+        assert!(catalog.is_optional(name), "{name}");
+        assert!(!all.iter().any(|one| one == name), "{name}");
+        assert_eq!(catalog.select(&[name]).unwrap(), [name]);
+    }
+    let both = catalog.select(&["all", "scudo"]).unwrap();
+    assert_eq!(both.len(), all.len() + 1);
 }
 
 #[test]

@@ -4,3 +4,4 @@ pub mod conf;
 pub(crate) mod elf;
 pub mod probe;
 pub mod program;
+pub(crate) mod system;

@@ -234,6 +234,8 @@ impl From<NotBound> for String {
 /// Uses the loader's trace mode, as `ldd -r` does: the loader loads and links everything, records
 /// each binding and exits.
 pub fn verify_in_target(program: &Program, allocator: &Allocator) -> Result<PathBuf, NotBound> {
+    let taken = program.takes(allocator);
+    taken.map_err(|lack| lack.to_string())?;
     let mut command = Command::new(&program.executable);
     command
         .envs(environment(allocator, None))

@@ -17,7 +17,9 @@ use rustix::fs::{Access, access};
 use rustix::io::Errno;
 
 use super::elf::{Elf, NotElf};
-use crate::Error;
+use super::system::{Libc, System, newer_kernel};
+use crate::cache::files;
+use crate::{Allocator, Error};
 
 /// A program that can take a preloaded library.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +30,29 @@ pub struct Program {
     pub executable: PathBuf,
 }
 
+impl Program {
+    /// Checks that the program's loader takes an allocator's library: the C library of both is the
+    /// same, and the program's has what the allocator's needs.
+    pub fn takes(&self, allocator: &Allocator) -> Result<(), Error> {
+        let Some(library) = &allocator.file else {
+            return Ok(());
+        };
+        let problem = |problem: String| Error::Library {
+            file: library.clone(),
+            problem,
+        };
+        let theirs = Elf::read(library).map_err(|it| problem(it.to_string()))?;
+        match self.system().and_then(|system| system.lacks(&theirs)) {
+            Some(lack) => Err(problem(lack)),
+            None => Ok(()),
+        }
+    }
+
+    fn system(&self) -> Option<System> {
+        System::of(&Elf::read(&self.executable).ok()?)
+    }
+}
+
 /// Linux's limit on scripts whose interpreters are scripts.
 const INTERPRETERS_MAX: u32 = 4;
 
@@ -35,32 +60,32 @@ const INTERPRETERS_MAX: u32 = 4;
 /// preloaded into it: executable, a dynamically linked 64-bit program of this machine, neither
 /// setuid nor setgid nor with file capabilities. For a script, checks the interpreter.
 pub fn check(name: &str) -> Result<Program, Error> {
-    let path = find(name)?;
-    let executable = executable_of(&path, INTERPRETERS_MAX).map_err(|problem| Error::Program {
-        program: path.clone(),
-        problem,
-    })?;
-    Ok(Program { path, executable })
+    checked(name, |path, found| {
+        check_rights(path, found)?;
+        check_loader(path)
+    })
 }
 
-/// Finds `name` in `PATH` and checks only that it can be executed: for a program that runs as it
-/// is.
+/// Finds `name` in `PATH` and checks only that this system can run it: for a program that runs as
+/// it is.
 pub fn check_as_is(name: &str) -> Result<Program, Error> {
+    let mut checked = checked(name, |path, _| check_runs(path))?;
+    checked.executable.clone_from(&checked.path);
+    Ok(checked)
+}
+
+fn checked(
+    name: &str,
+    fit: impl Fn(&Path, &fs::Metadata) -> Result<(), String>,
+) -> Result<Program, Error> {
     let path = find(name)?;
-    let problem = match access(&path, Access::EXEC_OK) {
-        Ok(()) if path.is_dir() => "it is a folder".to_owned(),
-        Ok(()) => {
-            return Ok(Program {
-                executable: path.clone(),
-                path,
-            });
-        }
-        Err(error) => format!("it cannot be executed: {error}"),
-    };
-    Err(Error::Program {
-        program: path,
-        problem,
-    })
+    match executable_of(&path, &fit, INTERPRETERS_MAX) {
+        Ok(executable) => Ok(Program { path, executable }),
+        Err(problem) => Err(Error::Program {
+            program: path,
+            problem,
+        }),
+    }
 }
 
 /// Looks `name` up as a shell does.
@@ -96,9 +121,13 @@ fn find(name: &str) -> Result<PathBuf, Error> {
     }))
 }
 
-/// Follows scripts to their interpreter and checks the interpreter. The error is half a sentence
-/// about the file.
-fn executable_of(path: &Path, interpreters_left: u32) -> Result<PathBuf, String> {
+/// Follows scripts to their interpreter and checks that the interpreter is fit. The error is half a
+/// sentence about the file.
+fn executable_of(
+    path: &Path,
+    fit: &dyn Fn(&Path, &fs::Metadata) -> Result<(), String>,
+    interpreters_left: u32,
+) -> Result<PathBuf, String> {
     let found = fs::metadata(path).map_err(|error| format!("it cannot be read: {error}"))?;
     if found.is_dir() {
         return Err("it is a folder".to_owned());
@@ -115,11 +144,10 @@ fn executable_of(path: &Path, interpreters_left: u32) -> Result<PathBuf, String>
             );
         }
         let interpreter = interpreter_of(&line)?;
-        return executable_of(&interpreter, interpreters_left - 1)
+        return executable_of(&interpreter, fit, interpreters_left - 1)
             .map_err(|problem| format!("of its interpreter {}: {problem}", interpreter.display()));
     }
-    check_rights(path, &found)?;
-    check_loader(path)?;
+    fit(path, &found)?;
     Ok(path.to_owned())
 }
 
@@ -176,7 +204,8 @@ fn check_rights(path: &Path, found: &fs::Metadata) -> Result<(), String> {
     }
 }
 
-/// Rejects files that no loader, or a loader other than glibc's, would load.
+/// Rejects files that no loader, or a loader of another C library, would load, and those for which
+/// something is missing.
 fn check_loader(path: &Path) -> Result<(), String> {
     let elf = Elf::read(path).map_err(|problem| match problem {
         NotElf::OtherFormat => "it is neither an ELF program nor a script with #!".to_owned(),
@@ -188,16 +217,124 @@ fn check_loader(path: &Path) -> Result<(), String> {
     if !elf.loadable {
         return Err("it is an object file, not a program".to_owned());
     }
-    match elf.interpreter {
-        None if elf.library => Err("it is a library, not a program".to_owned()),
-        None => Err(
+    if elf.interpreter.is_none() && elf.library {
+        return Err("it is a library, not a program".to_owned());
+    }
+    let Some(system) = System::of(&elf) else {
+        return Err(
             "it is statically linked, so no library can be preloaded into it; \
                      link it dynamically, or with libmallard.a"
                 .to_owned(),
-        ),
-        Some(loader) if loader.contains("musl") => Err(format!(
-            "its loader is musl's ({loader}); the allocators here are built for glibc"
-        )),
-        Some(_) => Ok(()),
+        );
+    };
+    let carried =
+        Elf::parse(files::LIBRARY).map_err(|problem| format!("libmallard.so {problem}"))?;
+    if let (Some(theirs), Some(ours)) = (Libc::of(&elf), Libc::of(&carried))
+        && theirs != ours
+    {
+        return Err(format!(
+            "its C library is {theirs} (its loader is {}), and the libraries of this command are \
+             for {ours}; preload Mallard's build for {theirs} (LD_PRELOAD=/path/libmallard.so)",
+            system.loader
+        ));
+    }
+    check_needs(&elf, &system)?;
+    match system.lacks(&carried) {
+        Some(lack) => Err(format!("libmallard.so {lack}")),
+        None => Ok(()),
+    }
+}
+
+/// Rejects programs that this system cannot run at all.
+fn check_runs(path: &Path) -> Result<(), String> {
+    match Elf::read(path) {
+        Err(problem @ NotElf::OtherMachine(_)) if !has_emulator(path) => {
+            Err(format!("it {problem}"))
+        }
+        // Another format is the kernel's to judge: it may have been taught it.
+        Err(_) => Ok(()),
+        Ok(elf) => match System::of(&elf) {
+            Some(system) => check_needs(&elf, &system),
+            None => newer_kernel(&elf).map_or(Ok(()), |lack| Err(format!("it {lack}"))),
+        },
+    }
+}
+
+/// Whether the kernel has been taught to run such programs for another machine by an emulator.
+fn has_emulator(program: &Path) -> bool {
+    let mut head = Vec::new();
+    let read = fs::File::open(program).and_then(|file| file.take(256).read_to_end(&mut head));
+    let known = fs::read_dir("/proc/sys/fs/binfmt_misc");
+    let mut known = known.into_iter().flatten().flatten();
+    let mut is_taught = || {
+        known.any(|entry| {
+            let entry = fs::read_to_string(entry.path()).unwrap_or_default();
+            takes(&entry, &head)
+        })
+    };
+    read.is_ok() && is_taught()
+}
+
+/// Whether an entry of binfmt_misc takes files with that beginning. It has a name and a value in
+/// each line; the value of `magic` has two digits for each byte.
+fn takes(entry: &str, head: &[u8]) -> bool {
+    let value = |name| {
+        let mut words = entry.lines().filter_map(|line| line.split_once(' '));
+        words.find(|word| word.0 == name).map(|word| word.1)
+    };
+    let bytes = |name| {
+        let byte = |pair: &[u8]| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok();
+        let pairs = value(name)?.as_bytes().chunks(2);
+        pairs.map(byte).collect::<Option<Vec<u8>>>()
+    };
+    let offset = value("offset").and_then(|offset| offset.parse().ok());
+    let (Some(magic), Some(at)) = (bytes("magic"), head.get(offset.unwrap_or(0)..)) else {
+        return false;
+    };
+    let mask = bytes("mask").unwrap_or_else(|| vec![0xff; magic.len()]);
+    let is_on = entry.starts_with("enabled\n");
+    let mut same =
+        (magic.iter().zip(&mask).zip(at)).map(|((wanted, mask), is)| (wanted ^ is) & mask);
+    is_on && at.len() >= magic.len() && same.all(|differs| differs == 0)
+}
+
+/// Rejects a program whose loader is missing, or whose system lacks what it needs.
+fn check_needs(elf: &Elf, system: &System) -> Result<(), String> {
+    let loader = &system.loader;
+    if !Path::new(loader).exists() {
+        return Err(format!(
+            "its loader {loader} is not installed: install its C library, or build the program on \
+             this system"
+        ));
+    }
+    match system.lacks(elf) {
+        Some(lack) => Err(format!("it {lack}")),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_emulator_takes_its_own_machine_s_programs_alone() {
+        let entry = "enabled\ninterpreter /usr/bin/qemu-riscv64\nflags: OCF\noffset 0\n\
+                     magic 7f454c460201010000000000000000000200f300\n\
+                     mask ffffffffffffff00fffffffffffffffffeffffff\n";
+        let head = |machine| {
+            let mut head = b"\x7fELF\x02\x01\x01\x03".to_vec();
+            head.resize(16, 0);
+            // Position-independent.
+            head.extend([3, 0, machine, 0, 1, 0, 0, 0]);
+            head
+        };
+        assert!(takes(entry, &head(243)));
+        assert!(!takes(entry, &head(183)));
+        assert!(!takes(entry, &head(243)[..18]));
+        assert!(!takes(&entry.replace("enabled", "disabled"), &head(243)));
+        assert!(!takes("enabled\n", &head(243)), "the folder's `status`");
+        let by_name = "enabled\ninterpreter /usr/bin/wine\nflags: \nextension .exe\n";
+        assert!(!takes(by_name, &head(243)));
     }
 }

@@ -13,6 +13,7 @@ use super::blocks::alloc::{
     spend_filled, usable_for, zeroed,
 };
 use super::blocks::free::{class_at, dealloc, dealloc_direct, dealloc_sized, size_at};
+use super::blocks::hardened as of_hardened;
 use super::blocks::resize::{enter_with, grown};
 use super::extras::{self, XMALLOC, extras};
 use super::pending::do_pending;
@@ -24,6 +25,7 @@ use crate::arena::pages::Pages;
 use crate::cache::{ThreadCache, counted, current, inside, manual};
 use crate::class::{CACHED_MAX, Class, MAX, SLAB_MAX, tailored};
 use crate::die;
+use crate::hardened;
 use crate::heap::Contents;
 use crate::prof;
 use crate::space::chunk::CHUNK;
@@ -161,7 +163,7 @@ fn alloc_past_cache(way: Way, size: usize, flags: Flags) -> *mut u8 {
         return alloc_outside(bytes, flags.alignment(), flags.contents());
     };
     let block = match way {
-        Way::Cache(number) if extras() & !XMALLOC == 0 => alloc_through(number, size, flags),
+        Way::Cache(number) if serves_from_caches(flags) => alloc_through(number, size, flags),
         _ => {
             let arena = arena_for(flags, size);
             arenas::alloc_in(arena, size, flags.alignment(), flags.contents())
@@ -169,11 +171,17 @@ fn alloc_past_cache(way: Way, size: usize, flags: Flags) -> *mut u8 {
     };
     drop(inside);
     do_pending();
-    if prof::is_on() {
+    if prof::is_counting() {
         spend_filled(block, size)
     } else {
         block
     }
+}
+
+/// Whether calls with these flags may use manual caches.
+fn serves_from_caches(flags: Flags) -> bool {
+    let arena = flags.arena_number().unwrap_or(0) as u16;
+    extras() & !XMALLOC == 0 && !arena::is_hardened(arena)
 }
 
 /// The number of the arena for a call.
@@ -229,6 +237,10 @@ fn manual_cache(number: u32) -> &'static ThreadCache {
 pub fn usable_size_for(size: usize, flags: Flags) -> usize {
     start();
     tailored::keep_as_they_are();
+    if hardened::is_on() {
+        let is_possible = size <= MAX && flags.alignment() <= ALIGN_MAX;
+        return if is_possible { size } else { 0 };
+    }
     usable_for(size, flags.alignment()).unwrap_or(0)
 }
 
@@ -304,6 +316,12 @@ pub unsafe fn realloc_with(p: *mut u8, size: usize, flags: Flags) -> *mut u8 {
     if p.is_null() {
         return alloc_with(size, flags);
     }
+    if hardened::are_any()
+        && let Some(old) = of_hardened::size_of(p.addr())
+    {
+        // SAFETY: the caller's promise.
+        return unsafe { realloc_hardened(p, old, size, flags) };
+    }
     let (align, added) = (flags.alignment(), flags.contents());
     let Some(new) = usable_for(size, align) else {
         return out_of_memory(size);
@@ -329,6 +347,19 @@ pub unsafe fn realloc_with(p: *mut u8, size: usize, flags: Flags) -> *mut u8 {
                 prof::put_down(lifted, at, None);
             }
         }
+    }
+    // SAFETY: the caller's promise.
+    unsafe { copy(p, old, size, flags) }
+}
+
+/// Like [`realloc_with`], for a hardened block of `old` bytes.
+#[cold]
+#[inline(never)]
+unsafe fn realloc_hardened(p: *mut u8, old: usize, size: usize, flags: Flags) -> *mut u8 {
+    let at = p.addr();
+    let may_stay = at.is_multiple_of(flags.alignment()) && !flags.zeroes();
+    if may_stay && of_hardened::resize_in_place(at, size) {
+        return p;
     }
     // SAFETY: the caller's promise.
     unsafe { copy(p, old, size, flags) }
@@ -379,6 +410,11 @@ pub unsafe fn resize_in_place(p: *mut u8, size: usize, extra: usize, flags: Flag
     let at = p.addr();
     let old = size_at(at);
     let max = size.saturating_add(extra).min(MAX);
+    if hardened::are_any() && of_hardened::size_of(at).is_some() {
+        let may_change = at.is_multiple_of(flags.alignment()) && !flags.zeroes();
+        let fits = |&size: &usize| may_change && of_hardened::resize_in_place(at, size);
+        return [max, size].into_iter().find(fits).unwrap_or(old);
+    }
     // A slab's regions all have one size, and a run of pages cannot become one of them.
     let fixed = old <= SLAB_MAX || max <= SLAB_MAX;
     if fixed || size > MAX || !at.is_multiple_of(flags.alignment()) {

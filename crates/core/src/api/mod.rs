@@ -15,18 +15,27 @@ mod controls;
 pub mod extended;
 mod extras;
 pub mod global;
+pub mod guards;
 pub mod inspect;
 pub mod metrics;
 mod pending;
 pub mod profile;
 mod start;
+#[cfg(test)]
+mod tests;
 pub mod threads;
 
 pub use crate::background::create as create_thread;
+pub use crate::hardened::word::Family;
 pub use crate::heap::Contents;
-pub use blocks::alloc::{Missed, alloc, alloc_aligned, alloc_cached, alloc_missed, alloc_zeroed};
-pub use blocks::free::{dealloc, dealloc_direct, dealloc_sized, usable_size};
-pub use blocks::resize::realloc;
+pub use blocks::alloc::{
+    Missed, alloc, alloc_aligned, alloc_cached, alloc_missed, alloc_missed_as, alloc_zeroed,
+};
+pub use blocks::free::{
+    dealloc, dealloc_direct, dealloc_new, dealloc_new_sized, dealloc_sized, usable_size,
+};
+pub use blocks::object::{Object, object_around};
+pub use blocks::resize::{realloc, realloc_some};
 pub use controls::{
     background_thread, default_decay, is_decay_time, set_background_thread, set_default_decay,
 };
@@ -35,6 +44,7 @@ pub use start::{conf_symbols, options, options_if_started, start};
 
 use crate::arena::{self, subrelease};
 use crate::cache::{company, current, inside};
+use crate::guard;
 use crate::heap::PAGE_HEAPS;
 use crate::space::Segment;
 
@@ -59,7 +69,7 @@ pub fn expect_forks() {
 
 /// Whether the address is in memory of this allocator.
 pub fn is_ours(p: *mut u8) -> bool {
-    Segment::find(p.addr()).is_some()
+    Segment::find(p.addr()).is_some() || guard::contains(p.addr())
 }
 
 /// Sets the decay times in milliseconds (0 at once, negative never) from now on.

@@ -4,11 +4,12 @@
 //! the page ask for, and follows the tracers that are attached to the probes. After it freed
 //! memory, it does what concerns the page.
 
-use super::start::{expect_profiler, options};
+use super::start::{expect_profiler, guards, options};
 use super::trim;
 use crate::arena::interval;
 use crate::background;
 use crate::cache::inside;
+use crate::guard;
 use crate::prof::{self, dump};
 use crate::stats;
 use crate::sys::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -58,6 +59,16 @@ pub(super) fn do_pending_after_free() {
     }
 }
 
+/// What a thread does after it freed a sampled block: carries out what readers of the page ask for.
+/// In a process whose caches serve all that it does, nothing else would look.
+#[inline]
+pub(super) fn look_for_requests() {
+    if export::page().is_some_and(|page| page.request().is_some()) {
+        pending::add(PendingWork::Page);
+        publish();
+    }
+}
+
 #[cold]
 #[inline(never)]
 fn publish() {
@@ -83,6 +94,10 @@ fn publish() {
 fn run() {
     publish();
     follow_tracers();
+    if pending::claim(PendingWork::Guards) {
+        let _keep = KeepErrno::new();
+        guard::go_on();
+    }
     if pending::claim(PendingWork::Server) {
         let restart = RESTART.load(Ordering::Acquire);
         if !restart.is_null() {
@@ -149,6 +164,11 @@ fn carry_out(request: u64) -> Option<RequestStatus> {
         Some(Request::Stop) => {
             expect_profiler();
             prof::switch(false);
+        }
+        Some(Request::Guard) if !guards(true) => return Some(RequestStatus::Failed),
+        Some(Request::Guard) => {}
+        Some(Request::Unguard) => {
+            guards(false);
         }
     }
     Some(RequestStatus::Done)

@@ -41,6 +41,9 @@ pub fn set_arena(number: u32) -> Result<(), i32> {
     if !is_automatic && !arenas::is_initialised(number) {
         return Err(libc::EFAULT);
     }
+    if arena::is_hardened(number as u16) && !cache.expect_hardened() {
+        return Err(libc::EAGAIN);
+    }
     let arena = manual::enter(number as usize).ok_or(libc::EAGAIN)?;
     cache.move_to(arena);
     Ok(())

@@ -4,6 +4,7 @@
 //! threads run, the figures of one bin are consistent, but those of different bins are from
 //! slightly different moments.
 
+use super::count::Count;
 use super::pages::Counts;
 use super::small::bin::Bin;
 use super::small::slab::Slab;
@@ -74,10 +75,7 @@ impl Arena {
 
     /// How many blocks of a class above the slab classes were taken and given back.
     pub fn large_counts(&self, class: Class) -> (u64, u64) {
-        let count = &self.large.classes[class.large_index()];
-        // In this order, so that `given` never exceeds `taken`.
-        let given = count.given.load(Ordering::Acquire);
-        (count.taken.load(Ordering::Relaxed), given)
+        self.large.classes[class.large_index()].read()
     }
 
     /// Resets the readings of the bins' locks.
@@ -93,10 +91,7 @@ impl Arena {
     /// Resets the counts, for a new arena with the number of one that was destroyed.
     pub(super) fn count_anew(&self) {
         self.born_ns.store(time::now_ns(), Ordering::Relaxed);
-        for count in &self.large.classes {
-            count.taken.store(0, Ordering::Relaxed);
-            count.given.store(0, Ordering::Relaxed);
-        }
+        self.large.classes.iter().for_each(Count::clear);
         for bin in self.bins.iter() {
             bin.0.lock_seldom().counts = BinCounts::default();
         }

@@ -1,14 +1,17 @@
 //! Details about a block's slab and bin, for programs that move blocks out of sparse slabs.
 
-use super::Slab;
 use super::small::bin::BinState;
 use super::table;
+use super::{Misuse, Slab, large};
+use crate::hardened::word::WordPlace;
 use crate::space::segment::PageRecord;
 use crate::space::{Segment, meta};
 use crate::sys::page::PAGE;
 
 /// Bytes of a slab's record before the bitmap of its free regions, for readers outside the process.
 pub const SLAB_RECORD_BYTES: usize = size_of::<Slab>();
+/// Where such a record has the address of the slab and that of its shape.
+pub const SLAB_FIELDS_AT: [usize; 2] = Slab::FIELDS_AT;
 
 /// What an address lies in: a slab with its bin's figures, or the start of a large block.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -67,6 +70,49 @@ pub fn pinned(p: usize) -> (usize, usize) {
         found = (free.saturating_sub(slab.bare_bytes()), blocks);
     });
     found
+}
+
+/// What is wrong with a free of `p`, which may be any address that is not the start of a block in
+/// use. For a process that is about to end: other threads may change what this reads.
+#[cold]
+#[inline(never)]
+pub fn misuse(p: usize) -> Misuse {
+    match Segment::find(p).and_then(|segment| segment.record_of(p).slab()) {
+        Some(record) => Slab::at(record).misuse(p),
+        None => large::misuse(p),
+    }
+}
+
+/// A block that an address lies in. It may be free.
+#[derive(Clone, Copy)]
+pub enum Inside {
+    Small { place: WordPlace, is_hardened: bool },
+    Large { at: usize, bytes: usize },
+}
+
+/// The block that `p`, which may be any address, lies in. Takes no lock: while another thread makes
+/// or unmakes what is there, the answer may be that of the moment before. Of a standalone block
+/// only the first chunk is known.
+#[inline(always)]
+pub fn block_around(p: usize) -> Option<Inside> {
+    let segment = Segment::find(p)?;
+    let Some(record) = segment.record_of(p).slab() else {
+        let (at, bytes) = large::block_around(segment, p)?;
+        return Some(Inside::Large { at, bytes });
+    };
+    let (addr, class, is_hardened) = Slab::glimpse(record);
+    if segment.record_of(p).slab() != Some(record) || !class.is_slab() {
+        return None;
+    }
+    let place = class.shape().region_around(p.wrapping_sub(addr))?;
+    let (offset, bytes) = place;
+    Some(Inside::Small {
+        place: WordPlace {
+            at: addr + offset,
+            bytes,
+        },
+        is_hardened,
+    })
 }
 
 /// The pages of the large block that `p` lies in, if it does.

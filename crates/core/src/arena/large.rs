@@ -11,17 +11,18 @@
 //! keep at the start of their buffers would all fall into one set of the first-level cache.
 
 use super::Arena;
+use super::misuse::Misuse;
 use super::pages::{self, LARGE, Pages};
 use crate::class::{Class, MEDIUM_MAX};
-use crate::die;
 pub use crate::heap::Reach;
 use crate::heap::{Backing, Contents, PAGE_HEAPS, Run, RunRequest};
 use crate::space::Segment;
 use crate::space::chunk::CHUNK;
-use crate::space::segment::PageRecord;
+use crate::space::segment::{LargeState, PageRecord};
 use crate::sys::atomic::{AtomicBool, Ordering, settle};
 use crate::sys::mem::{Moved, round_up};
 use crate::sys::page::{LINE, PAGE};
+use crate::sys::poison;
 
 /// Option: blocks begin at various lines of their pages.
 static SPREAD: AtomicBool = AtomicBool::new(true);
@@ -53,7 +54,7 @@ fn spread(run: usize) -> usize {
 /// Counts a block of `pages` pages that was made, with `spread` extra pages in its run.
 fn count_taken(arena: u16, pages: usize, spread: usize) {
     if let Some(counts) = super::large_counts(arena) {
-        counts.of(pages).taken.fetch_add(1, Ordering::Relaxed);
+        counts.of(pages).take();
         if spread > 0 {
             counts.spread.fetch_add(spread, Ordering::Relaxed);
         }
@@ -66,7 +67,7 @@ fn count_taken(arena: u16, pages: usize, spread: usize) {
 /// Counts a block of `pages` pages that was freed, with `spread` extra pages in its run.
 fn count_given(arena: u16, pages: usize, spread: usize) {
     if let Some(counts) = super::large_counts(arena) {
-        counts.of(pages).given.fetch_add(1, Ordering::Relaxed);
+        counts.of(pages).give();
         if spread > 0 {
             counts.spread.fetch_sub(spread, Ordering::Relaxed);
         }
@@ -94,6 +95,7 @@ pub fn alloc_fit(pages: Pages, align: usize, arena: u16, contents: Contents) -> 
         align: align.max(PAGE),
         contents,
     })?;
+    poison::used(run.addr, len * PAGE);
     let line = if is_spread { spread(run.addr) } else { 0 };
     run.addr += line * LINE;
     enter(home, run.addr, pages, len - pages, arena, run.zeroed);
@@ -122,25 +124,55 @@ fn enter(home: &Arena, p: usize, pages: usize, spread: usize, arena: u16, zeroed
 
 fn describe(p: usize, pages: usize, arena: u16) {
     if let Some(segment) = Segment::find(p) {
-        let class = Class::of(pages * PAGE);
-        let filed = if class.is_cachable() {
-            debug_assert_eq!(class.pages(), pages);
-            class
-        } else {
-            Class::NONE
-        };
-        segment.describe(
-            p,
-            1,
-            filed,
-            PageRecord::Large {
-                pages,
-                arena: arena as usize,
-                line: p % PAGE / LINE,
-                sampled: false,
-            },
-        );
+        describe_as(segment, p, pages, arena, LargeState::Plain);
     }
+}
+
+fn describe_as(segment: &Segment, p: usize, pages: usize, arena: u16, state: LargeState) {
+    let class = Class::of(pages * PAGE);
+    let filed = if class.is_cachable() && state != LargeState::Sampled && !super::is_hardened(arena)
+    {
+        debug_assert_eq!(class.pages(), pages);
+        class
+    } else {
+        Class::NONE
+    };
+    segment.describe(
+        p,
+        1,
+        filed,
+        PageRecord::Large {
+            pages,
+            arena: arena as usize,
+            line: p % PAGE / LINE,
+            state,
+        },
+    );
+}
+
+/// Marks blocks that come into a transfer cache. Ends the process if one of them is in such a cache
+/// already, or is no block.
+#[inline(never)]
+pub fn keep_all(blocks: &[usize]) {
+    for &p in blocks {
+        let (segment, pages, arena) = find(p, Purpose::Free);
+        describe_as(segment, p, pages, arena, LargeState::Kept);
+    }
+}
+
+/// Takes the mark off blocks that leave a transfer cache for a program.
+#[inline(never)]
+pub fn unkeep_all(blocks: &[usize]) {
+    for &p in blocks {
+        if let Some((segment, pages, arena, _)) = look(p) {
+            describe_as(segment, p, pages, arena, LargeState::Plain);
+        }
+    }
+}
+
+/// The bytes of the large block that begins at `p`, if there is one.
+pub fn bytes_if_any(p: usize) -> Option<usize> {
+    look(p).map(|(_, pages, ..)| pages * PAGE)
 }
 
 /// The bytes of the large block at `p`; ends the process if there is none.
@@ -150,56 +182,122 @@ pub fn bytes_of(p: usize) -> usize {
 
 /// Marks a large block in use as sampled, so that no cache takes it.
 pub fn set_sampled(p: usize) {
-    let (segment, pages, arena) = find(p, "sample");
-    let record = PageRecord::Large {
-        pages,
-        arena: arena as usize,
-        line: p % PAGE / LINE,
-        sampled: true,
-    };
-    segment.describe(p, 1, Class::NONE, record);
+    let (segment, pages, arena) = find(p, Purpose::Use);
+    describe_as(segment, p, pages, arena, LargeState::Sampled);
 }
 
 /// Marks a sampled large block as an ordinary one again.
 pub fn clear_sampled(p: usize) {
-    let (_, pages, arena) = find(p, "sample");
+    let (_, pages, arena) = find(p, Purpose::Use);
     describe(p, pages, arena);
 }
 
 /// Whether `p` is a large block that is sampled.
 pub fn is_sampled(p: usize) -> bool {
-    let record = Segment::find(p).map(|segment| segment.record_of(p));
-    matches!(record, Some(PageRecord::Large { sampled: true, .. }))
+    look(p).is_some_and(|(.., state)| state == LargeState::Sampled)
 }
 
 /// The pages and the arena of the large block at `p`; ends the process if there is none.
 pub fn pages_of(p: usize) -> (usize, u16) {
-    let (_, pages, arena) = find(p, "use");
+    let (_, pages, arena) = find(p, Purpose::Use);
     (pages, arena)
 }
 
 /// Like [`pages_of`], for a block about to be freed.
-pub fn check_free(p: usize) {
-    find(p, "free");
+pub fn check_free(p: usize) -> (usize, u16) {
+    let (_, pages, arena) = find(p, Purpose::Free);
+    (pages, arena)
 }
 
-/// The large block at `p`: its segment, its pages and its arena. Ends the process if there is none,
-/// with a message that names the `purpose`.
-fn find(p: usize, purpose: &str) -> (&'static Segment, usize, u16) {
-    if let Some(segment) = Segment::find(p)
-        && let PageRecord::Large {
-            pages, arena, line, ..
-        } = segment.record_of(p)
-    {
-        if p % PAGE == line * LINE {
-            return (segment, pages, arena as u16);
-        }
-        die!(
-            "{purpose} of {p:#x}, which points inside a block of {} bytes",
-            pages * PAGE
-        );
+/// What a block is looked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    Use,
+    Free,
+}
+
+/// The large block that begins at `p`, if there is one: its segment, its pages, its arena and what
+/// it is.
+#[inline(always)]
+fn look(p: usize) -> Option<(&'static Segment, usize, u16, LargeState)> {
+    let segment = Segment::find(p)?;
+    match segment.record_of(p) {
+        PageRecord::Large {
+            pages,
+            arena,
+            line,
+            state,
+        } if p % PAGE == line * LINE => Some((segment, pages, arena as u16, state)),
+        _ => None,
     }
-    die!("{purpose} of {p:#x}, which is not an allocated block")
+}
+
+/// The large block in use at `p`: its segment, its pages and its arena. Ends the process if there
+/// is none.
+fn find(p: usize, purpose: Purpose) -> (&'static Segment, usize, u16) {
+    match look(p) {
+        Some((segment, pages, arena, state)) if state != LargeState::Kept => {
+            (segment, pages, arena)
+        }
+        _ => match purpose {
+            Purpose::Use => misuse(p).die_in_use(p),
+            Purpose::Free => misuse(p).die(p),
+        },
+    }
+}
+
+/// What is wrong with a free of `p`, where no block in use begins.
+#[cold]
+#[inline(never)]
+pub fn misuse(p: usize) -> Misuse {
+    let Some(segment) = Segment::find(p) else {
+        return Misuse::Foreign;
+    };
+    // The records of all pages below are there. Those inside a run are empty.
+    let heap = segment.heap();
+    let mut page = p - p % PAGE;
+    loop {
+        match segment.record_of(page) {
+            PageRecord::None => {}
+            PageRecord::Large { pages, line, .. } => {
+                let into = p.wrapping_sub(page + line * LINE);
+                if into == 0 {
+                    return Misuse::Double(pages * PAGE);
+                }
+                if into < pages * PAGE {
+                    return Misuse::Inside(into, pages * PAGE);
+                }
+                if p > page + line * LINE {
+                    return Misuse::NoBlock;
+                }
+                // In front of this block, in the page where it begins.
+            }
+            _ => return Misuse::NoBlock,
+        }
+        if page <= heap {
+            return Misuse::NoBlock;
+        }
+        page -= PAGE;
+    }
+}
+
+/// The large block that `p` lies in, which is in this segment: its address and its bytes.
+#[cold]
+#[inline(never)]
+pub(super) fn block_around(segment: &Segment, p: usize) -> Option<(usize, usize)> {
+    let mut up_to = p;
+    loop {
+        let (page, record) = segment.record_up_to(up_to)?;
+        let PageRecord::Large { pages, line, .. } = record else {
+            return None;
+        };
+        let at = page + line * LINE;
+        if p >= at {
+            return (p - at < pages * PAGE).then_some((at, pages * PAGE));
+        }
+        // In front of this block, in the page where it begins.
+        up_to = page.checked_sub(PAGE).filter(|&at| at >= segment.heap())?;
+    }
 }
 
 /// The run of a block of `pages` pages at `p`: a block that begins inside a page has one page more.
@@ -209,11 +307,25 @@ fn run_of(p: usize, pages: usize) -> (usize, usize) {
 }
 
 /// Removes the block from the page map. Returns the address and pages of its run, which the caller
-/// must free.
+/// must free. Ends the process if there is none, or if it is in a transfer cache.
 pub fn forget(p: usize) -> (usize, usize) {
-    let (segment, pages, arena) = find(p, "free");
+    remove(p, find(p, Purpose::Free))
+}
+
+/// Like [`forget`], also for a block that comes from a transfer cache.
+pub fn forget_kept(p: usize) -> (usize, usize) {
+    let block = match look(p) {
+        Some((segment, pages, arena, _)) => (segment, pages, arena),
+        None => misuse(p).die(p),
+    };
+    remove(p, block)
+}
+
+#[inline(always)]
+fn remove(p: usize, (segment, pages, arena): (&Segment, usize, u16)) -> (usize, usize) {
     segment.describe(p, 1, Class::NONE, PageRecord::None);
     let (run, len) = run_of(p, pages);
+    poison::free(run, len * PAGE);
     count_given(arena, pages, len - pages);
     LARGE.sub(pages);
     (run, len)
@@ -240,10 +352,10 @@ fn free_run(run: usize, pages: usize) {
     }
 }
 
-/// Frees many blocks under one lock.
+/// Frees many blocks under one lock; they may come from a transfer cache.
 #[inline(never)] // Out of the way of slabs' blocks, which are many more.
 pub fn free_many(blocks: &[usize]) {
-    PAGE_HEAPS.free_many(blocks.iter().map(|&p| forget(p)));
+    PAGE_HEAPS.free_many(blocks.iter().map(|&p| forget_kept(p)));
 }
 
 /// Changes the block's length without moving it; returns whether it could. The new part of a longer
@@ -260,6 +372,7 @@ pub fn resize_in_place(p: usize, pages: impl Into<Pages>, added: Contents, reach
         let Some(zeroed) = PAGE_HEAPS.grow_in_place(run, len, len + new - old, reach) else {
             return false;
         };
+        poison::used(p + old * PAGE, (new - old) * PAGE);
         // A block that begins inside a page also ends inside one, and the rest of that page is not
         // zero.
         if added == Contents::Zeros && !(zeroed && run == p) {
@@ -271,7 +384,10 @@ pub fn resize_in_place(p: usize, pages: impl Into<Pages>, added: Contents, reach
     LARGE.add(new.wrapping_sub(old));
     count_taken(arena, new, 0);
     count_given(arena, old, 0);
-    if new < old && !PAGE_HEAPS.is_standalone(p) {
+    if PAGE_HEAPS.is_standalone(p) {
+        poison::used(p, new * PAGE);
+    } else if new < old {
+        poison::free(run + (len - old + new) * PAGE, (old - new) * PAGE);
         PAGE_HEAPS.free(run + (len - old + new) * PAGE, old - new);
     }
     true
@@ -322,6 +438,7 @@ fn relocate_long(
     let home = home_of(arena)?;
     if PAGE_HEAPS.is_standalone(p) {
         let to = PAGE_HEAPS.relocate_standalone(p, home.heap(), pages.len)?;
+        poison::used(to, pages.bytes());
         count_given(from, old, 0);
         LARGE.sub(old);
         enter(home, to, pages.len, 0, arena, true);
@@ -330,19 +447,23 @@ fn relocate_long(
     // Whole chunks, because otherwise a mapping would end inside one.
     let wide = round_up(pages.bytes(), CHUNK);
     let run = home.heap().alloc_run(RunRequest::new(wide / PAGE, CHUNK))?;
+    poison::used(run.addr, wide);
     if is_hooked(run.addr) {
         PAGE_HEAPS.free(run.addr, wide / PAGE);
         return None;
     }
     let (moved, how) = PAGE_HEAPS.move_block(p, bytes / CHUNK * CHUNK, run.addr, wide);
     if moved == 0 || how == Moved::Lost {
-        // If the new block has a hole, another part of the program may have mapped it: do not reuse
-        // it.
         if how != Moved::Lost {
+            poison::free(run.addr, wide);
             PAGE_HEAPS.free(run.addr, wide / PAGE);
-        } else if moved > 0 {
+            return None;
+        }
+        if moved > 0 {
             rescue(p, bytes, run.addr, moved);
         }
+        // Another part of the program may have mapped what the new block has lost: do not reuse it.
+        PAGE_HEAPS.free_rest(run.addr, wide / PAGE);
         return None;
     }
     // SAFETY: both blocks are at least this long and disjoint.
@@ -357,6 +478,7 @@ fn relocate_long(
     // The mapping of a standalone block may be longer than the block.
     if wide > pages.bytes() && !PAGE_HEAPS.is_standalone(run.addr) {
         let rest = (run.addr + pages.bytes(), (wide - pages.bytes()) / PAGE);
+        poison::free(rest.0, rest.1 * PAGE);
         let backing = if is_zero {
             Backing::Clean
         } else {

@@ -5,7 +5,7 @@
 //!
 //! - `small` has the bins: a bin is one class's slabs and its transfer cache, under one lock.
 //! - `large` has the blocks that no bin serves: runs of whole pages from the page heap. `pages` has
-//!   their lengths, and counts pages.
+//!   their lengths, and counts pages; `count` counts blocks.
 //! - `table` lists the arenas, and `life` says what each is for. An automatic arena is made when
 //!   its first thread arrives and is never freed.
 //! - `choice` decides which arena serves a request or takes a batch back, and assigns threads to
@@ -21,11 +21,13 @@
 //! arenas.
 
 mod choice;
+mod count;
 pub mod figures;
 pub mod inspect;
 pub mod large;
 mod life;
 mod making;
+pub mod misuse;
 pub mod pages;
 mod small;
 mod table;
@@ -33,6 +35,8 @@ mod table;
 mod tests;
 
 use crate::class::{Class, MEDIUM_MAX, tailored};
+use crate::hardened::word::WordPlace;
+use crate::hardened::{self, ring};
 use crate::heap::PageHeap;
 use crate::space::segment::PageRecord;
 use crate::space::{Segment, fallback};
@@ -44,18 +48,20 @@ pub use choice::join::join;
 pub use choice::{interval, manual, oversize, percpu, settings};
 pub use life::Life;
 pub use making::lock;
+pub use misuse::Misuse;
 use pages::{Counts, Pages};
 pub use pages::{footprint, large_bytes};
 pub use small::bin::BinCounts;
 use small::bin::{Bin, BinState};
 use small::bins::Bins;
+pub use small::poison;
 use small::returns::give_back;
 pub use small::slab::Mark;
 use small::slab::Slab;
 pub use small::subrelease;
 pub use small::traffic::Traffic;
+use small::transfer_cache;
 pub use small::transfer_cache::bring_aligned_last;
-use small::{slab, transfer_cache};
 pub use table::{ALL, DESTROYED, any, automatic, configure, existing, made, numbered, records};
 use table::{heap_of, large_counts, record};
 
@@ -70,6 +76,8 @@ pub struct Arena {
     /// slabs that neither a bin nor a block's owner knows of, and another would return them too.
     in_hand: Flag,
     threads: AtomicU32,
+    /// Whether its blocks are hardened, where not all of the process are.
+    hardened: AtomicBool,
     settings: settings::Settings,
     /// When the arena was made, in nanoseconds.
     born_ns: AtomicU64,
@@ -183,6 +191,7 @@ impl Arena {
             life: AtomicU8::new(life as u8),
             in_hand: Flag::new(),
             threads: AtomicU32::new(0),
+            hardened: AtomicBool::new(false),
             settings: settings::Settings::new(),
             born_ns: AtomicU64::new(born_ns),
             large,
@@ -192,6 +201,25 @@ impl Arena {
 
     pub fn index(&self) -> u16 {
         self.index
+    }
+
+    /// Whether its blocks are hardened.
+    pub fn is_hardened(&self) -> bool {
+        hardened::is_on() || self.hardened.load(Ordering::Relaxed)
+    }
+
+    /// Whether it has blocks, or memory for some, or threads that may get them.
+    pub fn is_in_use(&self) -> bool {
+        self.heap().totals().used > 0 || self.threads.load(Ordering::Relaxed) > 0
+    }
+
+    /// Makes its blocks hardened, or not, before it has any. For a thread that has the arena alone.
+    pub fn set_hardened(&self, on: bool) {
+        if on {
+            hardened::expect();
+            self.heap().fence();
+        }
+        self.hardened.store(on, Ordering::Relaxed);
     }
 
     /// The page heap that the arena takes memory from.
@@ -223,7 +251,10 @@ impl Arena {
     /// Fills `out` with blocks of a class, from its start; returns how many. Returns 0 only when
     /// memory is out.
     pub fn fill(&self, class: Class, out: &mut [usize]) -> usize {
-        self.fill_at(class, Fit::ANY, Traffic::Passing, out)
+        let n = self.fill_at(class, Fit::ANY, Traffic::Passing, out);
+        let blocks = out.iter().take(n).copied();
+        blocks.for_each(poison::used_block);
+        n
     }
 
     /// Like [`Arena::fill`]; new blocks of whole pages come as `fit` says.
@@ -241,12 +272,18 @@ impl Arena {
             (n, b.counts.slabs)
         };
         let n = if there > 0 {
+            if !class.is_slab() {
+                large::unkeep_all(&out[..there]);
+            }
             there
         } else if class.is_slab() {
             self.fill_from_new_slabs(bin, class, slabs, out)
         } else {
             self.fill_runs(class, fit, out)
         };
+        if hardened::are_any() && class.is_slab() && self.is_hardened() {
+            ring::shuffle(out.get_mut(..n).unwrap_or(&mut []));
+        }
         interval::count(n * class.size());
         n
     }
@@ -327,8 +364,15 @@ impl Arena {
     /// Takes a block of a class at a multiple of `align` from the transfer cache, if there is one
     /// among the latest.
     pub fn take_transferred(&self, class: Class, align: usize) -> Option<usize> {
-        let mut b = self.bin(class)?.0.lock();
-        b.transfer.take_aligned(class, align)
+        let block = {
+            let mut b = self.bin(class)?.0.lock();
+            b.transfer.take_aligned(class, align)?
+        };
+        if !class.is_slab() {
+            large::unkeep_all(&[block]);
+        }
+        poison::used_block(block);
+        Some(block)
     }
 
     /// Makes new blocks of whole pages. Only one of the longer ones, because pages on a stack are
@@ -346,6 +390,7 @@ impl Arena {
                 break;
             };
             *slot = run.addr;
+            poison::free_block(run.addr);
             n += 1;
         }
         n
@@ -363,6 +408,10 @@ impl Arena {
         } else {
             blocks
         };
+        if !class.is_slab() {
+            large::keep_all(blocks);
+        }
+        blocks.iter().copied().for_each(poison::free_block);
         let home = self.home_of(class, blocks);
         let (kept, due) = match home.bins.get_or_make(class) {
             Some(bin) => {
@@ -386,7 +435,7 @@ impl Arena {
         if self.passes_on(class) {
             return self.flush(class, blocks);
         }
-        give_back(class, without_fallback(blocks));
+        give_back(class, checked(class, without_fallback(blocks)));
         self.drain_bin(class, Drain::All);
         self.drain_spare(class, Drain::All);
     }
@@ -475,10 +524,9 @@ impl Arena {
 
 /// Ends the process unless a block of this class, as the page map says, begins at `p`.
 pub fn expect_block(class: Class, p: usize) {
-    if class.is_slab() && !Slab::of(p, class).begins_region(p) {
-        slab::Misuse::Inside(p, class).die();
-    }
-    if !class.is_slab() {
+    if class.is_slab() {
+        Slab::of(p, class).expect_region(p);
+    } else {
         large::check_free(p);
     }
 }
@@ -497,6 +545,27 @@ pub fn class_of_slab(record: usize) -> Class {
     Slab::at(record).class()
 }
 
+/// Whether the blocks of the arena with this number are hardened.
+#[inline]
+pub fn is_hardened(arena: u16) -> bool {
+    hardened::is_on() || hardened::are_any() && is_singly_hardened(arena)
+}
+
+#[cold]
+#[inline(never)]
+fn is_singly_hardened(arena: u16) -> bool {
+    record(arena as usize).is_some_and(Arena::is_hardened)
+}
+
+/// The hardened block of a slab with this record that begins at `p`: its place, whether it is the
+/// slab's first, and its class. `None` if the slab's blocks are not hardened.
+#[inline(always)]
+pub fn place_in_slab(record: usize, p: usize) -> Option<Result<(WordPlace, bool, Class), Misuse>> {
+    let slab = Slab::at(record);
+    let found = slab.place_of(p)?;
+    Some(found.map(|(place, is_first)| (place, is_first, slab.class())))
+}
+
 /// Enters in the page map that a block of a slab is sampled, or not any more ([`Slab::watch`]).
 pub fn watch(p: usize, mark: Mark) {
     Slab::watch(p, mark);
@@ -504,7 +573,18 @@ pub fn watch(p: usize, mark: Mark) {
 
 /// Frees a block into its slab or page heap, past all transfer caches.
 pub fn give_to_owner(class: Class, block: usize) {
-    give_back(class, without_fallback(&mut [block]));
+    let mut one = [block];
+    give_back(class, checked(class, without_fallback(&mut one)));
+}
+
+/// Ends the process if one of these blocks is in a transfer cache. A slab tells that by itself.
+fn checked(class: Class, blocks: &mut [usize]) -> &mut [usize] {
+    if !class.is_slab() {
+        for &block in blocks.iter() {
+            large::check_free(block);
+        }
+    }
+    blocks
 }
 
 /// Frees the blocks that belong to no arena, and returns the others.
@@ -521,11 +601,12 @@ fn part(blocks: &mut [usize], is_wanted: impl Fn(usize) -> bool) -> (&mut [usize
     let mut wanted = 0;
     for i in 0..blocks.len() {
         if is_wanted(blocks[i]) {
-            blocks.swap(wanted, i);
+            // The bound is for the compiler.
+            blocks.swap(wanted.min(i), i);
             wanted += 1;
         }
     }
-    blocks.split_at_mut(wanted)
+    blocks.split_at_mut(wanted.min(blocks.len()))
 }
 
 // All threads reach an arena's bins through shared references.

@@ -1,7 +1,8 @@
 //! Lengths of large blocks in pages, and the counts of pages and of blocks.
 
+use super::count::Count;
 use crate::class::{CACHED_MAX, Class, LARGE_CLASSES, SLAB_MAX};
-use crate::sys::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use crate::sys::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sys::page::PAGE;
 
 /// A number of pages, in a cache line of its own.
@@ -88,14 +89,6 @@ impl From<Class> for Pages {
         let len = class.pages();
         Pages { len, wanted: len }
     }
-}
-
-/// How many blocks of a class were taken from an arena and given back; those in thread caches and
-/// transfer caches count as taken.
-#[derive(Default)]
-pub struct Count {
-    pub taken: AtomicU64,
-    pub given: AtomicU64,
 }
 
 /// An arena's counts of all large classes.

@@ -23,6 +23,7 @@ use crate::heap::{BELL, PAGE_HEAPS};
 use crate::stats;
 use crate::sys::bell::Sleep;
 use crate::sys::errno::KeepErrno;
+use crate::sys::signals::Blocked;
 use crate::sys::{time, tls};
 use crate::upkeep::background_state;
 use crate::upkeep::export;
@@ -100,36 +101,29 @@ pub fn create(run: Run, argument: *mut c_void) -> Option<libc::pthread_t> {
 
 /// Creates a thread as [`create`] does, with a stack of `stack` bytes.
 fn create_with(stack: usize, run: Run, argument: *mut c_void) -> Option<libc::pthread_t> {
-    let (mut own, mut none) = (MaybeUninit::uninit(), MaybeUninit::uninit());
     let mut attributes = MaybeUninit::uninit();
     let mut thread = MaybeUninit::uninit();
     // The C library's allocations for the new thread do not count for the calling thread.
     let _uncounted = counted::Uncounted::new();
-    // SAFETY: each call gets what the calls before it initialised. The thread starts with all
-    // signals blocked, so no signal handler of the program ever runs in it, except those for its
-    // own faults (and for system calls that a filter traps), which it could not survive blocked.
+    // SAFETY: each call gets what the calls before it initialised. The thread starts with signals
+    // blocked, so no signal handler of the program ever runs in it, except those for its own
+    // faults.
     unsafe {
-        if libc::pthread_attr_init(attributes.as_mut_ptr()) != 0 {
+        if asked!(Thread or libc::ENOMEM, libc::pthread_attr_init(attributes.as_mut_ptr())) != 0 {
             return None;
         }
         let attributes = attributes.as_mut_ptr();
-        libc::sigfillset(none.as_mut_ptr());
-        for signal in [
-            libc::SIGSYS,
-            libc::SIGSEGV,
-            libc::SIGBUS,
-            libc::SIGILL,
-            libc::SIGFPE,
-            libc::SIGTRAP,
-        ] {
-            libc::sigdelset(none.as_mut_ptr(), signal);
-        }
-        let mut made = libc::pthread_attr_setstacksize(attributes, stack) == 0
-            && libc::pthread_sigmask(libc::SIG_SETMASK, none.as_ptr(), own.as_mut_ptr()) == 0;
-        if made {
-            made = libc::pthread_create(thread.as_mut_ptr(), attributes, run, argument) == 0;
-            libc::pthread_sigmask(libc::SIG_SETMASK, own.as_ptr(), null_mut());
-        }
+        let made = asked!(
+            Thread or libc::EINVAL,
+            libc::pthread_attr_setstacksize(attributes, stack)
+        ) == 0
+            && Blocked::new().is_some_and(|_blocked| {
+                let made = asked!(
+                    Thread or libc::EAGAIN,
+                    libc::pthread_create(thread.as_mut_ptr(), attributes, run, argument)
+                );
+                made == 0
+            });
         libc::pthread_attr_destroy(attributes);
         made.then(|| thread.assume_init())
     }
@@ -143,6 +137,7 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
     loop {
         BELL.get_ready(sleep);
         if background_state::is_to_leave() {
+            background_state::has_left();
             return null_mut();
         }
         background_state::begin_run();

@@ -3,7 +3,7 @@
 //! The words lie behind the stacks, in the cache line of the link to the cache. Only the profiler
 //! and the paths that it switches on touch them.
 
-use crate::sys::atomic::{AtomicI64, Ordering};
+use crate::sys::atomic::{AtomicI64, Ordering, const_unless_loom, fence};
 use core::cell::Cell;
 
 /// How a thread's samples are thinned out ([`Countdown::pace`]).
@@ -28,6 +28,15 @@ impl Pace {
             since_ms: 0,
         }
     }
+}
+
+/// Whether the next request that is due is to get a guarded block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Guard {
+    No,
+    Yes,
+    /// Yes, as it is the first of its class.
+    First,
 }
 
 /// A thread by its numbers.
@@ -55,6 +64,10 @@ pub struct Countdown {
     is_sampling: Cell<bool>,
     /// Whether the thread's requests are not sampled, and whether that was decided.
     is_off: Cell<Option<bool>>,
+    /// Whether the next request that is due is to get a guarded block, and how such a block of the
+    /// request that is due now must be aligned; 0 if it can have none.
+    guard: Cell<Guard>,
+    align: Cell<u8>,
     /// How its samples are thinned out.
     pace: Cell<Pace>,
     /// The first of the pages of the thread's stack that the profiler has read, and the end of
@@ -63,15 +76,19 @@ pub struct Countdown {
 }
 
 impl Countdown {
-    pub(super) const fn new() -> Self {
-        Countdown {
-            left: AtomicI64::new(0),
-            epoch: Cell::new(0),
-            thread: Cell::new(Numbers { own: 0, tid: 0 }),
-            is_sampling: Cell::new(false),
-            is_off: Cell::new(None),
-            pace: Cell::new(Pace::new()),
-            stack_pages: Cell::new([0; 2]),
+    const_unless_loom! {
+        pub(super) fn new() -> Self {
+            Countdown {
+                left: AtomicI64::new(0),
+                epoch: Cell::new(0),
+                thread: Cell::new(Numbers { own: 0, tid: 0 }),
+                is_sampling: Cell::new(false),
+                is_off: Cell::new(None),
+                guard: Cell::new(Guard::No),
+                align: Cell::new(0),
+                pace: Cell::new(Pace::new()),
+                stack_pages: Cell::new([0; 2]),
+            }
         }
     }
 
@@ -81,6 +98,7 @@ impl Countdown {
         self.epoch.set(0);
         self.is_sampling.set(false);
         self.is_off.set(None);
+        self.guard.set(Guard::No);
         self.pace.set(Pace::new());
         self.stack_pages.set([0; 2]);
     }
@@ -94,9 +112,16 @@ impl Countdown {
         left >= 0
     }
 
-    /// Sets the bytes before the next sample. Any thread may set them to 0.
+    /// Sets the bytes before the next sample. Any thread may set them to 0; what it changed before
+    /// is seen after [`Countdown::see_changes`].
     pub fn set(&self, left: i64) {
-        self.left.store(left, Ordering::Relaxed);
+        self.left.store(left, Ordering::Release);
+    }
+
+    /// Called on the thread after [`Countdown::spend`] has said that a sample is due. That path has
+    /// no barrier of its own.
+    pub fn see_changes(&self) {
+        fence(Ordering::Acquire);
     }
 
     /// Whether the bytes were drawn in this epoch.
@@ -141,6 +166,29 @@ impl Countdown {
         self.set(0);
     }
 
+    /// Whether the next request that is due is to get a guarded block.
+    pub fn guard(&self) -> Guard {
+        self.guard.get()
+    }
+
+    pub fn set_guard(&self, guard: Guard) {
+        self.guard.set(guard);
+    }
+
+    /// How a guarded block of the request that is due must be aligned; 0 if it can have none.
+    pub fn align(&self) -> usize {
+        match self.align.get() {
+            0 => 0,
+            lg => 1 << (lg - 1),
+        }
+    }
+
+    /// Sets that, to a power of two or 0.
+    pub fn set_align(&self, align: usize) {
+        self.align
+            .set((align.trailing_zeros() as u8 + 1) * u8::from(align != 0));
+    }
+
     pub fn pace(&self) -> Pace {
         self.pace.get()
     }
@@ -171,5 +219,46 @@ pub struct Sampling<'a>(&'a Countdown);
 impl Drop for Sampling<'_> {
     fn drop(&mut self) {
         self.0.is_sampling.set(false);
+    }
+}
+
+/// Checks every interleaving with the model checker (see `sys::lock`).
+#[cfg(all(test, loom))]
+mod tests {
+    use super::*;
+    use crate::sys::atomic::AtomicBool;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    struct Sampled {
+        countdown: Countdown,
+        /// Whether threads are sampled, as the profiler has it.
+        is_on: AtomicBool,
+    }
+
+    // SAFETY: the cells are the thread's alone; the other one sets the bytes to 0.
+    unsafe impl Send for Sampled {}
+    // SAFETY: as above.
+    unsafe impl Sync for Sampled {}
+
+    #[test]
+    fn a_thread_whose_countdown_was_ended_sees_why() {
+        loom::model(|| {
+            let sampled = Arc::new(Sampled {
+                countdown: Countdown::new(),
+                is_on: AtomicBool::new(false),
+            });
+            sampled.countdown.set(100);
+            let theirs = sampled.clone();
+            let thread = thread::spawn(move || {
+                if !theirs.countdown.spend(8) {
+                    theirs.countdown.see_changes();
+                    assert!(theirs.is_on.load(Ordering::Relaxed));
+                }
+            });
+            sampled.is_on.store(true, Ordering::Relaxed);
+            sampled.countdown.set(0);
+            thread.join().unwrap();
+        });
     }
 }

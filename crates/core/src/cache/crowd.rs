@@ -85,7 +85,7 @@ impl ThreadCache {
             LONG_TEARDOWN_FULLS.. => class.blocks_in(BATCH_BYTES_MAX).min(FIRST_BLOCKS),
             _ => 0,
         };
-        if !(self.set_room(class, room) && stack.push(block)) {
+        if !(self.set_room(class, room) && stack.put(block)) {
             self.arena().flush(class, &mut [block]);
         }
     }

@@ -1,7 +1,7 @@
 //! Stack lengths: they decide how many calls end in the cache, and how much memory it holds.
 //!
 //! Worth, rule by rule; remove a rule when its programs do not change without it:
-//! - 1,023 small blocks instead of 127 (`MANY_BLOCKS`): trees rewritten by two threads 0.175 →
+//! - 1,022 small blocks instead of 126 (`MANY_BLOCKS`): trees rewritten by two threads 0.175 →
 //!   0.124 s, `many` 82.7 → 54.7 MiB;
 //! - longer in turns (`TURN_BYTES`): JSON documents 0.326 → 0.282 s; in waves (`WAVE_BYTES`):
 //!   `same-32768` 0.099 → 0.075 s, `aligned` 0.237 → 0.187 s;
@@ -34,7 +34,7 @@ use super::stack::array_bytes;
 use crate::arena::{self, Traffic};
 use crate::class::Class;
 use crate::space::meta;
-use crate::sys::atomic::{AtomicUsize, Ordering, compiler_fence};
+use crate::sys::atomic::{AtomicUsize, Ordering};
 use crate::upkeep::threads;
 use core::ptr::NonNull;
 
@@ -44,13 +44,13 @@ const FIRST_BYTES: usize = 512;
 /// Room in bytes after the first slow event.
 const SECOND_BYTES: usize = 2 * 1024;
 /// The cap of both, in blocks.
-pub(super) const FIRST_BLOCKS: usize = 31;
+pub(super) const FIRST_BLOCKS: usize = 30;
 /// Room in bytes of a stack whose first blocks are another thread's.
 const FOREIGN_BYTES: usize = 4 * 1024;
 /// Bounds in blocks for every stack: each may grow to the first, none beyond the second. Blocks on
 /// a stack keep slabs from becoming empty, in the worst case one slab per block.
 const BLOCKS_MIN: usize = 8;
-pub(super) const BLOCKS_MAX: usize = 4095;
+pub(super) const BLOCKS_MAX: usize = 4094;
 /// Blocks that a stack that runs empty and full in turn may always grow to.
 const TURN_BLOCKS_MIN: usize = 16;
 /// Bytes of blocks in a stack that runs empty and full in turn.
@@ -63,8 +63,8 @@ const WAVE_EVENTS_MIN: u8 = 4;
 /// A stack that does not turn has the bytes of one that does, but beyond `SOME_BLOCKS` blocks only
 /// this many bytes, and at most `MANY_BLOCKS` blocks.
 const ONE_WAY_BYTES: usize = 32 * 1024;
-const SOME_BLOCKS: usize = 127;
-const MANY_BLOCKS: usize = 1023;
+const SOME_BLOCKS: usize = 126;
+const MANY_BLOCKS: usize = 1022;
 /// The bytes of a stack that runs empty without end: most of what a growing thread has on its stack
 /// is still untouched memory.
 const GROWTH_BYTES: usize = 64 * 1024;
@@ -75,12 +75,12 @@ const LONG_STACK_BLOCKS: usize = 512;
 /// batch: it is flushed whole, and has room for at most `ENDLESS_BLOCKS`, so that its array stays
 /// in the first-level cache beside what the program frees.
 const ENDLESS_STREAK: i8 = 24;
-const ENDLESS_BLOCKS: usize = 127;
+const ENDLESS_BLOCKS: usize = 126;
 /// The streak of a stack whose thread frees blocks and has never asked for any: a consumer's. It
 /// has room for this many bytes, and for a number of blocks within these bounds.
 const CONSUMER_STREAK: i8 = i8::MIN;
 const CONSUMER_BYTES: usize = 32 * 1024;
-const CONSUMER_BLOCKS: (usize, usize) = (31, 127);
+const CONSUMER_BLOCKS: (usize, usize) = (30, 126);
 /// Blocks pass quickly through a transfer cache that threads share, and the stack of a pipeline's
 /// stage runs empty and full in turn too. In such a class, a stack may be longer only while the
 /// room of all stacks is at most this fraction of the heap.
@@ -162,10 +162,13 @@ pub(super) fn max_blocks(class: Class) -> usize {
     long(class, Turn::Wave)
 }
 
-/// Blocks that a new stack of this class has room for: one less than fit, so that its array fits
-/// its record.
+/// Blocks that a new stack of this class has room for: fewer than fit, so that its array, which has
+/// two words more, fits its record.
 pub(super) fn first(class: Class) -> usize {
-    (class.blocks_in(FIRST_BYTES).saturating_sub(1)).clamp(2, FIRST_BLOCKS)
+    match class.blocks_in(FIRST_BYTES).clamp(3, FIRST_BLOCKS + 2) {
+        blocks if blocks % 8 == 0 => blocks - 2,
+        blocks => blocks - 1,
+    }
 }
 
 /// Blocks of other threads that a new stack of this class may hold, below its low mark.
@@ -207,8 +210,8 @@ impl ThreadCache {
         };
         let mut new = match old {
             0 => first(class),
-            // 31, 63, 127: with the word below it such an array fits its record.
-            _ => (old * 2 + old % 2)
+            // 30, 62, 126: with the words below it such an array fits its record.
+            _ => (old * 2 + if old % 8 == 6 { 2 } else { old % 2 })
                 .max(class.blocks_in(SECOND_BYTES).min(FIRST_BLOCKS))
                 .min(max)
                 .min(self.max_of_endless(class).unwrap_or(BLOCKS_MAX)),
@@ -330,25 +333,19 @@ impl ThreadCache {
             }
         } else {
             // SAFETY: as above.
-            unsafe { stack.set_array(array) };
+            unsafe { stack.set_array(array, class.size()) };
         }
         self.arrays[class.index()].store(blocks as u16, Ordering::Release);
         true
     }
 
-    /// Updates the sums of room when a stack's room changes. The order is for a fork in between:
-    /// its child subtracts the thread's sum from the total, which must not be less.
+    /// Updates the sums of room when a stack's room changes.
     pub(super) fn count_room(&self, class: Class, old: usize, new: usize) {
-        let more = (new * class.size()).wrapping_sub(old * class.size());
-        let room = self.room.get().wrapping_add(more);
+        let (old, new) = (old * class.size(), new * class.size());
         if new > old {
-            ROOM.fetch_add(more, Ordering::Relaxed);
-            compiler_fence(Ordering::SeqCst);
-            self.room.set(room);
+            self.room.grow(&ROOM, new - old);
         } else {
-            self.room.set(room);
-            compiler_fence(Ordering::SeqCst);
-            ROOM.fetch_add(more, Ordering::Relaxed);
+            self.room.shrink(&ROOM, old - new);
         }
     }
 

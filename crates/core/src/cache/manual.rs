@@ -8,7 +8,7 @@
 
 use super::length::ROOM;
 use super::{DEFAULT_CLASS_MAX, Stack, ThreadCache, current};
-use crate::arena::Arena;
+use crate::arena::{Arena, Misuse};
 use crate::class::Class;
 use crate::space::meta;
 use crate::sys::atomic::{AtomicPtr, Ordering};
@@ -151,9 +151,13 @@ impl ThreadCache {
         self.stack(class).pop().or_else(|| self.refill(class))
     }
 
-    /// Takes a block of a class back.
+    /// Takes a block of a class back. Ends the process if it is one of the two that came last.
     pub fn put(&self, class: Class, block: usize) {
-        if !self.stack(class).push(block) {
+        let stack = self.stack(class);
+        if stack.is_on_top(block) {
+            Misuse::Double(class.size()).die(block);
+        }
+        if !stack.put(block) {
             self.push_full(class, block);
         }
     }
@@ -167,7 +171,7 @@ impl ThreadCache {
         arrays.for_each(|array| array.store(0, Ordering::Relaxed));
         self.seen.iter().for_each(|seen| seen.set(0));
         self.long.set(0);
-        ROOM.fetch_sub(self.room.take(), Ordering::Relaxed);
+        self.room.shrink(&ROOM, self.room.get());
         self.busy.restore(0);
     }
 }

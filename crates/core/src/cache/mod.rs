@@ -26,6 +26,7 @@ mod countdown;
 pub mod counted;
 mod crowd;
 pub mod current;
+pub mod delay;
 pub mod forks;
 mod gc;
 pub mod inside;
@@ -33,11 +34,13 @@ mod length;
 pub mod life;
 mod limits;
 pub mod manual;
+mod room;
 mod stack;
 #[cfg(test)]
 mod tests;
+mod zeros;
 
-use crate::arena::{self, Arena, Fit, Traffic, percpu};
+use crate::arena::{self, Arena, Fit, Traffic, percpu, poison};
 use crate::class::{CACHED_CLASSES, Class, StackOffset};
 use crate::space::meta;
 use crate::sys::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicUsize, Ordering};
@@ -46,7 +49,7 @@ use crate::sys::published::Current;
 use crate::sys::{time, tls};
 use core::cell::Cell;
 use core::ptr::NonNull;
-pub use countdown::{Countdown, Numbers, Pace};
+pub use countdown::{Countdown, Guard, Numbers, Pace};
 pub use counted::events;
 pub use current::{countdown, stack_and_countdown, stack_at};
 use inside::Busy;
@@ -55,6 +58,7 @@ use length::{SlowEvent, Turn, foreign_blocks, max_blocks};
 use life::deferred::put_by;
 pub use life::{deferred, registry};
 pub use limits::configure;
+use room::Room;
 pub use stack::Stack;
 use stack::array_bytes;
 #[cfg(debug_assertions)]
@@ -133,8 +137,8 @@ pub struct ThreadCache {
     /// then on.
     counts: counted::Counts,
     zeros: AtomicPtr<Front>,
-    /// Room of all stacks, in bytes.
-    room: Cell<usize>,
+    /// Room of all stacks.
+    room: Room,
     /// How many times in a row each stack ran empty, or, below zero, ran full ([`length`]).
     streaks: [Cell<i8>; CACHED_CLASSES + 1],
     /// How often stacks ran full since one last ran empty ([`crowd`]).
@@ -218,10 +222,16 @@ impl ThreadCache {
         self.arena.replace(arena).leave();
     }
 
+    /// Makes the calling thread, which owns this cache, take the slow paths from now on, where
+    /// hardened blocks are given out. False when memory is out.
+    pub fn expect_hardened(&'static self) -> bool {
+        counted::enter(self).is_some()
+    }
+
     /// The number of blocks on the stack of a class.
     pub fn len(&self, class: Class) -> usize {
         // The owner may be setting its stack up: cap the value so that it is never absurd.
-        self.stack(class).len().min(max_blocks(class))
+        self.stack(class).len_seen().min(max_blocks(class))
     }
 
     /// Calls `f` with the blocks on the stack of a class; returns how many it could not see,
@@ -234,6 +244,7 @@ impl ThreadCache {
         patience: &mut Patience,
         mut f: impl FnMut(usize),
     ) -> usize {
+        self.each_in_ring(class, &mut f);
         let (mut seen, mut some) = (0, [0; 64]);
         loop {
             let copied = self.peek_at(patience, || {
@@ -285,7 +296,7 @@ impl ThreadCache {
         let zeros = if self.zeros.load(Ordering::Relaxed).is_null() {
             0
         } else {
-            meta::size_taken(size_of::<Front>())
+            meta::size_taken(zeros::bytes())
         };
         meta::size_taken(size_of::<ThreadCache>()) + zeros + arrays
     }
@@ -340,6 +351,7 @@ impl ThreadCache {
         if !self.keeps(class) || !self.grow(class, turn) {
             let mut one = [0];
             let n = self.arena().fill_at(class, fit, Traffic::Passing, &mut one);
+            poison::used_block(one[0]);
             return (n == 1).then_some(one[0]);
         }
         // Fill a large part of the room, so that batches of two threads from one slab seldom share
@@ -413,14 +425,14 @@ impl ThreadCache {
             return;
         }
         self.grow(class, self.turn(class, SlowEvent::Full));
-        if !stack.push(block) {
+        if !stack.put(block) {
             let traffic = self.traffic(class);
             let (room, n) = self.when_full(class, traffic);
             self.give_lowest(class, traffic, n);
             if room < stack.capacity() {
                 self.set_room(class, room);
             }
-            stack.push(block);
+            stack.put(block);
         }
     }
 
@@ -441,7 +453,7 @@ impl ThreadCache {
     fn push_below(&self, class: Class, block: usize) {
         let stack = self.stack(class);
         let n = stack.len() + 1;
-        if self.set_room(class, n) && stack.push(block) {
+        if self.set_room(class, n) && stack.put(block) {
             stack.set_low_mark(n);
         } else {
             self.arena().flush(class, &mut [block]);
@@ -495,6 +507,7 @@ impl ThreadCache {
     #[inline(never)]
     pub fn flush_all(&self) {
         let _busy = Busy::new(self);
+        self.empty_rings();
         Class::cachable().for_each(|class| self.close(class));
     }
 

@@ -163,18 +163,25 @@ impl StackOffset {
 const SMALL_GRAIN: usize = 8;
 const MEDIUM_GRAIN: usize = LINE;
 
+/// Entries of [`Tables::sizes`]: as many classes as a byte can address.
+const SIZES: usize = u8::MAX as usize * UNIT / STRIDE + 1;
+/// Entries of [`Tables::small`].
+const SMALL: usize = TABLE_MAX / SMALL_GRAIN + 1;
+/// Entries of [`Tables::medium`].
+const MEDIUM: usize = MEDIUM_MAX / MEDIUM_GRAIN + 1;
+
 /// What the fast paths look up, and details of the classes. Written when a class is tailored, and
 /// shares no cache line with other data. The table for small requests comes after the sizes and
 /// shapes, since its position in its page matters: `docs/design/classes.md` has figures.
 #[repr(C, align(64))]
 struct Tables {
-    /// The sizes of as many classes as a byte can address.
-    sizes: [AtomicU32; u8::MAX as usize * UNIT / STRIDE + 1],
+    sizes: [AtomicU32; SIZES],
     shapes: Shapes,
-    /// For each request of up to [`TABLE_MAX`] bytes, the offset of its stack.
-    small: [AtomicU32; TABLE_MAX / SMALL_GRAIN + 1],
+    /// For each request of up to [`TABLE_MAX`] bytes, the offset of its stack; that of no class for
+    /// 0 bytes.
+    small: [AtomicU32; SMALL],
     /// For each request of up to [`MEDIUM_MAX`] bytes, the offset of its stack.
-    medium: [AtomicU32; MEDIUM_MAX / MEDIUM_GRAIN + 1],
+    medium: [AtomicU32; MEDIUM],
 }
 
 static TABLES: Tables = Tables::new();
@@ -182,16 +189,18 @@ static TABLES: Tables = Tables::new();
 impl Tables {
     const fn new() -> Tables {
         let mut t = Tables {
-            small: [const { AtomicU32::new(0) }; _],
-            sizes: [const { AtomicU32::new(0) }; _],
+            small: [const { AtomicU32::new(0) }; SMALL],
+            sizes: [const { AtomicU32::new(0) }; SIZES],
             shapes: shape::tabled(),
-            medium: [const { AtomicU32::new(0) }; _],
+            medium: [const { AtomicU32::new(0) }; MEDIUM],
         };
         let mut i = 0;
         while i < t.small.len() {
             t.small[i] = AtomicU32::new(TABLED_SMALL[i] as u32);
             i += 1;
         }
+        // Requests of 0 bytes take the slow path.
+        t.small[0] = AtomicU32::new(StackOffset::of(Class::NONE).0 as u32);
         i = 0;
         while i < t.sizes.len() {
             t.sizes[i] = AtomicU32::new(size(i as u8) as u32);
@@ -208,8 +217,8 @@ impl Tables {
 }
 
 /// Like [`Tables::small`], with the table's classes only.
-static TABLED_SMALL: [u16; TABLE_MAX / SMALL_GRAIN + 1] = {
-    let mut t = [0; TABLE_MAX / SMALL_GRAIN + 1];
+static TABLED_SMALL: [u16; SMALL] = {
+    let mut t = [0; SMALL];
     let mut i = 0;
     while i < t.len() {
         t[i] = StackOffset::of(Class(compute(i * SMALL_GRAIN))).0 as u16;

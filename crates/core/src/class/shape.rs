@@ -100,6 +100,14 @@ impl SlabShape {
         let begins = (product as u32) < self.reciprocal && product < (self.regions as u64) << 32;
         begins.then_some((product >> 32) as usize)
     }
+
+    /// The region that the byte at this offset in a slab lies in: its offset and its bytes.
+    #[inline(always)]
+    pub fn region_around(&self, offset: usize) -> Option<(usize, usize)> {
+        let size = self.size as usize;
+        let region = offset.min(u32::MAX as usize) as u32 / self.size.max(1);
+        (region < self.regions as u32).then_some((region as usize * size, size))
+    }
 }
 
 /// Pages of a slab with this many regions.

@@ -96,6 +96,11 @@ pub fn keep_as_they_are() {
     FIXED.store(true, Ordering::Relaxed);
 }
 
+/// Whether a program has learnt that.
+pub fn are_as_they_were() -> bool {
+    FIXED.load(Ordering::Relaxed)
+}
+
 /// Whether to call [`note`] for requests.
 #[inline(always)]
 pub fn is_watching() -> bool {

@@ -40,8 +40,9 @@ pub use reader::{ReadOptions, Source, Sources, read_from};
 pub use system::Stderr;
 pub use text::{Text, range};
 pub use value::{
-    BackgroundThread, ConfirmConf, DirtyMax, Dss, ExportStats, HugifyStyle, Junk,
-    MILLIONTHS_PER_ONE, MetadataThp, PercpuArena, ProfFormat, ProfTime, Thp, ZeroRealloc,
+    BackgroundThread, ConfirmConf, DirtyMax, Dss, ExportStats, FamilyMismatch, GuardAction,
+    GuardAlign, HugifyStyle, Junk, MILLIONTHS_PER_ONE, MetadataThp, PercpuArena, ProfFormat,
+    ProfTime, Thp, ZeroRealloc, ZeroSize,
 };
 
 /// The options that this library was built with: the variable `MALLARD_BUILD_CONF` at build time.

@@ -157,13 +157,12 @@ pub enum Origin {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     Now,
-    /// Accepted, so that strings with it are valid.
-    NotYet,
-    /// Accepted likewise, but there is nothing here that it could change, for this reason.
+    /// Accepted, so that strings with it are valid, but there is nothing here that it could change,
+    /// for this reason.
     Never(&'static str),
 }
 #[cfg(test)]
-use Effect::{Never, NotYet, Now};
+use Effect::{Never, Now};
 
 /// The option called `name`, including aliases.
 pub fn find(name: &[u8]) -> Option<&'static Descriptor> {
@@ -246,6 +245,9 @@ const fn shape_of<T: Kept>(_field: fn(&Options) -> &T) -> Shape {
 
 /// Bytes of the longest `prof_prefix` and `http`, with their closing NUL.
 const PREFIX_BYTES: usize = 256;
+/// Bytes of the longest `report_file`, with its closing NUL: a longer one would take every process
+/// another page of constants.
+const FILE_BYTES: usize = 128;
 /// Bytes for all letters of `malloc_stats_print`, with room for the closing NUL.
 const LETTERS_BYTES: usize = 16;
 /// The letters that `malloc_stats_print` understands.
@@ -258,6 +260,8 @@ const LG_TCACHE_MAX: u32 = 23;
 
 /// Bytes of the longest list of classes in an option's value.
 const LIST_BYTES: usize = 256;
+/// Bytes of the longest list of call sites, with its closing NUL.
+const SITES_BYTES: usize = 352;
 /// Bytes of a huge page, which limits several of jemalloc's options.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
@@ -427,10 +431,28 @@ options! {
             "Fill memory with 0xa5 when it is handed out (`alloc`), with 0x5a when it is freed (`free`), or both (`true`); threads then have no caches.";
         zero_realloc: ZeroRealloc = ZeroRealloc::Free, one_of(), Jemalloc, Now,
             "What `realloc(p, 0)` does: allocate a block of no bytes, free `p` and return null, or abort.";
-        hardened: bool = false, Switch, Mallard, NotYet,
-            "Check every free, place blocks at random, delay reuse, guard pages. So far a line at the start says that nothing is protected.";
-        guard_sample: u64 = 0, number(0, u64::MAX), Mallard, NotYet,
-            "Put one of this many allocations between two guard pages; 0 for none. So far a line at the start says that nothing is protected.";
+        zero_size: ZeroSize = ZeroSize::Closed, one_of(), Mallard, Now,
+            "What a request of 0 bytes returns: an address in pages without access, so that a read or a write there ends the program (`closed`), or a block of the smallest size (`block`).";
+        hardened: bool = false, Switch, Mallard, Now,
+            "Find every wrong free at once, writes behind and before a block at its free, and writes after the free before the memory is reused; clear freed memory, and reuse it later and in random order (see `docs/misuse.md`).";
+        hardened_sites: bool = false, Switch, Mallard, Now,
+            "With `hardened`: note the call stack of each request and free, for the reports. This takes more time than all else of it.";
+        family_mismatch: FamilyMismatch = FamilyMismatch::Warn, one_of(), Mallard, Now,
+            "With `hardened`: what follows a `delete` of a block of `malloc`, a `delete[]` of one of `new`, and the like: nothing (`off`), a line for the first one (`warn`), or the end of the process (`abort`).";
+        guard_sample: u64 = 0, number(0, u64::MAX), Mallard, Now,
+            "Put blocks between closed pages, so that an access beside such a block or after its free ends the process with a report (see `docs/guards.md`): the mean number of allocated bytes to the next one, rounded down to a power of two; 0 for none, 65536 for production. The control `experimental.guard.active` switches this in any process.";
+        guard_rate: u32 = 50, number(0, u32::MAX), Mallard, Now,
+            "Most such blocks in a second on the mean; 0 for no limit.";
+        guard_action: GuardAction = GuardAction::Abort, one_of(), Mallard, Now,
+            "What follows the report about such a block: the end of the process, or nothing (`report`): the pages then stay open, and after 16 reports no more blocks are guarded.";
+        guard_align: GuardAlign = GuardAlign::Random, one_of(), Mallard, Now,
+            "Where such a block lies in its pages: at the beginning (`left`), at the end (`right`), or at either by chance. At the end up to 15 bytes may be left behind it. With `tight` none are, and blocks begin at odd addresses if their size is odd: for `mallard doctor`, since some programs cannot bear that.";
+        guard_slots: u32 = 256, number(1, 16384), Mallard, Now,
+            "The most such blocks at a time, those included that were freed and stay closed until the others were used. Each may need two of the process's mappings (`vm.max_map_count`).";
+        guard_sites: Text<SITES_BYTES> = text(""), AnyText, Mallard, Now,
+            "Put every block of up to 32 KiB between closed pages that these call sites ask for, and no other, whatever `guard_sample` and `guard_rate` say: up to 16 addresses that the calls return to, as `FILE+0xOFFSET`, with a vertical bar between two, each with up to three callers behind it as `A<B`; or `*` for all sites. For `mallard doctor`.";
+        report_file: Text<FILE_BYTES> = text(""), AnyText, Mallard, Now,
+            "File to which reports of misuses are appended as well, a line of JSON each; empty for none.";
         experimental_infallible_new: bool = false, Switch, Jemalloc, Now,
             "Abort if an operator `new` of C++ gets no memory, before any new-handler is called.";
         debug_double_free_max_scan: u32 = 32, number(0, u32::MAX), Jemalloc, Now,

@@ -217,23 +217,14 @@ impl Reader<'_> {
         });
     }
 
-    /// Checks for settings that are valid alone but not together, and for those that a program may
-    /// rely on although they do nothing yet. The latter are not errors: their strings are for later
-    /// versions, too.
+    /// Checks for settings that are valid alone but not together.
     fn check_dependencies(&mut self) {
-        const NOT_YET: &str = "\" has no effect yet: nothing is protected";
         if self.options.prof_leak_error && !self.options.prof_final {
             self.without_effect(
                 "prof_leak_error",
                 "\" has no effect; valid: with prof_final:true",
                 true,
             );
-        }
-        if self.options.hardened {
-            self.without_effect("hardened", NOT_YET, false);
-        }
-        if self.options.guard_sample != 0 {
-            self.without_effect("guard_sample", NOT_YET, false);
         }
     }
 

@@ -136,13 +136,16 @@ pub(super) fn kept(source: Source) -> Option<&'static CStr> {
 fn map(bytes: usize) -> *mut u8 {
     // SAFETY: a fresh private mapping at an address of the kernel's choice touches no other memory.
     let mapping = unsafe {
-        libc::mmap(
-            ptr::null_mut(),
-            bytes,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-            -1,
-            0,
+        asked!(
+            Map or libc::MAP_FAILED,
+            libc::mmap(
+                ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
         )
     };
     match mapping {
@@ -164,8 +167,11 @@ fn is_there(path: &CStr) -> bool {
     let flags = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
     // SAFETY: a C string, and a descriptor that is used nowhere else.
     unsafe {
-        let file = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags);
-        file >= 0 && libc::syscall(libc::SYS_close, file) == 0
+        let file = asked!(
+            Open or -1,
+            libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags)
+        );
+        file >= 0 && asked!(Descriptor or -1, libc::syscall(libc::SYS_close, file)) == 0
     }
 }
 
@@ -173,12 +179,15 @@ fn is_there(path: &CStr) -> bool {
 pub(super) fn read_link<'a>(path: &CStr, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
     // SAFETY: the path is a C string, and the kernel writes at most `len` bytes into the buffer.
     let length = unsafe {
-        libc::syscall(
-            libc::SYS_readlinkat,
-            libc::AT_FDCWD,
-            path.as_ptr(),
-            buffer.as_mut_ptr(),
-            buffer.len(),
+        asked!(
+            Open or -1,
+            libc::syscall(
+                libc::SYS_readlinkat,
+                libc::AT_FDCWD,
+                path.as_ptr(),
+                buffer.as_mut_ptr(),
+                buffer.len(),
+            )
         )
     };
     buffer.get(..usize::try_from(length).ok()?)
@@ -246,11 +255,14 @@ impl EarlyEnvironment {
     fn fill(&mut self, path: &CStr) {
         // SAFETY: the path is a C string.
         let file = unsafe {
-            libc::syscall(
-                libc::SYS_openat,
-                libc::AT_FDCWD,
-                path.as_ptr(),
-                libc::O_RDONLY | libc::O_CLOEXEC,
+            asked!(
+                Open or -1,
+                libc::syscall(
+                    libc::SYS_openat,
+                    libc::AT_FDCWD,
+                    path.as_ptr(),
+                    libc::O_RDONLY | libc::O_CLOEXEC,
+                )
             )
         };
         if file < 0 {
@@ -259,11 +271,14 @@ impl EarlyEnvironment {
         while self.length < Self::CAPACITY {
             // SAFETY: the mapping has CAPACITY bytes, of which `length` are filled.
             let got = unsafe {
-                libc::syscall(
-                    libc::SYS_read,
-                    file,
-                    self.mapping.add(self.length),
-                    Self::CAPACITY - self.length,
+                asked!(
+                    Read or -1,
+                    libc::syscall(
+                        libc::SYS_read,
+                        file,
+                        self.mapping.add(self.length),
+                        Self::CAPACITY - self.length,
+                    )
                 )
             };
             match usize::try_from(got) {
@@ -274,7 +289,7 @@ impl EarlyEnvironment {
             }
         }
         // SAFETY: the descriptor was opened above and is used nowhere else.
-        unsafe { libc::syscall(libc::SYS_close, file) };
+        unsafe { asked!(Descriptor or -1, libc::syscall(libc::SYS_close, file)) };
     }
 
     #[cold]
@@ -295,7 +310,7 @@ impl Drop for EarlyEnvironment {
     fn drop(&mut self) {
         if !self.mapping.is_null() {
             // SAFETY: the mapping is ours, and borrows of it ended with `self`.
-            unsafe { libc::munmap(self.mapping.cast(), Self::CAPACITY) };
+            unsafe { asked!(Unmap or -1, libc::munmap(self.mapping.cast(), Self::CAPACITY)) };
         }
     }
 }

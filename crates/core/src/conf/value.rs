@@ -486,8 +486,15 @@ keywords! {
     Dss { Disabled = "disabled", Primary = "primary", Secondary = "secondary" }
     /// Which memory is filled with junk: fresh (0xa5), freed (0x5a), both or none.
     Junk { False = "false", True = "true", Alloc = "alloc", Free = "free" }
+    /// What a request of 0 bytes returns.
+    ZeroSize { Closed = "closed", Block = "block" }
     /// What `realloc(p, 0)` does.
     ZeroRealloc { Alloc = "alloc", Free = "free", Abort = "abort" }
+    /// What follows a finding about a guarded block.
+    FamilyMismatch { Off = "off", Warn = "warn", Abort = "abort" }
+    GuardAction { Abort = "abort", Report = "report" }
+    /// Where a guarded block lies in its pages.
+    GuardAlign { Random = "random", Left = "left", Right = "right", Tight = "tight" }
     /// When jemalloc's page allocator asks for huge pages.
     HugifyStyle { Auto = "auto", None = "none", Eager = "eager", Lazy = "lazy" }
     /// The clock of the log of samples.

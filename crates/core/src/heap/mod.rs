@@ -21,6 +21,7 @@
 //! This layer knows nothing of size classes and blocks: the caller that requests a run describes
 //! its pages in the segment's maps.
 
+mod fence;
 mod hooked;
 mod huge;
 mod purge;
@@ -38,7 +39,7 @@ use crate::sys::flag::Blocking;
 use crate::sys::lock::{Guard, Mutex, RawLock};
 use crate::sys::page::PAGE;
 use crate::sys::rank::Rank;
-use crate::sys::{mappings, time};
+use crate::sys::{mappings, poison, time};
 pub use hooked::hooks;
 use hooked::memory::HookedMemory;
 pub use huge::huge_pages;
@@ -211,6 +212,8 @@ struct State {
     pub surplus: Surplus,
     pub standalone: Standalone,
     pub meter: Meter,
+    /// Pages that are fences: allocated in their chunks, but in nobody's use.
+    pub fences: usize,
 }
 
 // The page has this much room beside the library's other variables.
@@ -236,6 +239,7 @@ impl State {
             surplus: Surplus::new(),
             standalone: Standalone::new(),
             meter: Meter::new(),
+            fences: 0,
             watch: Watch::new(),
             is_fixed: false,
         }
@@ -274,6 +278,8 @@ pub struct PageHeap {
     id: HeapId,
     /// Whether freed pages are returned at once, so that `free` need not read the clock.
     at_once: AtomicBool,
+    /// Whether memory that nobody has is closed.
+    fenced: AtomicBool,
     /// Whether a run was ever freed: before that there is nothing to decay.
     ever_freed: AtomicBool,
     /// Whether the heap serves a single arena that the program made.
@@ -305,6 +311,7 @@ impl PageHeap {
             oversize: Threshold::none(),
             hooked: HookedMemory::new(),
             at_once: AtomicBool::new(false),
+            fenced: AtomicBool::new(false),
             ever_freed: AtomicBool::new(false),
             apart: false,
         }
@@ -436,14 +443,25 @@ impl PageHeap {
     /// Allocates runs in chunks, as [`PageHeap::alloc_series`] says.
     #[inline(always)]
     fn alloc_runs(&self, request: &RunRequest, count: &mut usize) -> Option<Run> {
-        let &RunRequest { pages, align, .. } = request;
+        let &RunRequest {
+            mut pages, align, ..
+        } = request;
         debug_assert!(pages > 0 && align.is_power_of_two() && align >= PAGE);
         if pages > isize::MAX as usize / PAGE {
             return None;
         }
         let mut s = self.state.lock();
         let held = s.totals.used + s.totals.dirty;
-        let mut run = s.alloc_run(request);
+        let mut run = if self.is_fenced() {
+            // Each run gets a fence.
+            *count = 1;
+            s.alloc_fenced(request).map(|(run, taken)| {
+                pages = taken;
+                run
+            })
+        } else {
+            s.alloc_run(request)
+        };
         let max = core::mem::replace(count, 1);
         let more = s.totals.used + s.totals.dirty > held;
         // Growth is checked only when a chunk is begun: slabs fill a chunk bit by bit.
@@ -457,7 +475,7 @@ impl PageHeap {
         let may_move = request.contents == Contents::Any && pages >= CHUNK_PAGES;
         if may_move && begun.is_some() && s.totals.dirty >= moves::WORTH_PAGES {
             drop(s);
-            self.move_in(&mut run, pages, request.wanted);
+            self.move_in(&mut run, request.pages, request.wanted);
             s = self.state.lock();
         }
         let limit = begun.and_then(|_| s.grown());
@@ -469,7 +487,7 @@ impl PageHeap {
         if let Some(limit) = limit {
             self.shed(limit);
         }
-        run.or_else(|| self.alloc_from_others(pages, align))
+        run.or_else(|| self.alloc_from_others(request.pages, align))
     }
 
     /// Allocates from another page heap, or from hooks, because this heap has no room. A heap that
@@ -484,7 +502,7 @@ impl PageHeap {
         PAGE_HEAPS
             .all()
             .filter(|heap| heap.id != self.id && !heap.apart)
-            .find_map(|heap| heap.state.lock().alloc_run(&RunRequest::new(pages, align)))
+            .find_map(|heap| heap.state.lock().alloc_open(&RunRequest::new(pages, align)))
     }
 
     /// Frees a run of this page heap.
@@ -494,6 +512,9 @@ impl PageHeap {
 
     /// Frees a run whose pages have the given backing.
     fn free_as(&self, addr: usize, pages: usize, backing: Backing) {
+        if self.is_fenced() {
+            return self.free_fenced(addr, pages, backing);
+        }
         if mappings::are_many() {
             return self.free_where_many(addr, pages, backing);
         }
@@ -504,7 +525,10 @@ impl PageHeap {
     fn free_run(&self, addr: usize, pages: usize, backing: Backing) {
         let mut s = self.state.lock();
         if pages > touch::LONG_RUN_PAGES && backing == Backing::Dirty && s.touch.is_due() {
+            // Reads what nobody can have yet.
+            poison::used(addr, pages * PAGE);
             s.see_touched(addr, pages);
+            poison::free(addr, pages * PAGE);
         }
         s.span(addr, pages, |s, chunk, start, len| {
             s.give(chunk, start, len, backing)
@@ -514,6 +538,9 @@ impl PageHeap {
 
     /// Frees many runs under one lock.
     fn free_many(&self, runs: impl Iterator<Item = (usize, usize)>) {
+        if self.is_fenced() {
+            return runs.for_each(|(addr, pages)| self.free_fenced(addr, pages, Backing::Dirty));
+        }
         let mut s = self.state.lock();
         for (addr, pages) in runs {
             s.span(addr, pages, |s, chunk, start, len| {
@@ -551,7 +578,7 @@ impl PageHeap {
     pub fn totals(&self) -> Totals {
         let s = self.state.lock();
         Totals {
-            used: s.totals.used + s.standalone.pages,
+            used: s.totals.used - s.fences + s.standalone.pages,
             dirty: s.totals.dirty + s.standalone.kept.pages(),
             committed: s.pool.committed() * CHUNK_PAGES + s.standalone.committed(),
             ..s.totals

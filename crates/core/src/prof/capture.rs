@@ -6,7 +6,7 @@
 use super::hooks;
 use super::unwind::cache::RuleCache;
 use super::unwind::modules::list::ModuleList;
-use super::unwind::{self, Registers};
+use super::unwind::{self, Noted, Registers};
 use crate::cache::{self, Countdown};
 use crate::space::meta;
 use crate::sys::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
@@ -56,6 +56,14 @@ pub fn begin() {
     }
 }
 
+/// Whether an address lies in this library's code; no address does if that is a part of the
+/// program.
+#[inline(always)]
+pub fn is_own(at: usize) -> bool {
+    let start = OWN_START.load(Ordering::Relaxed);
+    at.wrapping_sub(start) < OWN_END.load(Ordering::Relaxed).wrapping_sub(start)
+}
+
 /// Takes note of code that was loaded since, where the loader cannot be asked for it. Not from
 /// within an allocation: it reads a file.
 pub fn refresh() {
@@ -75,10 +83,25 @@ impl Stack {
     /// Captures at most `max` frames of the calling thread, without those of this library, from
     /// the frame that has these registers. `None` when memory is out.
     pub fn take(from: &Registers, max: usize) -> Option<Stack> {
+        Stack::take_by(|room, pages| unwind::capture(from, room, pages).frames, max)
+    }
+
+    /// Like [`Stack::take`], and notes where the first frames are, also those of this library.
+    pub fn take_noting(from: &Registers, max: usize, noted: &mut Noted) -> Option<Stack> {
+        Stack::take_by(
+            |room, pages| unwind::capture_noting(from, room, pages, noted).frames,
+            max,
+        )
+    }
+
+    fn take_by(
+        walk: impl FnOnce(&mut [usize], &mut [usize; 2]) -> usize,
+        max: usize,
+    ) -> Option<Stack> {
         let mut stack = Stack::new()?;
         let countdown = cache::countdown();
         let mut pages = countdown.map_or([0; 2], Countdown::stack_pages);
-        stack.len = unwind::capture(from, stack.room(max), &mut pages).frames;
+        stack.len = walk(stack.room(max), &mut pages);
         if let Some(countdown) = countdown {
             countdown.set_stack_pages(pages);
         }
@@ -117,16 +140,11 @@ impl Stack {
 
     /// Drops the innermost frames that are this library's own.
     fn drop_own(&mut self) {
-        let (start, end) = (
-            OWN_START.load(Ordering::Relaxed),
-            OWN_END.load(Ordering::Relaxed),
-        );
         // SAFETY: the buffer is this stack's, and this many addresses are written.
         let frames = unsafe {
             core::slice::from_raw_parts_mut(self.buffer.as_ptr().cast::<usize>(), self.len)
         };
-        let is_own = |frame: &usize| (start..end).contains(frame);
-        let own = frames.iter().take_while(|frame| is_own(frame)).count();
+        let own = frames.iter().take_while(|&&frame| is_own(frame)).count();
         if own == 0 {
             return;
         }

@@ -151,7 +151,8 @@ pub fn set_seed(seed: u64) {
     SEED.store(seed, Ordering::Relaxed);
 }
 
-fn random() -> u64 {
+/// A number that is equally likely to be any.
+pub fn random() -> u64 {
     // SplitMix64 adds the factor by which hash tables spread their keys.
     let mut z = SEED
         .fetch_add(SPREAD_FACTOR, Ordering::Relaxed)

@@ -6,11 +6,16 @@
 //! that a reader can follow them while the process runs. Each record has a [`Version`], by which a
 //! reader knows whether it copied the record in the middle of a change.
 
-use crate::arena::inspect::SLAB_RECORD_BYTES;
+use crate::arena::inspect::{SLAB_FIELDS_AT, SLAB_RECORD_BYTES};
+use crate::class::SlabShape;
+use crate::space::segment::{OUTLINE, TABLES};
 use crate::sys::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 use crate::upkeep::export::page::StatsPage;
 use core::arch::global_asm;
-use core::ptr::null_mut;
+use core::cell::UnsafeCell;
+use core::mem::{MaybeUninit, offset_of};
+use core::ptr::{null, null_mut};
+use mallard_formats::heap;
 use mallard_formats::records::{self, LAYOUT, MAGIC, NOTE_OWNER, NOTE_TEXT_BYTES, NOTE_TYPE};
 
 /// Counts the changes of a record, for readers outside the process: odd while a change is under
@@ -62,9 +67,52 @@ static ROOT: Root = Root {
     sample_bytes: AtomicU32::new(0),
     resets: AtomicU32::new(0),
     slab_bytes: AtomicU32::new(0),
-    rest: [const { AtomicU32::new(0) }; 13],
+    unused: AtomicU32::new(0),
+    heap: AtomicPtr::new(null_mut()),
+    rest: [const { AtomicU32::new(0) }; 10],
     page: AtomicPtr::new(null_mut()),
 };
+
+/// An address of something that stays, and that is only read by this.
+#[allow(dead_code)] // Readers outside the process follow it.
+struct Fixed(*const ());
+
+// SAFETY: nothing in this process follows it.
+unsafe impl Sync for Fixed {}
+
+/// Where readers find blocks, but for the addresses.
+const HEAP: heap::HeapMap<Fixed> = heap::HeapMap {
+    magic: heap::MAGIC,
+    layout: heap::LAYOUT,
+    segments_max: OUTLINE.max,
+    segments: Fixed(null()),
+    segment_count: Fixed(null()),
+    segment_bytes: OUTLINE.bytes,
+    segment_heap_at: OUTLINE.heap_at,
+    segment_tables_at: OUTLINE.tables_at,
+    segment_chunks_at: OUTLINE.chunks_at,
+    chunk_bytes: OUTLINE.chunk,
+    page_bytes: OUTLINE.page,
+    table_chunks: OUTLINE.group_chunks,
+    table_pages_at: OUTLINE.group_pages_at,
+    table_bytes: OUTLINE.group_bytes,
+    slab_bytes: SLAB_RECORD_BYTES as u32,
+    slab_address_at: SLAB_FIELDS_AT[0] as u32,
+    slab_shape_at: SLAB_FIELDS_AT[1] as u32,
+    shape_size_at: offset_of!(SlabShape, size) as u32,
+    shape_regions_at: offset_of!(SlabShape, regions) as u32,
+    line_bytes: OUTLINE.line,
+    unused: 0,
+};
+
+/// The memory of [`HEAP`], which is filled when a reader may first want it: in the library's
+/// constants, its addresses would cost each process a page.
+struct Map(UnsafeCell<MaybeUninit<heap::HeapMap<Fixed>>>);
+
+// SAFETY: it is written under a lock, and nothing in this process reads it.
+unsafe impl Sync for Map {}
+
+static MAP: Map = Map(UnsafeCell::new(MaybeUninit::uninit()));
 
 // The note that leads to the root.
 global_asm!(
@@ -104,6 +152,14 @@ pub fn begin(lg_sample: u32, bytes: RecordBytes) {
     ] {
         field.store(bytes as u32, Ordering::Relaxed);
     }
+    let map = MAP.0.get().cast::<heap::HeapMap<Fixed>>();
+    // SAFETY: see `Map`.
+    unsafe {
+        map.write(HEAP);
+        (&raw mut (*map).segments).write(Fixed(TABLES[0]));
+        (&raw mut (*map).segment_count).write(Fixed(TABLES[1]));
+    }
+    ROOT.heap.store(MAP.0.get().cast(), Ordering::Relaxed);
     ROOT.magic.store(MAGIC, Ordering::Release);
 }
 

@@ -122,14 +122,14 @@ fn size_of_list(list: usize) -> usize {
 // Out of line: it has many callers, none of which needs speed.
 #[inline(never)]
 pub fn take(size: usize) -> Option<NonNull<u8>> {
-    META.lock().take(size).map(|(record, _)| record)
+    asked!(Meta or None, META.lock().take(size)).map(|(record, _)| record)
 }
 
 /// Like [`take`], but zeroed, without touching memory that is new and therefore already zero. For
 /// records of which most programs touch little: they are kept apart, so that the others lie close
 /// together.
 pub fn take_apart(size: usize) -> Option<NonNull<u8>> {
-    let (record, is_new) = META.lock().take_apart(size)?;
+    let (record, is_new) = asked!(Meta or None, META.lock().take_apart(size))?;
     if !is_new {
         // SAFETY: just taken with this size, and not in use elsewhere.
         unsafe { record.write_bytes(0, size) };
@@ -543,6 +543,9 @@ mod tests {
         };
         if !std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
             return crate::testing::skipped("the system has no huge pages");
+        }
+        if !crate::testing::shows_memory() {
+            return;
         }
         let (_, huge, flags) = asks();
         assert!(!huge, "unasked: {flags}");

@@ -1,8 +1,12 @@
 //! What does not change while a process runs: version, build, options, size classes.
 
+use core::fmt;
+
 use super::write::Emitter;
 use crate::api;
 use crate::ctl::{self, Value};
+use crate::sys::page::HUGE_PAGE;
+use crate::sys::thp;
 
 /// For an option that can be changed at run time, the mallctl name of its current value: the
 /// branch, the name in it, and both together.
@@ -56,19 +60,21 @@ fn options(e: &mut Emitter<'_>) {
         let Ok(value) = ctl::value("opt", name) else {
             continue;
         };
-        let label = format_args!("opt.{name}");
-        if name == "hpa_dirty_mult" {
-            e.share(name, label, value);
-            continue;
-        }
-        let note = if name == "background_thread" {
-            Some((name, Value::Bool(api::background_thread())))
-        } else {
-            changeable(name)
-                .and_then(|[branch, now, full]| Some((full, ctl::value(branch, now).ok()?)))
-        };
-        e.noted(name, label, value, note);
+        option(e, name, format_args!("opt.{name}"), value);
     }
+}
+
+fn option(e: &mut Emitter<'_>, name: &str, label: fmt::Arguments<'_>, value: Value) {
+    if name == "hpa_dirty_mult" {
+        e.share(name, label, value);
+        return;
+    }
+    let note = if name == "background_thread" {
+        Some((name, Value::Bool(api::background_thread())))
+    } else {
+        changeable(name).and_then(|[branch, now, full]| Some((full, ctl::value(branch, now).ok()?)))
+    };
+    e.noted(name, label, value, note);
 }
 
 fn arenas(e: &mut Emitter<'_>) {
@@ -79,7 +85,11 @@ fn arenas(e: &mut Emitter<'_>) {
     setting(e, "muzzy_decay_ms", "");
     setting(e, "quantum", "Quantum size");
     setting(e, "page", "Page size");
-    setting(e, "hugepage", "Hugepage size");
+    let label = match thp::size() {
+        ..=HUGE_PAGE => "Hugepage size",
+        _ => "Hugepage size, too large for thp:auto",
+    };
+    setting(e, "hugepage", label);
     setting(e, "tcache_max", "Maximum thread-cached size class");
     setting(e, "nbins", "Number of bin size classes");
     setting(e, "nhbins", "Number of thread-cache bin size classes");

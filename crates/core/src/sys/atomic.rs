@@ -1,19 +1,22 @@
 //! The atomics that concurrent protocols use. These are the real ones; under `--cfg loom`, the
-//! model checker's, so that the code that ships is the code that is checked.
+//! model checker's, so that the code that ships is the code that is checked. Under `--cfg shuttle`,
+//! they are the real ones with a scheduling point before each access (`sys::steps`).
 //!
 //! Data that such a protocol guards lies in an [`UnsafeCell`]. It costs nothing; under loom, it
 //! finds accesses that nothing orders.
 
-#[cfg(not(loom))]
+#[cfg(shuttle)]
+pub use super::steps::{
+    AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize,
+};
+#[cfg(not(any(loom, shuttle)))]
 pub use core::sync::atomic::{
     AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize,
-    Ordering, compiler_fence, fence,
 };
-/// Atomics that the model checker does not watch.
+#[cfg(not(loom))]
+pub use core::sync::atomic::{Ordering, compiler_fence, fence};
+/// Atomics that the model checkers do not watch.
 pub mod unmodelled {
-    #[cfg(not(loom))]
-    pub use super::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-    #[cfg(loom)]
     pub use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 }
 #[cfg(loom)]

@@ -19,7 +19,8 @@ use crate::sys::atomic::{AtomicU8, AtomicU64, Ordering};
 use crate::sys::errno::KeepErrno;
 use crate::sys::helper::Helper;
 use crate::sys::page::PAGE;
-use crate::sys::{cpu, time};
+use crate::sys::signals::Blocked;
+use crate::sys::{cpu, time, tls};
 
 /// When to have a background thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -156,10 +157,13 @@ fn holds() -> usize {
 
 /// Returns true to one caller when a thread is wanted: that caller must make it. The thread
 /// inherits the CPUs of its maker, so a caller that is bound to some of them leaves this to others
-/// for a while.
+/// for a while. A caller whose cache has ended leaves this to others for good: if it is the last
+/// thread, and a destructor of it allocates, nothing would stop the background thread, and the
+/// process would never end.
 pub fn claim() -> bool {
     let waited = || time::now_ms().saturating_sub(SINCE.load(Ordering::Relaxed));
-    is_wanted() && (cpu::is_free() || waited() >= ORDINARY_MS) && HELPER.claim()
+    let has_ended = || tls::get() == tls::address_of(&tls::ENDED);
+    is_wanted() && !has_ended() && (cpu::is_free() || waited() >= ORDINARY_MS) && HELPER.claim()
 }
 
 /// The claimed thread could not be made.
@@ -174,7 +178,9 @@ pub fn made(thread: libc::pthread_t) {
     SINCE.store(now, Ordering::Relaxed);
     LAST_RUN_NS.store(0, Ordering::Relaxed);
     is_back_at(Some(now));
-    HELPER.made(thread);
+    // A pointer on musl.
+    #[allow(clippy::unnecessary_cast)]
+    HELPER.made(thread as u64);
     // A thread that ended meanwhile left the check to us.
     if is_auto() && threads::count() < 2 || !is_allowed() {
         send_away();
@@ -184,6 +190,11 @@ pub fn made(thread: libc::pthread_t) {
 /// Called by the background thread, which the bell can already reach: whether it has to stop.
 pub fn is_to_leave() -> bool {
     HELPER.is_to_leave()
+}
+
+/// The background thread does nothing more.
+pub fn has_left() {
+    HELPER.has_left();
 }
 
 /// A thread with a cache has ended, and `left` remain: at one, the background thread stops too.
@@ -209,17 +220,28 @@ fn holds_free() -> usize {
 
 /// Stops the background thread, if it exists, and waits until it has ended in the kernel too.
 /// Returns whether it did.
+///
+/// A signal handler may fork while this waits. The child has no such thread, and not every C
+/// library ends a join there. So the wait is for a word of ours, which the fork sets as well. The
+/// thread is joined once it does nothing more. That takes a moment, in which no handler runs.
 fn send_away() -> bool {
     unsafe extern "C" {
         fn pthread_setcancelstate(state: i32, old: *mut i32) -> i32;
     }
     const DISABLE: i32 = 1;
-    let Some(thread) = HELPER.stop() else {
+    let Some(leaving) = HELPER.stop() else {
         return false;
     };
     BELL.ring();
     let _keep = KeepErrno::new();
+    HELPER.wait(&leaving);
+    let blocked = Blocked::new();
+    if !HELPER.is_waited_for(&leaving) {
+        return false;
+    }
     let mut own = 0;
+    #[allow(clippy::unnecessary_cast)]
+    let thread = leaving.thread as libc::pthread_t;
     // SAFETY: the thread can be joined, and only the caller that changed the state joins it.
     // Cancellation is disabled because the join is a cancellation point.
     unsafe {
@@ -238,6 +260,7 @@ fn send_away() -> bool {
     NOT_BEFORE.store(now + pause, Ordering::Relaxed);
     BELL.leave();
     HELPER.stopped();
+    drop(blocked);
     if !is_auto() && is_allowed() {
         // It was wanted again before it had stopped.
         demand();

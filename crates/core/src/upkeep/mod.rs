@@ -20,14 +20,15 @@ pub mod probes;
 pub mod threads;
 mod tick;
 
-pub use tick::{tick, tick_for, tick_uncached};
+pub use tick::{tick, tick_for, tick_uncached, wake_guards_at};
 
 use crate::arena;
 use crate::heap::PAGE_HEAPS;
+use crate::sys::time;
 
 /// Returns all blocks in transfer caches, and free pages, unless such were taken again soon before.
 /// The caller is inside.
 pub fn give_rest() {
     arena::drain(arena::Drain::All);
-    PAGE_HEAPS.purge_rest();
+    PAGE_HEAPS.purge_rest(threads::several_for_ms(time::now_ms()));
 }

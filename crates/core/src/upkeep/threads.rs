@@ -1,8 +1,11 @@
 //! The number of threads with a cache.
 
-use crate::sys::atomic::{AtomicU32, Ordering};
+use crate::sys::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sys::time;
 
 static THREADS: AtomicU32 = AtomicU32::new(0);
+/// When there was a second one for the first time, in milliseconds; 0 before.
+static SINCE_MS: AtomicU64 = AtomicU64::new(0);
 
 /// The number of threads with a cache.
 pub fn count() -> u32 {
@@ -11,7 +14,15 @@ pub fn count() -> u32 {
 
 /// A thread has got a cache.
 pub fn began() {
-    THREADS.fetch_add(1, Ordering::Relaxed);
+    let before = THREADS.fetch_add(1, Ordering::Relaxed);
+    if before == 1 && SINCE_MS.load(Ordering::Relaxed) == 0 {
+        SINCE_MS.store(time::now_ms(), Ordering::Relaxed);
+    }
+}
+
+/// For how many milliseconds the process has been one with several threads, at the time `now`.
+pub fn several_for_ms(now: u64) -> u64 {
+    now.saturating_sub(SINCE_MS.load(Ordering::Relaxed))
 }
 
 /// A thread's cache has ended; returns how many threads with one are left. A thread that reads the

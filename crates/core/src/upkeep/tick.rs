@@ -9,6 +9,7 @@ use super::{background_state, export, probes, threads};
 use crate::arena::{self, subrelease};
 use crate::heap::{BELL, PAGE_HEAPS};
 use crate::sys::atomic::{AtomicU64, Ordering};
+use crate::sys::pending::{self, PendingWork};
 use crate::sys::time;
 
 /// Calls of threads without a cache from one tick to the next.
@@ -23,11 +24,29 @@ static STORES_SEEN: AtomicU64 = AtomicU64::new(0);
 /// Bytes of large blocks allocated or freed since the last tick for them.
 static LARGE: AtomicU64 = AtomicU64::new(0);
 
+/// When guards go on to look for a request (milliseconds); 0 for never.
+static GUARDS_MS: AtomicU64 = AtomicU64::new(0);
+
+/// Lets guards go on at this time.
+pub fn wake_guards_at(ms: u64) {
+    GUARDS_MS.store(ms, Ordering::Relaxed);
+}
+
+#[inline]
+fn wake_guards() {
+    let at = GUARDS_MS.load(Ordering::Relaxed);
+    if at != 0 && time::now_ms() >= at {
+        GUARDS_MS.store(0, Ordering::Relaxed);
+        pending::add(PendingWork::Guards);
+    }
+}
+
 /// Runs decay, unless the background thread does: then wakes it if it sleeps without a deadline,
 /// because thread caches and transfer caches have changed.
 pub fn tick() {
     export::check();
     probes::check();
+    wake_guards();
     if background_state::attends() {
         BELL.ring_if_deep();
     } else {

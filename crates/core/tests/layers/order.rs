@@ -4,12 +4,15 @@
 pub const LAYERS: &[&[&str]] = &[
     &["sys"],
     &["class"],
+    &["hardened"],
     &["space"],
     &["heap"],
     &["arena"],
     &["upkeep"],
     &["cache"],
     &["prof"],
+    &["report"],
+    &["guard"],
     &["stats"],
     &["background"],
     &["fork"],
@@ -29,6 +32,9 @@ pub const OPTION_USERS: &[&str] = &[
     "ctl/opt.rs",
     "ctl/tests/options.rs",
 ];
+/// A file of a folder that may use those above it in the folder. A hardened block is another way
+/// through each call, and goes on in the usual way where the block is none: each needs the other.
+pub const MUTUAL: &[(&str, &str)] = &[("api/blocks", "hardened")];
 /// The order of the files and folders inside folders, from the bottom up. A folder's `mod.rs` has
 /// no place in it: it is the folder's face (see the test's head).
 pub const FOLDERS: &[(&str, &[&[&str]])] = &[
@@ -36,20 +42,37 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
         "sys",
         &[
             &["arch"],
-            &["model", "page", "atomic", "bits", "hint", "label", "spread"],
+            &["steps"],
+            &[
+                "model", "page", "atomic", "bits", "hint", "poison", "label", "spread",
+            ],
             &["os"],
-            &["message"],
+            &["faults", "message"],
             &["fault"],
             &["sync"],
         ],
     ),
     (
+        "sys/arch",
+        &[&["convention"], &["aarch64"], &["x86_64"], &["capture"]],
+    ),
+    ("sys/arch/aarch64", &[&["frames"], &["capture"]]),
+    ("sys/arch/x86_64", &[&["capture", "frames"]]),
+    (
         "sys/os",
         &[
             &["errno", "tls", "mappings"],
-            &["proc", "mem", "futex", "probe", "descriptor", "vdso"],
+            &[
+                "proc",
+                "mem",
+                "futex",
+                "probe",
+                "descriptor",
+                "signals",
+                "vdso",
+            ],
             &["time", "cpu", "memfd", "sockets"],
-            &["numa", "pin"],
+            &["numa", "pin", "thp", "random"],
         ],
     ),
     (
@@ -73,7 +96,11 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
         "class",
         &[&["late_values"], &["shape", "hidden"], &["tailored"]],
     ),
-    ("space", &[&["meta"], &["fallback"], &["segment"]]),
+    ("hardened", &[&["ring", "word"], &["run"]]),
+    (
+        "space",
+        &[&["meta", "zero_size"], &["fallback"], &["segment"]],
+    ),
     (
         "space/segment",
         &[
@@ -81,7 +108,7 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["layout"],
             &["place"],
             &["hooked"],
-            &["growth", "standalone"],
+            &["growth", "outline", "standalone"],
         ],
     ),
     (
@@ -89,6 +116,7 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
         &[
             &["huge"],
             &["purge"],
+            &["fence"],
             &["standalone"],
             &["hooked"],
             &["runs"],
@@ -127,7 +155,8 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
     (
         "arena",
         &[
-            &["making", "pages", "life"],
+            &["making", "misuse", "count", "life"],
+            &["pages"],
             &["table"],
             &["large"],
             &["small"],
@@ -140,6 +169,7 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
         &[
             &["sparse", "traffic", "transfer_cache"],
             &["slab"],
+            &["poison"],
             &["bin"],
             &["bins"],
             &["returns", "subrelease"],
@@ -167,10 +197,11 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
     (
         "cache",
         &[
-            &["stack", "countdown"],
+            &["stack", "countdown", "room"],
             &["current"],
-            &["length"],
+            &["length", "zeros"],
             &["inside", "counted", "crowd", "manual"],
+            &["delay"],
             &["life", "limits"],
             &["gc", "forks"],
         ],
@@ -188,18 +219,37 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["samples"],
             &["by_class", "history"],
             &["dump"],
+            &["callers"],
             &["sampler"],
         ],
     ),
+    ("prof/callers", &[&["table"], &["known"], &["chosen"]]),
     (
         "prof/sampler",
         &[
-            &["pace"],
+            &["pace", "guards"],
             &["threads"],
             &["files"],
             &["sample"],
             &["countdown"],
             &["end"],
+        ],
+    ),
+    (
+        "report",
+        &[&["finding", "text"], &["json"], &["print"], &["ends"]],
+    ),
+    (
+        "guard",
+        &[
+            &["slots"],
+            &["pool"],
+            &["finding"],
+            &["report"],
+            &["rate"],
+            &["blocks"],
+            &["handler"],
+            &["switch"],
         ],
     ),
     (
@@ -246,12 +296,21 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["start"],
             &["pending"],
             &["blocks"],
-            &["controls", "inspect", "global", "metrics"],
+            &["controls", "guards", "inspect", "global", "metrics"],
             &["arenas"],
             &["extended", "profile", "threads"],
         ],
     ),
-    ("api/blocks", &[&["free"], &["alloc"], &["resize"]]),
+    (
+        "api/blocks",
+        &[
+            &["hardened"],
+            &["free"],
+            &["alloc"],
+            &["resize"],
+            &["object"],
+        ],
+    ),
     (
         "ctl",
         &[
@@ -309,6 +368,7 @@ pub const ALIASES: &[(&str, &str)] = &[
     ("die", "sys"),
     ("c_symbol", "sys"),
     ("symbol_address", "sys"),
+    ("read_symbol_address", "sys"),
     ("Mallard", "api"),
     ("metrics", "api"),
     ("Metrics", "api"),

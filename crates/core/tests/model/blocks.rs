@@ -128,7 +128,7 @@ impl Blocks {
         assert_eq!(at % align, 0, "{at:#x} for {size} bytes at {align}");
         // SAFETY: a live block.
         let usable = unsafe { api::usable_size(p) };
-        assert!(usable >= size.max(1), "{usable} usable bytes for {size}");
+        assert!(usable >= size, "{usable} usable bytes for {size}");
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         // SAFETY: all usable bytes are ours.
         unsafe { pattern::fill(p, usable, id) };

@@ -252,6 +252,7 @@ fn the_promises_hold_under_options_that_take_other_paths() {
         ("thp:never", "thp: Never"),
         ("thp:always", "thp: Always"),
         ("retain:false", "retain: false"),
+        ("hardened:true", "hardened: true"),
         (
             "narenas:1,tcache:false,dirty_decay_ms:0,reserve:64M",
             "reserve: Some(67108864)",

@@ -7,7 +7,7 @@ use std::process::Command;
 use mallard_e2e::{Allocator, Library, Sandbox};
 use mallard_testing::{lacks, skipped};
 
-use crate::{can_build, example, installation, output, sandbox};
+use crate::{example, output, sandbox};
 
 fn manifest(name: &str) -> String {
     let path = example("deploy").join(name);
@@ -24,6 +24,7 @@ fn the_manifests_options_are_read_without_a_word() {
     for (name, before) in [
         ("systemd/mallard.conf", "MALLARD_CONF="),
         ("docker/Dockerfile", "MALLARD_CONF="),
+        ("docker/alpine.Dockerfile", "MALLARD_CONF="),
         ("kubernetes/deployment.yaml", "MALLARD_CONF, value: \""),
     ] {
         let text = manifest(name);
@@ -63,31 +64,78 @@ fn the_drop_in_is_one_that_systemd_reads() {
     assert_ne!(said(&text.replace("MemoryMax=4G", "MemoryMax=4Q")), "");
 }
 
-#[test]
-fn the_image_copies_what_the_installation_has() {
-    if !can_build(&["make", "objcopy"]) {
-        return;
+/// An image's stages, each as its instructions: a word and the rest, continued lines joined.
+fn stages(name: &str) -> Vec<Vec<(String, String)>> {
+    let text = manifest(name).replace("\\\n", "");
+    let lines = (text.lines()).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let mut stages = Vec::new();
+    for line in lines {
+        let (word, rest) = line.split_once(' ').expect("an instruction has operands");
+        if word == "FROM" {
+            stages.push(Vec::new());
+        }
+        let stage = stages.last_mut().expect("an image begins with FROM");
+        stage.push((word.to_owned(), rest.trim().to_owned()));
     }
-    let text = manifest("docker/Dockerfile");
-    let stages = text.lines().filter(|line| line.starts_with("FROM "));
-    let releases: Vec<&str> = stages.map(|line| &line["FROM ".len()..]).collect();
-    assert!(
-        releases.len() == 2 && releases.iter().all(|image| image.contains("bookworm")),
-        "both stages have one glibc: {releases:?}"
-    );
-    // What it installs into /out is what `make install` makes, and what the variable names is
-    // there.
-    let copied = text
-        .lines()
-        .find_map(|line| line.strip_prefix("COPY --from=mallard /out/"))
-        .and_then(|line| line.split_once(' '))
-        .expect("it copies the library");
-    assert!(installation().join(copied.0).is_file(), "{copied:?}");
-    let name = copied.0.rsplit('/').next().expect("it has a name");
-    assert!(text.contains(&format!("LD_PRELOAD={}{name}", copied.1)));
+    stages
+}
+
+/// All operands of an instruction in a stage.
+fn operands<'a>(stage: &'a [(String, String)], word: &str) -> Vec<&'a str> {
+    let found = stage.iter().filter(|(found, _)| found == word);
+    found.map(|(_, rest)| rest.as_str()).collect()
+}
+
+/// Whether a pattern with `*` is for the name.
+fn is_for(pattern: &str, name: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == name,
+        Some((before, rest)) => name.strip_prefix(before).is_some_and(|name| {
+            (0..=name.len()).any(|at| name.is_char_boundary(at) && is_for(rest, &name[at..]))
+        }),
+    }
+}
+
+/// `scripts/release-test.sh` does what the first image says in a root of Debian.
+#[test]
+fn the_images_take_what_a_release_has() {
+    let install = mallard_e2e::repository().join("docs/install.md");
+    let install = std::fs::read_to_string(install).expect("the book has a page on packages");
+    let packages: Vec<&str> = install
+        .split([' ', '\n', '`', '/'])
+        .filter(|word| word.ends_with(".deb") || word.ends_with(".apk"))
+        .collect();
+    assert!(packages.len() >= 3, "{packages:?}");
     let deployment = manifest("kubernetes/deployment.yaml");
-    assert!(deployment.contains(&format!("[cp, /out/{}, /mallard/]", copied.0)));
-    assert!(deployment.contains(&format!("LD_PRELOAD, value: /mallard/{name}")));
+    for name in ["docker/Dockerfile", "docker/alpine.Dockerfile"] {
+        let stages = stages(name);
+        let [first, last] = stages.as_slice() else {
+            panic!("{name} has {} stages", stages.len());
+        };
+        // Both have one C library, and the shell reads what they run.
+        let base = operands(last, "FROM")[0];
+        assert_eq!(operands(first, "FROM"), [format!("{base} AS mallard")]);
+        for command in operands(first, "RUN").iter().chain(&operands(last, "RUN")) {
+            let status = Command::new("sh").args(["-nc", command]).status();
+            assert!(status.expect("sh starts").success(), "{name}: {command}");
+        }
+        let copied = operands(first, "COPY")[0].replace("${TARGETARCH}", "amd64");
+        let mut patterns: Vec<&str> = copied.split(' ').collect();
+        assert_eq!(patterns.pop(), Some("/packages/"));
+        for pattern in patterns {
+            assert!(
+                packages.iter().any(|package| is_for(pattern, package)),
+                "{name}: no package is called {pattern}: {packages:?}"
+            );
+        }
+        let made = "/libmallard.so.0 /out/lib/";
+        assert!(operands(first, "RUN")[0].contains(made), "{name}");
+        assert_eq!(operands(last, "COPY"), ["--from=mallard /out/ /usr/local/"]);
+        let preload = "LD_PRELOAD=/usr/local/lib/libmallard.so.0";
+        assert!(operands(last, "ENV").contains(&preload), "{name}");
+    }
+    assert!(deployment.contains("[cp, /out/lib/libmallard.so.0, /mallard/]"));
+    assert!(deployment.contains("LD_PRELOAD, value: /mallard/libmallard.so.0"));
 }
 
 /// The deployment as Kubernetes' own reader gives it back.

@@ -120,19 +120,19 @@ fn the_fast_paths_keep_to_their_budgets() {
             ("malloc" | "new", ..=1024) => 18.0,
             // One more comparison and jump.
             ("malloc", _) => 20.0,
-            ("free" | "delete" | "sized-free", _) => 19.0,
+            ("free" | "delete" | "sized-free", _) => 23.0,
             // While the heap profiler samples, requests count down to the next sample; frees are
             // as they were.
             ("sampled-malloc", ..=1024) => 36.0,
             ("sampled-malloc", _) => 38.0,
             ("sampled-new", _) => 48.0,
-            ("sampled-free" | "sampled-delete" | "sampled-sized-free", _) => 19.0,
+            ("sampled-free" | "sampled-delete" | "sampled-sized-free", _) => 23.0,
             // In a thread that counts its bytes.
-            ("counted-malloc", _) => 44.0,
-            ("counted-free", _) => 40.0,
+            ("counted-malloc", _) => 46.0,
+            ("counted-free", _) => 46.0,
             // These also look at the flags.
             ("mallocx", _) => 20.0,
-            ("dallocx", _) => 21.0,
+            ("dallocx", _) => 25.0,
             _ => continue,
         };
         checked += 1;

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use mallard_e2e::target;
 use mallard_testing::skipped;
 
 use super::common::run_optioned;
@@ -66,8 +67,11 @@ fn oversize_requests_get_an_arena_whose_memory_goes_back_at_once() {
     });
 }
 
-/// Whether the kernel has huge pages; says that the test is skipped if not.
+/// Whether the kernel has huge pages, and shows where; says that the test is skipped if not.
 fn has_huge_pages() -> bool {
+    if target().lacks_exec("the emulator shows its own mappings") {
+        return false;
+    }
     let has = Path::new("/sys/kernel/mm/transparent_hugepage").exists();
     if !has {
         skipped("the kernel has no huge pages");
@@ -153,6 +157,9 @@ fn thp_says_where_huge_pages_are_asked_for() {
 /// Checks how much resident memory a program of small pages has ahead of its blocks: little at
 /// first and then `later`, if the kernel can populate a range.
 fn memory_ahead_is(part: &str, later: &str) {
+    if target().lacks_exec("the emulator does not fill pages on request") {
+        return;
+    }
     on_each(|library| {
         let shown = run_optioned(library, &[("MALLOC_CONF", "thp:never")], part).expect_success();
         if shown == "little cannot\n" {
@@ -179,6 +186,9 @@ fn small_pages_of_slabs_come_one_by_one_where_there_are_threads() {
 /// of it writable in advance.
 #[test]
 fn a_process_that_locks_its_memory_holds_little_more_than_it_uses() {
+    if target().lacks_exec("the emulator's own memory is locked, too") {
+        return;
+    }
     on_each(|library| {
         let shown = run_optioned(library, &[], "locked").expect_success();
         assert!(shown == "by steps\n" || shown == "cannot\n", "{shown}");

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::common::run_optioned;
 use super::{on_each, said_one_line};
 use mallard_e2e::compiler::Source;
-use mallard_e2e::{Allocator, Library, Outcome, Sandbox};
+use mallard_e2e::{Allocator, Library, Outcome, Sandbox, target};
 use mallard_testing::skipped;
 
 #[test]
@@ -87,6 +87,9 @@ fn run_with_link(
     (link, variable): (&str, Option<&str>),
     name: &str,
 ) -> Option<Outcome> {
+    if target().lacks_host("the program that unshares is of another C library") {
+        return None;
+    }
     let sandbox = Sandbox::temporary(Allocator::Preload(library));
     let able = sandbox
         .plain_command("unshare")

@@ -160,8 +160,10 @@ pub fn samples(
     match family.of {
         Of::Version => {
             let [major, minor, patch] = version_of(about(About::Version));
-            let text = format_args!("{major}.{minor}.{patch}");
-            line.write(Some(("version", text)), 1)
+            line.write(
+                Some(("version", format_args!("{major}.{minor}.{patch}"))),
+                1,
+            )
         }
         Of::Uptime => line.write(
             None,

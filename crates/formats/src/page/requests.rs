@@ -11,12 +11,17 @@ pub enum Request {
     Purge,
     /// Writes a profile, where the process's options say.
     Dump,
+    /// Gives some requests guarded blocks from now on, or none any more.
+    Guard,
+    Unguard,
 }
 
 const START: u64 = 1;
 const STOP: u64 = 2;
 const PURGE: u64 = 3;
 const DUMP: u64 = 4;
+const GUARD: u64 = 5;
+const UNGUARD: u64 = 6;
 
 impl Request {
     /// The request of a word; `None` if there is none. The lowest byte is the verb, the next one
@@ -28,6 +33,8 @@ impl Request {
             STOP => Request::Stop,
             PURGE => Request::Purge,
             DUMP => Request::Dump,
+            GUARD => Request::Guard,
+            UNGUARD => Request::Unguard,
             _ => return None,
         })
     }
@@ -39,6 +46,8 @@ impl Request {
             Request::Stop => (STOP, 0),
             Request::Purge => (PURGE, 0),
             Request::Dump => (DUMP, 0),
+            Request::Guard => (GUARD, 0),
+            Request::Unguard => (UNGUARD, 0),
         };
         serial << 16 | argument << 8 | verb
     }
@@ -79,6 +88,8 @@ mod tests {
             0xffff_ffff_0001_0003
         );
         assert_eq!(Request::Dump.word(0), 4);
+        assert_eq!(Request::Guard.word(0), 5);
+        assert_eq!(Request::Unguard.word(0), 6);
         for answer in [
             RequestStatus::Done,
             RequestStatus::Unknown,
@@ -90,7 +101,13 @@ mod tests {
 
     #[test]
     fn requests_are_read_as_they_are_written_and_others_are_none() {
-        let all = [Request::Stop, Request::Purge, Request::Dump];
+        let all = [
+            Request::Stop,
+            Request::Purge,
+            Request::Dump,
+            Request::Guard,
+            Request::Unguard,
+        ];
         let starts = (0..64).map(|lg| Request::Start(Some(lg)));
         for request in all.into_iter().chain(starts).chain([Request::Start(None)]) {
             assert_eq!(Request::of(request.word(0xabcd)), Some(request));

@@ -13,21 +13,41 @@ use memmap2::Mmap;
 use zstd::stream::read::Decoder;
 
 use super::image::{self, Note, Notes};
-use super::{Fault, Fields, HEADER_BYTES, Mapped, Memory, PT_LOAD, PT_NOTE, Piece, SEGMENT_BYTES};
+use super::{
+    Fault, Fields, HEADER_BYTES, Mapped, Memory, PAGE_BYTES_MAX, PAGE_BYTES_MIN, PT_LOAD, PT_NOTE,
+    Piece, SEGMENT_BYTES,
+};
 
 const ET_CORE: u16 = 4;
 const PF_X: u32 = 1;
 /// The number of segments stands elsewhere.
 const PN_XNUM: u16 = 0xffff;
 const NT_PRSTATUS: u32 = 1;
+const NT_SIGINFO: u32 = 0x5349_4749;
 const NT_PRPSINFO: u32 = 3;
 const NT_AUXV: u32 = 6;
 const NT_FILE: u32 = 0x4649_4c45;
+const AT_PAGESZ: u64 = 6;
 const AT_SYSINFO_EHDR: u64 = 33;
 /// Where the file's name lies in `prpsinfo`, and its room; where the process lies in `prstatus`.
 const NAME_AT: usize = 40;
 const NAME_MAX: usize = 16;
 const PID_AT: usize = 32;
+/// Where the registers lie in `prstatus`, and the address in `siginfo`.
+const REGISTERS_AT: usize = 112;
+const FAULT_AT: usize = 16;
+/// The numbers of machines, and the names of their registers in the order of `prstatus`.
+const EM_X86_64: u16 = 62;
+const EM_AARCH64: u16 = 183;
+const X86_64: [&str; 20] = [
+    "r15", "r14", "r13", "r12", "rbp", "rbx", "r11", "r10", "r9", "r8", "rax", "rcx", "rdx", "rsi",
+    "rdi", "", "rip", "", "", "rsp",
+];
+const AARCH64: [&str; 33] = [
+    "x0", "x1", "x2", "x3", "x4", "x5", "x6", "x7", "x8", "x9", "x10", "x11", "x12", "x13", "x14",
+    "x15", "x16", "x17", "x18", "x19", "x20", "x21", "x22", "x23", "x24", "x25", "x26", "x27",
+    "x28", "x29", "x30", "sp", "pc",
+];
 
 /// Why a core file cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -162,9 +182,23 @@ pub struct Core<'a> {
     /// The contents of `shown`, where the file is there.
     files: Vec<Option<std::sync::Arc<Mmap>>>,
     vdso: Option<u64>,
+    page_bytes: u64,
     /// The process's name; `core` if the file has none.
     pub name: String,
     pub pid: Option<u32>,
+    /// The signal that ended it, and the address that it is about.
+    pub signal: Option<Signal>,
+    machine: u16,
+    /// Those of the thread that ended the process, by their names.
+    pub registers: Vec<(&'static str, u64)>,
+}
+
+/// A signal as the kernel described it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Signal {
+    pub number: u32,
+    /// For signals that are about an address.
+    pub address: Option<u64>,
 }
 
 impl<'a> Core<'a> {
@@ -198,8 +232,12 @@ impl<'a> Core<'a> {
             shown: Vec::new(),
             files: Vec::new(),
             vdso: None,
+            page_bytes: PAGE_BYTES_MIN,
             name: "core".to_owned(),
             pid: None,
+            signal: None,
+            machine: header.u16(18),
+            registers: Vec::new(),
         };
         for segment in table.chunks_exact(SEGMENT_BYTES).map(Fields) {
             let (offset, bytes) = (segment.u64(8), segment.u64(32));
@@ -224,7 +262,29 @@ impl<'a> Core<'a> {
 
     fn take(&mut self, note: Note<'_>) {
         let text = Fields(note.text);
+        // The thread that ended the process comes first.
+        if note.kind == NT_PRSTATUS && self.registers.is_empty() {
+            let names = match self.machine {
+                EM_X86_64 => &X86_64[..],
+                EM_AARCH64 => &AARCH64[..],
+                _ => &[],
+            };
+            let values = (REGISTERS_AT..note.text.len())
+                .step_by(8)
+                .map(|at| text.u64(at));
+            let all = names.iter().copied().zip(values);
+            self.registers = all.filter(|(name, _)| !name.is_empty()).collect();
+        }
         match note.kind {
+            NT_SIGINFO => {
+                let number = text.u32(0);
+                // SIGILL, SIGBUS, SIGFPE and SIGSEGV.
+                let has_address = [4, 7, 8, 11].contains(&number);
+                self.signal = Some(Signal {
+                    number,
+                    address: has_address.then(|| text.u64(FAULT_AT)),
+                });
+            }
             NT_PRPSINFO => {
                 let name = note
                     .text
@@ -236,9 +296,13 @@ impl<'a> Core<'a> {
             }
             NT_PRSTATUS if self.pid.is_none() => self.pid = Some(text.u32(PID_AT)),
             NT_AUXV => {
-                let mut pairs = note.text.chunks_exact(16).map(Fields);
-                let vdso = pairs.find(|pair| pair.u64(0) == AT_SYSINFO_EHDR);
-                self.vdso = vdso.map(|pair| pair.u64(8));
+                let pairs = || note.text.chunks_exact(16).map(Fields);
+                let value = |of| Some(pairs().find(|pair| pair.u64(0) == of)?.u64(8));
+                self.vdso = value(AT_SYSINFO_EHDR);
+                let pages = PAGE_BYTES_MIN..=PAGE_BYTES_MAX;
+                let page = value(AT_PAGESZ)
+                    .filter(|bytes| bytes.is_power_of_two() && pages.contains(bytes));
+                self.page_bytes = page.unwrap_or(PAGE_BYTES_MIN);
             }
             NT_FILE => self.take_files(note.text),
             _ => {}
@@ -427,5 +491,47 @@ impl Memory for Core<'_> {
 
     fn is_running(&self) -> bool {
         false
+    }
+
+    fn page_bytes(&self) -> u64 {
+        self.page_bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A core file whose only note is the auxiliary vector with this pair.
+    fn core_with(key: u64, value: u64) -> Vec<u8> {
+        let mut note = Vec::new();
+        for word in [5, 16, NT_AUXV] {
+            note.extend(word.to_le_bytes());
+        }
+        note.extend(b"CORE\0\0\0\0");
+        note.extend([key.to_le_bytes(), value.to_le_bytes()].concat());
+        let mut file = vec![0; HEADER_BYTES + SEGMENT_BYTES];
+        file[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        file[16..18].copy_from_slice(&ET_CORE.to_le_bytes());
+        file[32..40].copy_from_slice(&(HEADER_BYTES as u64).to_le_bytes());
+        file[56..58].copy_from_slice(&1u16.to_le_bytes());
+        let segment = &mut file[HEADER_BYTES..];
+        segment[..4].copy_from_slice(&PT_NOTE.to_le_bytes());
+        segment[8..16].copy_from_slice(&((HEADER_BYTES + SEGMENT_BYTES) as u64).to_le_bytes());
+        segment[32..40].copy_from_slice(&(note.len() as u64).to_le_bytes());
+        file.extend(note);
+        file
+    }
+
+    #[test]
+    fn pages_are_those_of_the_machine_that_wrote_it() {
+        let page = |key, value| Core::parse(&core_with(key, value)).unwrap().page_bytes();
+        for bytes in [4096, 16 << 10, 64 << 10] {
+            assert_eq!(page(AT_PAGESZ, bytes), bytes);
+        }
+        // It says nothing, or what no machine has.
+        for (key, value) in [(AT_SYSINFO_EHDR, 1), (AT_PAGESZ, 0), (AT_PAGESZ, 1 << 40)] {
+            assert_eq!(page(key, value), 4096);
+        }
     }
 }

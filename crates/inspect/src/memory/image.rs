@@ -3,7 +3,7 @@
 
 use mallard_formats::records::{NOTE_OWNER, NOTE_TEXT_BYTES, NOTE_TYPE};
 
-use super::{Fields, HEADER_BYTES, Memory, PAGE_BYTES, PT_LOAD, PT_NOTE, SEGMENT_BYTES};
+use super::{Fields, HEADER_BYTES, Memory, PAGE_BYTES_MIN, PT_LOAD, PT_NOTE, SEGMENT_BYTES};
 
 const SEGMENTS_MAX: usize = 64;
 /// Bytes of notes that are examined.
@@ -54,9 +54,11 @@ fn parse(copy: Copy<'_>, is_mapped: bool) -> Option<Image> {
     let mut table = vec![0; count * SEGMENT_BYTES];
     copy(header.u64(32), &mut table)?;
     let segments = || table.chunks_exact(SEGMENT_BYTES).map(Fields);
+    // The loader maps the file from the start of a page, whatever a page is: the address and the
+    // place in the file of a segment differ by whole pages.
     let first =
-        segments().find(|segment| segment.u32(0) == PT_LOAD && segment.u64(8) < PAGE_BYTES)?;
-    let base = first.u64(16) & !(PAGE_BYTES - 1);
+        segments().find(|segment| segment.u32(0) == PT_LOAD && segment.u64(8) < PAGE_BYTES_MIN)?;
+    let base = first.u64(16).wrapping_sub(first.u64(8));
     let mut image = Image::default();
     for segment in segments().filter(|segment| segment.u32(0) == PT_NOTE) {
         // Addresses count from the first byte of the image.

@@ -1,17 +1,20 @@
 //! Memory of another process, running or dead, by address.
 //!
 //! [`process`] reads a running one, [`core`] a core file; [`image`] finds the notes of programs and
-//! libraries in it. The process may be a hostile one and a core any file: reading takes bounded
-//! memory.
+//! libraries in it, [`heap`] the block at an address. The process may be a hostile one and a core
+//! any file: reading takes bounded memory.
 
 pub mod core;
+pub mod heap;
 pub mod image;
 pub mod process;
 
 use mallard_procfs::mapping::Mapping;
 
-/// Bytes of a page.
-pub const PAGE_BYTES: u64 = 4096;
+/// Bytes of the smallest page that a machine has. Pages of others are whole multiples.
+pub const PAGE_BYTES_MIN: u64 = 4096;
+/// Bytes of the largest, huge pages aside.
+const PAGE_BYTES_MAX: u64 = 64 << 10;
 /// Bytes of the header of an ELF file and of one of a segment.
 const HEADER_BYTES: usize = 64;
 const SEGMENT_BYTES: usize = 56;
@@ -44,6 +47,9 @@ pub trait Memory {
 
     /// Whether the owner may write at the same time.
     fn is_running(&self) -> bool;
+
+    /// Bytes of a page of the machine that the owner runs on, or ran on.
+    fn page_bytes(&self) -> u64;
 
     /// Copies one piece.
     ///

@@ -118,6 +118,10 @@ impl Memory for ProcessMemory {
     fn is_running(&self) -> bool {
         true
     }
+
+    fn page_bytes(&self) -> u64 {
+        mallard_procfs::page_bytes()
+    }
 }
 
 /// Where copying stopped after so many bytes.

@@ -43,6 +43,9 @@ pub struct Figures {
     /// System calls per second by kind: by the allocator, and by all others.
     pub syscalls: Vec<(String, f64, f64)>,
     pub faults: u64,
+    /// Bytes of the system's page; 0 in results before this was kept.
+    #[serde(default)]
+    pub page_bytes: u64,
     /// The share of page faults that are not the first of their page.
     pub refaults: Option<f64>,
     /// Shares of page faults by what lies at their addresses.

@@ -17,8 +17,8 @@ use crate::terminal::exit::usage;
 /// The options by which every command chooses allocators.
 #[derive(Debug, Clone, Default, clap::Args, Serialize, Deserialize)]
 pub struct Choice {
-    /// Allocators to use: names from `mallard allocators`; `all`, which builds the missing ones;
-    /// `as-is` for whatever a program has [default: those that are ready]
+    /// Allocators to use: names from `mallard allocators`; `all` but the optional ones, which
+    /// builds the missing ones; `as-is` for whatever a program has [default: those that are ready]
     #[arg(
         short = 'a',
         long = "allocator",

@@ -23,7 +23,7 @@ pub struct Options {
     )]
     pub what: Inventory,
 
-    /// The allocators [default: all]
+    /// The allocators [default: all; those of `build` without the optional ones]
     #[arg(value_name = "NAME")]
     pub only: Vec<String>,
 
@@ -46,14 +46,19 @@ Examples:
   mallard allocators
   mallard allocators build                   the missing ones, once
   mallard allocators build jemalloc mimalloc
+  mallard allocators build scudo             an optional one
   mallard allocators --add mine=/opt/lib/libmine.so
 
 The exit code of a list is 1 if an allocator that was named is not ready.";
 
+/// What the list says of a hardened build.
+const OPTIONAL: &str = "optional: takes part only if -a names it";
+
 pub fn run(options: &Options) -> Result<ExitCode> {
     let catalog = options.choice.catalog()?;
     let names = match &options.only[..] {
-        [] => catalog.names().map(str::to_owned).collect(),
+        [] if options.what == Inventory::Build => owned(catalog.usual_names()),
+        [] => owned(catalog.names()),
         named => catalog.select(named)?,
     };
     match options.what {
@@ -63,16 +68,24 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     }
 }
 
+fn owned<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
+    names.map(str::to_owned).collect()
+}
+
 fn list(catalog: &Catalog, names: &[String], named: bool) -> Result<ExitCode> {
     let widest = names.iter().map(|name| name.len()).max().unwrap_or(0);
     let (mut all_ready, mut seconds) = (true, 0);
     for name in names {
         let standing = catalog.look(name)?;
         all_ready &= matches!(standing, Standing::Ready(_));
-        if matches!(standing, Standing::Buildable(_)) {
+        let optional = catalog.is_optional(name);
+        if matches!(standing, Standing::Buildable(_)) && !optional {
             seconds += catalog.build_seconds(name);
         }
-        let (mark, lines) = entry(&standing);
+        let (mark, mut lines) = entry(&standing);
+        if optional {
+            lines.push(OPTIONAL.to_owned());
+        }
         let mut lines = lines.into_iter();
         let first = lines.next().unwrap_or_default();
         say!(
@@ -124,7 +137,7 @@ fn build(catalog: &Catalog, names: &[String]) -> Result<ExitCode> {
 fn json(catalog: &Catalog, names: &[String]) -> Result<ExitCode> {
     let mut all = Vec::new();
     for name in names {
-        all.push(match catalog.look(name)? {
+        let mut one = match catalog.look(name)? {
             Standing::Ready(allocator) => serde_json::json!({
                 "name": name,
                 "is": "ready",
@@ -145,7 +158,9 @@ fn json(catalog: &Catalog, names: &[String]) -> Result<ExitCode> {
                 "reason": missing.reason,
                 "advice": missing.advice,
             }),
-        });
+        };
+        one["optional"] = catalog.is_optional(name).into();
+        all.push(one);
     }
     say!("{}", serde_json::to_string_pretty(&all)?)?;
     Ok(ExitCode::SUCCESS)

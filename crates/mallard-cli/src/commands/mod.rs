@@ -9,8 +9,10 @@ mod bench;
 mod compare;
 mod diagnose;
 mod diff;
+mod doctor;
 mod exec;
 mod export;
+mod guard;
 mod leak;
 mod profile;
 mod record;
@@ -18,6 +20,7 @@ mod replay;
 mod report;
 mod service;
 mod shell;
+mod soak;
 mod top;
 mod trace;
 mod tune;
@@ -61,11 +64,14 @@ pub enum Command {
     Export(export::Options),
     Diagnose(diagnose::options::Options),
     Leak(leak::Options),
+    Guard(guard::Options),
+    Doctor(doctor::Options),
     Record(record::options::Options),
     Replay(replay::options::Options),
     Trace(trace::Options),
     Baseline(baseline::options::Options),
     Tune(tune::options::Options),
+    Soak(soak::Options),
     Service(service::Options),
     Allocators(allocators::Options),
     Completions(shell::Completions),
@@ -83,6 +89,8 @@ impl Command {
             Command::Run(options) => exec::run(options),
             Command::Profile(options) => profile::run(options),
             Command::Leak(options) => leak::run(options),
+            Command::Guard(options) => guard::run(options),
+            Command::Doctor(options) => doctor::run(options),
             Command::Top(options) => top::run(options),
             Command::Export(options) => export::run(options),
             Command::Diagnose(options) => diagnose::run(options),
@@ -91,6 +99,7 @@ impl Command {
             Command::Trace(options) => trace::run(options),
             Command::Baseline(options) => baseline::run(options),
             Command::Tune(options) => tune::run(options),
+            Command::Soak(options) => soak::run(options),
             Command::Service(options) => service::run(options),
             Command::Allocators(options) => allocators::run(options),
             Command::Completions(options) => shell::completions(options, Args::command()),
@@ -109,6 +118,8 @@ const TEMPLATE: &str = "\
 Find out:
   diagnose     Find out whether malloc is a program's bottleneck, and why
   leak         Find memory that a program never freed
+  doctor       Find heap bugs in a program, with the line that does it
+  guard        Guard blocks of a running process, and name the functions of a finding
   profile      Show which code a heap profile's memory belongs to
   top          Watch the processes on Mallard, live
   export       Serve metrics and heap profiles of the processes on Mallard over HTTP
@@ -128,6 +139,7 @@ Guard and report:
   baseline     Save figures, and check that a later change does not make them worse
   diff         Compare two results of bench or compare row by row
   report       Show results again: as text, as Markdown, as a web page
+  soak         Run an allocator for hours beside a model, and check its memory
 
 The lab itself:
   service      List the presets of services, print one, or try one
@@ -155,6 +167,7 @@ Examples:
   mallard report --open                      the last result as a web page
   mallard profile jeprof.4711.0.f.heap       which code the memory belongs to
   mallard leak -- ./test                     what the program never frees
+  mallard doctor -- ./test                   what it writes beside its blocks or frees twice
   mallard top                                the processes on Mallard, live
   mallard export --listen :9700              Prometheus metrics and heap profiles of these processes
   mallard bench --quick                      the basic experiments, in two minutes

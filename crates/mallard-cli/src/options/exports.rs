@@ -27,17 +27,23 @@ pub struct Exports {
     pub export_markdown: Option<PathBuf>,
 }
 
-type Writer = fn(&Results, &mut dyn Write) -> io::Result<()>;
+/// A form in which a user takes results.
+#[derive(Debug, Clone, Copy)]
+pub enum Form {
+    Json,
+    Csv,
+    Markdown,
+}
 
 impl Exports {
-    fn all(&self) -> impl Iterator<Item = (&Path, Writer)> {
-        let all: [(&Option<PathBuf>, Writer); 3] = [
-            (&self.export_json, write_json),
-            (&self.export_csv, write_all_csv),
-            (&self.export_markdown, write_markdown),
+    fn all(&self) -> impl Iterator<Item = (&Path, Form)> {
+        let all = [
+            (&self.export_json, Form::Json),
+            (&self.export_csv, Form::Csv),
+            (&self.export_markdown, Form::Markdown),
         ];
         all.into_iter()
-            .filter_map(|(file, write)| Some((file.as_deref()?, write)))
+            .filter_map(|(file, form)| Some((file.as_deref()?, form)))
     }
 
     /// Whether standard output is for one of them, so that the tables go to standard error.
@@ -63,15 +69,27 @@ impl Exports {
     }
 
     pub fn write(&self, results: &Results) -> Result<()> {
-        for (file, write) in self.all() {
+        self.write_as(&mut |form, out| match form {
+            Form::Json => write_json(results, out),
+            Form::Csv => write_all_csv(results, out),
+            Form::Markdown => write_markdown(results, out),
+        })
+    }
+
+    /// Has `write` write each form that the user wants.
+    pub fn write_as(
+        &self,
+        write: &mut dyn FnMut(Form, &mut dyn Write) -> io::Result<()>,
+    ) -> Result<()> {
+        for (file, form) in self.all() {
             if file == Path::new("-") {
                 let mut text = Vec::new();
-                write(results, &mut text)?;
+                write(form, &mut text)?;
                 output::text(&String::from_utf8_lossy(&text))?;
                 continue;
             }
             let written = File::create(file).map(BufWriter::new).and_then(|mut out| {
-                write(results, &mut out)?;
+                write(form, &mut out)?;
                 out.flush()
             });
             written.with_context(|| format!("cannot write {}", file.display()))?;

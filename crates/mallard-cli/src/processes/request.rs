@@ -1,5 +1,5 @@
-//! Asks a process to sample, to stop that, or to return its free memory, for `top`, `profile` and
-//! `export`.
+//! Asks a process to sample, to stop that, or to return its free memory, for `top`, `profile`,
+//! `export` and `guard`.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -29,6 +29,8 @@ pub fn done(request: Request) -> &'static str {
         Request::Stop => "does not sample any more",
         Request::Purge => "returned its free memory",
         Request::Dump => "wrote a profile",
+        Request::Guard => "guards blocks now",
+        Request::Unguard => "does not guard blocks any more",
     }
 }
 

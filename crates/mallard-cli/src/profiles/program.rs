@@ -183,6 +183,7 @@ fn command(words: &[OsString], purpose: &Purpose<'_>, folder: &Path) -> Result<C
     };
     let found = program::check(&name.to_string_lossy())?;
     let allocator = choice::one(&Choice::default(), SUBJECT, "profile")?;
+    found.takes(&allocator)?;
     // The program's own options are read before, so these win.
     let conf = format!(
         "prof:true,prof_final:true,prof_format:pprof,prof_pid_namespace:false,prof_prefix:{}{}",

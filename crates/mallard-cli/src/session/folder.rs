@@ -26,6 +26,8 @@ pub const RESULTS_FILE: &str = "results.json";
 pub const COMPARISON_FILE: &str = "compare.json";
 pub const DIAGNOSIS_FILE: &str = "diagnose.json";
 pub const TUNING_FILE: &str = "tune.json";
+pub const MISUSE_FILE: &str = "misuse.json";
+pub const SOAK_FILE: &str = "soak.json";
 
 /// A folder that has been checked to be writable.
 #[derive(Debug)]

@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail};
 use console::style;
 use mallard_allocators::{Allocator, Kind as AllocatorKind, Unavailable};
 use mallard_report::known::Known;
-use mallard_report::model::{AllocatorInfo, Experiment, Kind, Results, SCHEMA};
+use mallard_report::model::{AllocatorInfo, Experiment, Kind, Machine, Results, SCHEMA};
 use mallard_report::{TerminalOptions, terminal, units};
 use mallard_runner::{Cpus, Launcher, Stop};
 use sha2::{Digest, Sha256};
@@ -144,25 +144,50 @@ impl Session {
         let results = self.results(kind, title, settings, experiments);
         let files = self.folder.write(&results)?;
         let mut text = terminal(&results, terminal_options());
+        if let Some(noise) = noise {
+            text += &format!("\n{noise}");
+        }
+        let code = self.say(text, &files, exports)?;
+        exports.write(&results)?;
+        if !measured && !self.stop.requested() {
+            bail!("no measurement succeeded; see above");
+        }
+        Ok(code)
+    }
+
+    /// Prints what a session has found, its notices and its files. Returns the exit code.
+    pub fn say(&self, mut text: String, files: &[PathBuf], exports: &Exports) -> Result<ExitCode> {
         text.push('\n');
-        for notice in noise.iter().chain(&self.notices) {
+        for notice in &self.notices {
             text += &format!("{notice}\n");
         }
-        text += &files_lines(&files);
+        text += &files_lines(files);
         if exports.takes_stdout() {
             eprint!("{text}")
         } else {
             output::text(&text)?
         }
-        exports.write(&results)?;
         if self.stop.requested() {
             eprintln!("Interrupted: the results contain what was measured so far.");
             return Ok(ExitCode::from(INTERRUPTED));
         }
-        if !measured {
-            bail!("no measurement succeeded; see above");
-        }
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// The folder for the results.
+    pub fn folder(&self) -> &Folder {
+        &self.folder
+    }
+
+    /// What all results have.
+    pub fn about(&self) -> About {
+        let results = self.results(Kind::Bench, String::new(), Vec::new(), Vec::new());
+        About {
+            started: results.started,
+            command: results.command,
+            machine: results.machine,
+            allocators: results.allocators,
+        }
     }
 
     fn results(
@@ -195,6 +220,14 @@ impl Session {
             experiments,
         }
     }
+}
+
+/// What all results have, whatever they are of.
+pub struct About {
+    pub started: String,
+    pub command: Vec<String>,
+    pub machine: Machine,
+    pub allocators: Vec<AllocatorInfo>,
 }
 
 fn prepare_all(chosen: &Chosen, stop: &Stop) -> Result<Vec<Prepared>> {
@@ -304,7 +337,8 @@ fn info(prepared: &Prepared) -> AllocatorInfo {
     }
 }
 
-fn terminal_options() -> TerminalOptions {
+/// How tables are laid out on this terminal.
+pub fn terminal_options() -> TerminalOptions {
     let term = console::Term::stdout();
     let width = term.size_checked().map(|(_, columns)| usize::from(columns));
     TerminalOptions {

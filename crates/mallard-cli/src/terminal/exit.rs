@@ -13,6 +13,11 @@ pub const INTERRUPTED: u8 = 130;
 #[error("{0}")]
 struct Usage(String);
 
+/// What was asked cannot be told.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct CannotTell(String);
+
 /// The user stopped the command before it had anything to show.
 #[derive(Debug, thiserror::Error)]
 #[error("interrupted before anything was measured")]
@@ -36,10 +41,18 @@ pub fn usage(message: impl Into<String>) -> anyhow::Error {
     Usage(message.into()).into()
 }
 
+/// An error because what was asked cannot be told.
+pub fn cannot_tell(message: impl Into<String>) -> anyhow::Error {
+    CannotTell(message.into()).into()
+}
+
 /// The exit code for an error.
 pub fn code_of(error: &anyhow::Error) -> u8 {
     if error.is::<Usage>() {
         return USAGE;
+    }
+    if error.is::<CannotTell>() {
+        return CANNOT_TELL;
     }
     let is_stopped = matches!(error.downcast_ref(), Some(mallard_runner::Error::Stopped));
     if is_stopped || error.is::<Interrupted>() || error.is::<Incomplete>() {
@@ -82,9 +95,10 @@ mod tests {
             code: 7,
             why: name(),
         };
-        let errors: [(anyhow::Error, u8); 9] = [
+        let errors: [(anyhow::Error, u8); 10] = [
             (anyhow::anyhow!("it failed"), 1),
             (usage("a mistake"), 2),
+            (cannot_tell("no map"), 3),
             (Error::NameTaken { name: name() }.into(), 2),
             (failed.into(), 7),
             (not_run.into(), 126),

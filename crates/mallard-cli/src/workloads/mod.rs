@@ -196,6 +196,19 @@ impl WorkloadReport {
         })
     }
 
+    /// Reads only which files provide the functions: what a workload says before it is done.
+    pub fn providers(text: &str) -> Option<WorkloadReport> {
+        let path = |name: &str| {
+            let mut lines = text.lines().filter_map(|line| line.split_once(' '));
+            lines.find_map(|(key, value)| (key == name).then(|| PathBuf::from(value)))
+        };
+        Some(WorkloadReport {
+            malloc: path("malloc")?,
+            free: path("free")?,
+            ..WorkloadReport::default()
+        })
+    }
+
     /// Checks that the process's `malloc` and `free` came from `allocator`. An error is a sentence
     /// that names the library that served instead.
     pub fn check_served_by(&self, allocator: &Allocator) -> Result<(), String> {

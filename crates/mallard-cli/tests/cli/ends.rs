@@ -131,7 +131,7 @@ fn a_reader_of_what_the_program_wrote_does_not_wait_for_other_processes() {
     // The process that outlives the program has closed the pipe.
     const SCRIPT: &str = r#"
         { "$MALLARD" run --conf "$OPTIONS" -- sh -c '
-            (while [ ! -e end ]; do sleep 0.02; done) 3>&- 2>&- &
+            (while [ -d "$PWD" ] && [ ! -e end ]; do sleep 0.02; done) 3>&- 2>&- &
             exit 0' 3>&1 >/dev/null; } | timeout 60 cat
         code=$?
         touch end

@@ -121,6 +121,11 @@ impl Place {
         self.compile_by("cc", &format!("{name}.c"), source, flags)
     }
 
+    /// Compiles a C++ program.
+    pub fn compile_cpp(&self, name: &str, source: &str, flags: &[&str]) -> PathBuf {
+        self.compile_by("c++", &format!("{name}.cpp"), source, flags)
+    }
+
     /// Compiles a Rust program.
     pub fn compile_rust(&self, name: &str, source: &str, flags: &[&str]) -> PathBuf {
         self.compile_by("rustc", &format!("{name}.rs"), source, flags)

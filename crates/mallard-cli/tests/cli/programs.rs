@@ -250,6 +250,73 @@ fn run_preloads_mallard_with_its_options() {
     assert_eq!(lines[1], "narenas:2");
 }
 
+/// Copies `bytes` bytes to a block of 40 in the way that its argument names.
+const COPIES: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+int main(int count, char **words) {
+    char *source = calloc(1, 1000), *block = malloc(40), local[64], *end;
+    size_t bytes = strtoul(words[2], &end, 10);
+    memset(source, 'a', bytes);
+    memcpy(local, source, bytes);
+    switch (words[1][0]) {
+    case 'c': memcpy(block, source, bytes); break;
+    case 'm': memmove(block + 8, block, bytes - 8); break;
+    case 's': memset(block + 8, 1, bytes - 8); break;
+    case 't': strcpy(block, source); break;
+    case 'n': strncpy(block, "short", bytes); break;
+    case 'a': strcpy(block, "aaa"); strcat(block, source + 3); break;
+    case 'f': free(block); memcpy(block, source, bytes); break;
+    }
+    puts("went on");
+}
+"#;
+
+#[test]
+fn run_hardened_ends_a_copy_before_it_leaves_its_block() {
+    let place = Place::new();
+    let flags = ["-O1", "-fno-builtin", "-w"];
+    let program = place.compile("copies.c", COPIES, &flags);
+    let program = program.to_str().unwrap();
+    // The way, the most bytes that fit, and the function that is named.
+    for (way, fit, name) in [
+        ("c", 40, "memcpy"),
+        ("m", 40, "memmove"),
+        ("s", 40, "memset"),
+        ("t", 39, "strcpy"),
+        ("n", 40, "strncpy"),
+        ("a", 39, "strcat"),
+        ("f", 0, "memcpy"),
+    ] {
+        for (bytes, is_fine) in [(fit, true), (fit + 1, false)] {
+            let bytes = bytes.to_string();
+            let words = ["run", "--hardened", "--", program, way, &bytes];
+            let output = place.mallard(&words).output().unwrap();
+            let told = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.success(), is_fine, "{words:?}: {told}");
+            let named = format!("mallard: {name}(0x");
+            assert_eq!(told.starts_with(&named), !is_fine, "{words:?}: {told}");
+            assert!(is_fine || told.lines().count() == 1, "{told}");
+        }
+    }
+}
+
+#[test]
+fn run_hardened_is_for_mallard_and_takes_further_options() {
+    let place = Place::new();
+    let words = ["run", "--hardened", "--conf", "narenas:2", "--", "env"];
+    let stdout = place.mallard(&words).exits(SUCCESS).0;
+    assert!(
+        stdout.contains("MALLARD_CONF=hardened:true,narenas:2\n"),
+        "{stdout}"
+    );
+    let words = ["run", "--hardened", "-a", "glibc", "--", "true"];
+    let (code, _, stderr) = outcome(&mut place.mallard(&words));
+    assert_ne!(code, Some(SUCCESS));
+    assert!(stderr.contains("--hardened is for mallard"), "{stderr}");
+}
+
 #[test]
 fn options_of_a_command_go_behind_the_user_s_own() {
     let place = Place::new();

@@ -18,6 +18,11 @@ pub enum Way {
 
 use Way::{Checked, Draws, Ends, Lasts, NotRun};
 
+/// Why a line with files of a release does not run.
+const PACKAGES: &str = "scripts/release-test.sh installs the packages";
+/// Why a build for another system does not run.
+const CROSS: &str = "CI builds for other systems by scripts/musl.sh, aarch64.sh and release.sh";
+
 pub const WAYS: &[(&str, Way)] = &[
     // What cannot run here.
     (
@@ -29,6 +34,22 @@ pub const WAYS: &[(&str, Way)] = &[
         "JEMALLOC_OVERRIDE=",
         NotRun("tests/jemalloc_clients runs it, with examples/rust-jemalloc-ctl"),
     ),
+    ("apt ", NotRun(PACKAGES)),
+    ("dnf ", NotRun(PACKAGES)),
+    ("apk ", NotRun(PACKAGES)),
+    ("pip ", NotRun(PACKAGES)),
+    (
+        "cargo install",
+        NotRun("scripts/packaged.sh installs it so, from its package"),
+    ),
+    ("tar --zstd", NotRun(PACKAGES)),
+    ("ldconfig", NotRun(PACKAGES)),
+    ("mallard-run", NotRun(PACKAGES)),
+    ("LD_PRELOAD=libmallard.so.0", NotRun(PACKAGES)),
+    ("cross=$(scripts/setup-cross.sh", NotRun(CROSS)),
+    ("cargo build --release", NotRun(CROSS)),
+    ("scripts/setup-cross.sh", NotRun(CROSS)),
+    ("scripts/bench-musl.py", NotRun(CROSS)),
     ("docker", NotRun("needs docker")),
     ("bpftrace", NotRun("needs a kernel with uprobes")),
     // What would run for long, or needs systemd.
@@ -43,6 +64,32 @@ pub const WAYS: &[(&str, Way)] = &[
     (
         "mallard bench full",
         Checked("mallard bench full --dry-run"),
+    ),
+    (
+        "mallard bench scale",
+        Checked("mallard bench scale -a glibc,mallard --dry-run"),
+    ),
+    (
+        "mallard bench live crowd",
+        Checked("mallard bench live crowd --quick --dry-run"),
+    ),
+    (
+        "mallard bench misuse -a glibc,mallard --variant",
+        Checked(
+            "mallard bench misuse -a mallard --variant junk=mallard:junk:true --seeds 0 double-free",
+        ),
+    ),
+    (
+        "mallard bench misuse",
+        Checked("mallard bench misuse --dry-run"),
+    ),
+    (
+        "mallard soak --hours 6",
+        Checked("mallard soak --seconds 2 --size 4"),
+    ),
+    (
+        "mallard soak --seconds 60 -a jemalloc",
+        Checked("mallard soak --seconds 2 --size 4 -a mallard"),
     ),
     (
         "mallard profile --for 30s 4711",
@@ -70,6 +117,11 @@ pub const WAYS: &[(&str, Way)] = &[
     ("mallard diagnose", Ends(&[0, 3])),
     ("--fail-if-slower", Ends(&[0, 1, 3])),
     ("mallard leak -- ./test", Ends(&[1])),
+    ("-- ./names", Ends(&[1])),
+    (
+        "mallard doctor --for 5s",
+        Checked("mallard doctor --for 1s -- ./server"),
+    ),
     ("mallard leak -- sh -c ./children", Ends(&[1])),
     ("grep -c libmallard", Ends(&[0, 1])),
     ("ldd ./server | grep", Ends(&[0, 1])),
@@ -81,7 +133,10 @@ pub const DEFAULTS: &[(&str, &str)] = &[
     ("--service", "services.toml"),
     ("--start ", "services.toml"),
     ("mallard bench full", "suite.toml"),
+    ("mallard bench scale", "suite.toml"),
+    ("mallard bench live", "suite.toml"),
     ("mallard bench larson", "suite.toml"),
+    ("mallard bench misuse", "misuse.toml"),
 ];
 
 /// What must have happened before a line, where no earlier line of its chapter did it.

@@ -8,7 +8,8 @@ use core::mem::transmute;
 /// One object of the process; the loader's `struct link_map`.
 #[repr(C)]
 pub struct Object {
-    base: usize,
+    /// What its addresses in the file count from.
+    pub base: usize,
     name: *const c_char,
     dynamic: *const Dynamic,
     next: *const Object,

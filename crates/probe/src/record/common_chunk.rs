@@ -4,6 +4,7 @@ use core::sync::atomic::Ordering;
 
 use super::mode::clock;
 use super::pool::{SPARE_RECORDS, hand_over, head, pool, put, records, take};
+use crate::tls::thread_id;
 use mallard_formats::probe::chunks::*;
 
 /// A record of a thread that has no chunk.
@@ -24,8 +25,7 @@ pub fn push(first: u64, size: u64) {
 /// Call it with the lock.
 fn write(pool: &Pool, first: u64, size: u64) {
     let relaxed = Ordering::Relaxed;
-    // SAFETY: asks for an id.
-    let me = unsafe { libc::gettid() } as u32;
+    let me = thread_id();
     let mut chunk = pool.common.load(relaxed);
     if chunk == 0 || pool.common_next.load(relaxed) as usize > CHUNK_RECORDS - SPARE_RECORDS {
         if chunk != 0 {

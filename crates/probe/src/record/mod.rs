@@ -5,7 +5,9 @@
 //! the real call is made. The program passed the block from one to the other, and the allocator
 //! passed the address from a free to the next allocation, so along each address the stamps rise.
 //! The clock ([`crate::arch::ticks_after_loads`]) waits for the loads before it, and no store after
-//! it is visible earlier.
+//! it is visible earlier. Where the counter is coarser than a call takes (AArch64), two of them may
+//! have one stamp: those of a thread are in order in its chunk, and for those of two threads
+//! `mallard_trace::life` finds the order by their blocks.
 //!
 //! If no chunk is free, the thread waits until the lab has emptied one, or drops what it has
 //! recorded in its chunk (`--lossy`). A lab that is gone is noticed, and recording ends.
@@ -36,7 +38,7 @@ use mode::{clock, clock_in};
 use own_chunk::push;
 use pool::{hand_over, pool, put};
 
-/// A call of a thread that records into its own chunk by the time-stamp counter: nearly all calls
+/// A call of a thread that records into its own chunk by the processor's counter: nearly all calls
 /// of a recording. The other ones go through [`crate::count::Call`].
 pub struct Recorder {
     thread: &'static Thread,

@@ -7,7 +7,7 @@ use super::mode::{self, clock};
 use super::pool::{
     SPARE_RECORDS, drops, hand_over, head, note_stall, pool, put, records, take, try_take,
 };
-use crate::tls::Thread;
+use crate::tls::{Thread, thread_id};
 use mallard_formats::event::Kind;
 use mallard_formats::probe::chunks::*;
 
@@ -27,7 +27,7 @@ pub fn open(thread: &Thread, index: u32) {
         let head = &*head(index);
         head.base.store(now, Ordering::Relaxed);
         head.serial.store(thread.serial.get(), Ordering::Relaxed);
-        head.thread.store(libc::gettid() as u32, Ordering::Release);
+        head.thread.store(thread_id(), Ordering::Release);
     }
     thread.serial.set(thread.serial.get().wrapping_add(1));
     thread.base.set(now);

@@ -1,16 +1,22 @@
 //! The first call of a thread: it gets a slot. The first call of a process: it gets a segment.
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
-use crate::allocator::loader::Pointer;
+use crate::allocator::loader::{self, Pointer};
 use crate::segment::{self, tick};
-use crate::tls::{Thread, thread};
+use crate::tls::{Thread, thread, thread_id};
 use crate::{allocator, record, state};
 use mallard_formats::probe::layout::{SLOTS_MAX, Slot};
 
 /// The key whose destructor runs when a thread ends; `NO_KEY` before it is made.
 static KEY: AtomicU32 = AtomicU32::new(NO_KEY);
 const NO_KEY: u32 = u32::MAX;
+/// The C library's `pthread_setspecific`; 0 before the key is made.
+static SET: AtomicUsize = AtomicUsize::new(0);
+type SetSpecific = unsafe extern "C" fn(u32, *const c_void) -> i32;
+/// Whether the handlers of forks are registered.
+static WATCHES_FORKS: AtomicBool = AtomicBool::new(false);
 /// The value of the key in a thread that has a slot.
 const JOINED: Pointer = 1 as Pointer;
 
@@ -31,8 +37,7 @@ pub fn join(thread: &Thread) -> bool {
     let slot = take_slot();
     thread.slot.set(slot.unwrap_or_else(|| segment::slot(0)));
     if slot.is_some() {
-        // SAFETY: the key is valid, and its destructor takes any value.
-        unsafe { libc::pthread_setspecific(key(), JOINED) };
+        expect_end();
         thread.timer.set(tick::start());
     }
     record::start(thread);
@@ -44,8 +49,7 @@ pub fn join(thread: &Thread) -> bool {
 
 fn take_slot() -> Option<*const Slot> {
     let header = segment::header();
-    // SAFETY: asks for an id.
-    let me = unsafe { libc::gettid() } as u32;
+    let me = thread_id();
     let used = (header.used.load(Ordering::Acquire) as usize).min(SLOTS_MAX);
     let try_take = |index: usize| {
         let slot = segment::slot(index);
@@ -86,29 +90,50 @@ fn take_slot() -> Option<*const Slot> {
     }
 }
 
-/// The key of the thread-specific data, which the first thread that needs it makes.
-fn key() -> u32 {
-    let known = KEY.load(Ordering::Acquire);
-    if known != NO_KEY {
-        return known;
+/// Has [`leave`] called when the calling thread ends, and the handlers of forks when it forks.
+fn expect_end() {
+    if !WATCHES_FORKS.swap(true, Ordering::Relaxed) {
+        segment::watch_forks();
     }
-    let mut key = 0;
-    // SAFETY: makes a key; a thread that makes one at the same time deletes its own again.
+    if SET.load(Ordering::Acquire) == 0 && !make_key() {
+        return;
+    }
+    // SAFETY: `pthread_setspecific`, which stays loaded with the threads that have it. The key is
+    // valid, and its destructor takes any value.
     unsafe {
-        if libc::pthread_key_create(&raw mut key, Some(leave)) != 0 {
-            return NO_KEY;
+        let set: SetSpecific = loader::function(SET.load(Ordering::Relaxed));
+        set(KEY.load(Ordering::Relaxed), JOINED);
+    }
+}
+
+/// Makes the key of the thread-specific data, for the first thread that needs it. Before glibc 2.34
+/// a process has the functions for that only with `libpthread`, which may be loaded at any time:
+/// they are looked up until they are found. Returns whether there is a key.
+fn make_key() -> bool {
+    type Create = unsafe extern "C" fn(*mut u32, unsafe extern "C" fn(Pointer)) -> i32;
+    type Delete = unsafe extern "C" fn(u32) -> i32;
+    let find = |name| loader::first(loader::after_us(), name).map(|(_, address)| address);
+    let (Some(create), Some(delete), Some(set)) = (
+        find(c"pthread_key_create"),
+        find(c"pthread_key_delete"),
+        find(c"pthread_setspecific"),
+    ) else {
+        return false;
+    };
+    let mut key = NO_KEY;
+    // SAFETY: POSIX gives the functions of these names these types. A thread that makes a key at
+    // the same time as another deletes its own again.
+    unsafe {
+        if loader::function::<Create>(create)(&raw mut key, leave) != 0 {
+            return false;
         }
-        match KEY.compare_exchange(NO_KEY, key, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => {
-                segment::watch_forks();
-                key
-            }
-            Err(first) => {
-                libc::pthread_key_delete(key);
-                first
-            }
+        let order = Ordering::Relaxed;
+        if KEY.compare_exchange(NO_KEY, key, order, order).is_err() {
+            loader::function::<Delete>(delete)(key);
         }
     }
+    SET.store(set, Ordering::Release);
+    true
 }
 
 /// The end of a thread: its slot is free. What its other destructors still free is counted in

@@ -175,11 +175,15 @@ fn folder() -> Option<&'static CStr> {
     unsafe extern "C" {
         static __libc_stack_end: *const usize;
     }
+    /// More than the kernel passes on.
+    const ARGUMENTS_MAX: usize = 1 << 31;
     // SAFETY: at the end of the stack lie the count of arguments, the arguments, a null, and the
     // variables up to a null. Programs that overwrite their arguments leave strings.
     unsafe {
         let stack = __libc_stack_end;
-        let mut entry = stack.add(*stack + 2).cast::<*const c_char>();
+        // An old loader that runs as a command has moved them.
+        let count = Some(*stack).filter(|count| *count < ARGUMENTS_MAX)?;
+        let mut entry = stack.add(count + 2).cast::<*const c_char>();
         while !(*entry).is_null() {
             let text = CStr::from_ptr(*entry).to_bytes();
             let name = layout::VARIABLE.as_bytes();

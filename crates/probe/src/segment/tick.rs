@@ -6,7 +6,7 @@ use core::mem::zeroed;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::segment;
-use crate::tls::thread;
+use crate::tls::{thread, thread_id};
 
 /// Whether the handler is installed: 0 not tried, 1 installed, 2 the program uses the signal.
 static HANDLER: AtomicU32 = AtomicU32::new(0);
@@ -26,7 +26,7 @@ pub fn start() -> u32 {
         let mut event: libc::sigevent = zeroed();
         event.sigev_notify = libc::SIGEV_THREAD_ID;
         event.sigev_signo = signal();
-        event.sigev_notify_thread_id = libc::gettid();
+        event.sigev_notify_thread_id = thread_id() as c_int;
         let mut timer: c_int = 0;
         let made = libc::syscall(
             libc::SYS_timer_create,

@@ -141,6 +141,10 @@ mod tests {
         fn is_running(&self) -> bool {
             true
         }
+
+        fn page_bytes(&self) -> u64 {
+            4096
+        }
     }
 
     fn copied(version: fn(u32) -> u32) -> Copies {

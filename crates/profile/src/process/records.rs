@@ -6,7 +6,7 @@ use std::mem::offset_of;
 use mallard_formats::page::{self, About};
 use mallard_formats::records::{self, ALIGN_BYTES, Entry, PlainRoot};
 pub use mallard_formats::records::{FRACTION_BITS, LAYOUT};
-use mallard_inspect::memory::{Fields, Memory, PAGE_BYTES, Piece};
+use mallard_inspect::memory::{Fields, Memory, PAGE_BYTES_MIN, Piece};
 use mallard_inspect::page::Words;
 
 use super::Error;
@@ -346,15 +346,17 @@ impl Root {
         ];
         memory.read(&mut pieces).ok()?;
         let bitmap = Bitmap::of(&bits, pin.regions, pin.size);
-        Some((u64::from_le_bytes(addr), bitmap.pinned_by_each()))
+        let addr = u64::from_le_bytes(addr);
+        Some((addr, bitmap.pinned_by_each(addr, memory.page_bytes())))
     }
 }
 
-/// The page that was read last: records that follow each other in a list mostly lie side by side.
+/// The piece that was read last, which lies within one page on any machine: records that follow
+/// each other in a list mostly lie side by side.
 struct Pages<'a> {
     memory: &'a dyn Memory,
     at: u64,
-    page: [u8; PAGE_BYTES as usize],
+    page: [u8; PAGE_BYTES_MIN as usize],
 }
 
 impl<'a> Pages<'a> {
@@ -363,15 +365,18 @@ impl<'a> Pages<'a> {
             memory,
             // No page begins here.
             at: 1,
-            page: [0; PAGE_BYTES as usize],
+            page: [0; PAGE_BYTES_MIN as usize],
         }
     }
 
     fn copy(&mut self, at: u64, into: &mut [u8]) -> Result<(), Error> {
-        let (page, first) = (at / PAGE_BYTES * PAGE_BYTES, (at % PAGE_BYTES) as usize);
+        let (page, first) = (
+            at / PAGE_BYTES_MIN * PAGE_BYTES_MIN,
+            (at % PAGE_BYTES_MIN) as usize,
+        );
         let Some(end) = first
             .checked_add(into.len())
-            .filter(|&end| end <= PAGE_BYTES as usize)
+            .filter(|&end| end <= PAGE_BYTES_MIN as usize)
         else {
             return Ok(self.memory.copy(at, into)?);
         };
@@ -424,8 +429,9 @@ impl Bitmap {
         word.is_none_or(|word| word >> (region % 64) & 1 != 0)
     }
 
-    /// The free bytes in pages that hold blocks, for each block.
-    fn pinned_by_each(&self) -> f64 {
+    /// The free bytes in pages that hold blocks, for each block of a slab at this address. A page
+    /// that is not whole within the slab may hold another one's blocks.
+    fn pinned_by_each(&self, addr: u64, page_bytes: u64) -> f64 {
         // No slab is larger; a record that says so is damaged.
         const SLAB_BYTES_MAX: u64 = 1 << 21;
         let bytes = u64::from(self.regions).saturating_mul(self.size);
@@ -438,12 +444,16 @@ impl Bitmap {
         if used == 0 {
             return 0.0;
         }
+        // Slabs consist of whole pages of the smallest machine.
+        let end = bytes.next_multiple_of(PAGE_BYTES_MIN);
         let is_bare = |page: &u64| {
-            let last = ((page + PAGE_BYTES - 1) / self.size).min(u64::from(self.regions) - 1);
-            (page / self.size..=last).all(|region| self.is_free(region as u32))
+            let last = ((page + page_bytes - 1) / self.size).min(u64::from(self.regions) - 1);
+            page + page_bytes <= end
+                && (page / self.size..=last).all(|region| self.is_free(region as u32))
         };
-        let pages = (0..bytes).step_by(PAGE_BYTES as usize).filter(is_bare);
-        let bare: u64 = pages.map(|page| (bytes - page).min(PAGE_BYTES)).sum();
+        let first = addr.wrapping_neg() % page_bytes;
+        let pages = (first..bytes).step_by(page_bytes as usize).filter(is_bare);
+        let bare: u64 = pages.map(|page| (bytes - page).min(page_bytes)).sum();
         (bytes - used * self.size).saturating_sub(bare) as f64 / used as f64
     }
 }
@@ -486,12 +496,24 @@ mod tests {
     fn blocks_keep_the_free_bytes_of_their_own_pages() {
         // Four regions of 2 KiB: two pages. One block keeps the other half of its page.
         let one = Bitmap::of(&0b1110u64.to_le_bytes(), 4, 2048);
-        assert_eq!(one.pinned_by_each(), 2048.0);
+        assert_eq!(one.pinned_by_each(0, 4096), 2048.0);
         let apart = Bitmap::of(&0b1010u64.to_le_bytes(), 4, 2048);
-        assert_eq!(apart.pinned_by_each(), 2048.0);
+        assert_eq!(apart.pinned_by_each(0, 4096), 2048.0);
         let full = Bitmap::of(&0u64.to_le_bytes(), 4, 2048);
-        assert_eq!(full.pinned_by_each(), 0.0);
+        assert_eq!(full.pinned_by_each(0, 4096), 0.0);
         let empty = Bitmap::of(&0b1111u64.to_le_bytes(), 4, 2048);
-        assert_eq!(empty.pinned_by_each(), 0.0);
+        assert_eq!(empty.pinned_by_each(0, 4096), 0.0);
+    }
+
+    #[test]
+    fn of_larger_pages_a_block_keeps_more() {
+        // 24 regions of 2 KiB: three pages of 16 KiB, or two and two halves.
+        const PAGE: u64 = 16 << 10;
+        let one = Bitmap::of(&0xff_fffeu64.to_le_bytes(), 24, 2048);
+        assert_eq!(one.pinned_by_each(5 * PAGE, PAGE), (PAGE - 2048) as f64);
+        // The halves may hold another slab's blocks.
+        let halves = (PAGE - 2048) as f64;
+        assert_eq!(one.pinned_by_each(5 * PAGE + PAGE / 2, PAGE), halves);
+        assert_eq!(one.pinned_by_each(5 * PAGE, 4096), 2048.0);
     }
 }

@@ -6,7 +6,7 @@
 
 mod bench;
 mod compare;
-mod sheet;
+pub(crate) mod sheet;
 mod suite;
 
 use mallard_judge::statistics::Comparison;

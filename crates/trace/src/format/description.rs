@@ -18,7 +18,8 @@ pub struct Start {
     pub kernel: String,
     pub cpus: u32,
     pub memory_bytes: u64,
-    /// The clock of all stamps: `tsc`, `monotonic`, or `order` if only the order is known.
+    /// The clock of all stamps: `tsc` or `arch_sys_counter` (AArch64), `monotonic`, or `order` if
+    /// only the order is known.
     pub clock: String,
     /// What a reader should know: whole chunks may be missing, sizes are guesses, and the like.
     pub notes: Vec<String>,

@@ -13,13 +13,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
-use framehop::{ExplicitModuleSectionInfo, Module, Unwinder};
+use framehop::{ExplicitModuleSectionInfo, Module, Unwinder as _};
 use mallard_inspect::memory::process::read;
 use mallard_procfs::mapping::{self, Mapping};
 use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol};
 
 use super::entries;
+use crate::arch::{RETURNS_ARE_ON_STACK, Registers, UnwindCache, Unwinder, to_walk};
 use crate::threads;
 
 /// Frames that are examined: the allocator's entry point lies within them.
@@ -29,14 +29,6 @@ const FRAMES_MAX: usize = 24;
 const READ_INTERVAL_MIN: Duration = Duration::from_millis(50);
 /// Stack that is read of a thread that waits or was stopped.
 pub(crate) const READ_STACK_BYTES: usize = 8192;
-
-/// The registers that a walk begins with.
-#[derive(Debug, Clone, Copy)]
-pub struct Registers {
-    pub ip: u64,
-    pub sp: u64,
-    pub bp: u64,
-}
 
 /// A section's bytes, shared by all processes that map the file.
 type Bytes = Arc<[u8]>;
@@ -55,7 +47,7 @@ struct Image {
 /// The code of one process.
 #[derive(Default)]
 struct Process {
-    unwinder: UnwinderX86_64<Bytes>,
+    unwinder: Unwinder<Bytes>,
     /// Where the code of the allocator lies, sorted.
     allocator: Vec<(u64, u64)>,
     /// All that is mapped executable, sorted.
@@ -82,7 +74,7 @@ impl Process {
 pub struct Code {
     images: HashMap<(u64, u64), Rc<Image>>,
     processes: HashMap<u32, Process>,
-    cache: CacheX86_64,
+    cache: UnwindCache,
     /// Whether any file had a function of an allocator.
     found: bool,
 }
@@ -109,10 +101,8 @@ impl Code {
                 .ok_or(())?;
             Ok(u64::from_le_bytes(word.try_into().expect("8 bytes")))
         };
-        let registers = UnwindRegsX86_64::new(at.ip, at.sp, at.bp);
-        let mut frames = process
-            .unwinder
-            .iter_frames(at.ip, registers, &mut self.cache, &mut read);
+        let mut frames =
+            (process.unwinder).iter_frames(at.ip, to_walk(at), &mut self.cache, &mut read);
         for _ in 0..FRAMES_MAX {
             match frames.next() {
                 Ok(Some(frame)) if holds(&process.allocator, frame.address_for_lookup()) => {
@@ -132,7 +122,16 @@ impl Code {
         let mut hexadecimal = || u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok();
         let (ip, sp) = (hexadecimal()?, hexadecimal()?);
         let stack = read_stack(pid, sp)?;
-        self.is_inside(pid, Registers { ip, sp, bp: 0 }, &stack)
+        let at = Registers {
+            ip,
+            sp,
+            bp: 0,
+            link: 0,
+        };
+        let inside = self.is_inside(pid, at, &stack)?;
+        // The kernel does not say where the innermost function returns to. Without that, only its
+        // own place is known.
+        (inside || RETURNS_ARE_ON_STACK).then_some(inside)
     }
 
     /// Reads the process' files where they may have changed.
@@ -261,7 +260,8 @@ impl Image {
 
     /// What is added to the file's addresses in a mapping of it.
     fn bias(&self, mapping: &Mapping) -> Option<u64> {
-        let page = |address: u64| address & !0xfff;
+        let page_bytes = mallard_procfs::page_bytes();
+        let page = |address: u64| address & !(page_bytes - 1);
         self.segments
             .iter()
             .find(|(offset, size, _)| {
@@ -305,6 +305,7 @@ mod tests {
             ip: here,
             sp: 0,
             bp: 0,
+            link: 0,
         };
         assert!(code.is_inside(pid, at, &[]).is_some());
         assert!(code.has_allocator());

@@ -24,8 +24,10 @@ use perf_event::data::Record;
 use perf_event::events::{Software, Tracepoint};
 use perf_event::{Builder, SampleFlag, Sampler};
 
+pub use crate::arch::Registers;
+use crate::arch::{REGISTER_BITS, sampled};
 use crate::syscalls::KINDS;
-pub use code::{Code, Registers};
+pub use code::Code;
 
 /// CPU time between two samples of a thread: 997 in a second, which no periodic work of the
 /// program follows.
@@ -63,8 +65,6 @@ pub enum Refused {
     System(io::Error),
     #[error("{0} threads are too many for an event each")]
     Threads(usize),
-    #[error("this processor’s stacks cannot be walked")]
-    Processor,
     #[error("{0}")]
     Tracepoint(String),
     #[error("not asked for")]
@@ -177,7 +177,7 @@ impl Samples {
                 match record.parse_record() {
                     Ok(Record::Sample(sample)) => each(Sample {
                         pid: sample.pid().unwrap_or(0),
-                        registers: sample.regs_user().and_then(|r| registers(&r.regs)),
+                        registers: sample.regs_user().and_then(|r| sampled(&r.regs)),
                         stack: sample.stack_user().unwrap_or_default().to_vec(),
                         address: sample.addr().unwrap_or(0),
                         call: sample.raw().and_then(call),
@@ -191,24 +191,12 @@ impl Samples {
     }
 }
 
-/// The bits of the registers that a walk needs, in the kernel's numbers for x86-64: frame pointer,
-/// stack pointer, instruction pointer. The kernel writes them in this order.
-const REGISTER_BITS: u64 = 1 << 6 | 1 << 7 | 1 << 8;
-
-fn registers(values: &[u64]) -> Option<Registers> {
-    let [bp, sp, ip] = *values else { return None };
-    Some(Registers { ip, sp, bp })
-}
-
 /// The kernel's part of a call belongs to it (page faults, system calls), but not every user may
 /// see it.
 fn with_or_without_kernel(
     what: What,
     open: impl Fn(bool) -> Result<Samples, Refused>,
 ) -> Result<Samples, Refused> {
-    if cfg!(not(target_arch = "x86_64")) {
-        return Err(Refused::Processor);
-    }
     match open(true) {
         Err(Refused::Paranoid(_)) if what != What::Calls => open(false),
         opened => opened,

@@ -37,7 +37,7 @@ pub struct Record {
     pub chunks: u32,
     /// Whether records are dropped when none is free, instead of waiting.
     pub lossy: bool,
-    /// Whether stamps are of `CLOCK_MONOTONIC` and not of the time-stamp counter.
+    /// Whether stamps are of `CLOCK_MONOTONIC` and not of the processor's counter.
     pub monotonic: bool,
 }
 

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use mallard_trace::event::UNIT_NS;
 
-use crate::clock::{monotonic_ns, tsc, tsc_and_monotonic_ns};
+use crate::arch::CLOCK_SOURCE;
+use crate::clock::{monotonic_ns, ticks, ticks_and_monotonic_ns};
 
 /// Turns stamps of the probe into units of a recording.
 #[derive(Debug, Clone, Copy)]
@@ -22,26 +23,31 @@ pub struct Clock {
 const RATE_TIME: Duration = Duration::from_millis(20);
 
 impl Clock {
-    /// The time-stamp counter where the kernel itself uses it, because then it is the same on all
+    /// The processor's counter where the kernel itself uses it, because then it is the same on all
     /// CPUs; otherwise `CLOCK_MONOTONIC`.
     pub fn measured() -> Clock {
         let path = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
-        let by_tsc = fs::read_to_string(path).is_ok_and(|name| name.trim() == "tsc");
-        if !by_tsc {
-            return Clock {
-                monotonic: true,
-                zero: monotonic_ns(),
-                units: per_tick(1.0),
-            };
+        let by_ticks = fs::read_to_string(path).is_ok_and(|name| name.trim() == CLOCK_SOURCE);
+        if !by_ticks {
+            return Clock::monotonic();
         }
-        let (first_ticks, first_time) = tsc_and_monotonic_ns();
+        let (first_ticks, first_time) = ticks_and_monotonic_ns();
         thread::sleep(RATE_TIME);
-        let (ticks, time) = tsc_and_monotonic_ns();
-        let (ticks, time) = (ticks - first_ticks, time - first_time);
+        let (last_ticks, last_time) = ticks_and_monotonic_ns();
+        let (passed, time) = (last_ticks - first_ticks, last_time - first_time);
         Clock {
             monotonic: false,
-            zero: tsc(),
-            units: per_tick(time as f64 / ticks.max(1) as f64),
+            zero: ticks(),
+            units: per_tick(time as f64 / passed.max(1) as f64),
+        }
+    }
+
+    /// `CLOCK_MONOTONIC`.
+    pub fn monotonic() -> Clock {
+        Clock {
+            monotonic: true,
+            zero: monotonic_ns(),
+            units: per_tick(1.0),
         }
     }
 
@@ -50,7 +56,11 @@ impl Clock {
     }
 
     pub fn name(self) -> &'static str {
-        if self.monotonic { "monotonic" } else { "tsc" }
+        if self.monotonic {
+            "monotonic"
+        } else {
+            CLOCK_SOURCE
+        }
     }
 
     /// The time of a stamp, in units.
@@ -67,7 +77,7 @@ impl Clock {
         self.units(if self.monotonic {
             monotonic_ns()
         } else {
-            tsc()
+            ticks()
         })
     }
 }

@@ -82,7 +82,7 @@ pub struct Image {
     /// The most live bytes, by the probe's own count.
     pub peak_live: i64,
     pub no_timer: bool,
-    /// Ticks of the time-stamp counter in a second.
+    /// Ticks of the processor's counter in a second.
     pub ticks_per_second: f64,
 }
 

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use mallard_procfs::memory::{Rollup, resident};
 use mallard_procfs::{Stat, is_alive, mapping, stat};
 
-use crate::clock::{cpu_time, tsc_and_monotonic_ns};
+use crate::clock::{cpu_time, ticks_and_monotonic_ns};
 use crate::probe::layout::{Cell, State};
 use crate::probe::segments::{self, Segment};
 use crate::threads::{self, Doing, Wait};
@@ -402,9 +402,9 @@ impl<'a> Watch<'a> {
     }
 }
 
-/// The rate of the time-stamp counter since a segment was made.
+/// The rate of the processor's counter since a segment was made.
 fn ticks_per_second(tsc: u64, clock_ns: u64) -> f64 {
-    let (now_tsc, now_ns) = tsc_and_monotonic_ns();
+    let (now_tsc, now_ns) = ticks_and_monotonic_ns();
     let seconds = now_ns.saturating_sub(clock_ns).max(1) as f64 / 1e9;
     now_tsc.saturating_sub(tsc).max(1) as f64 / seconds
 }

@@ -1,6 +1,8 @@
 //! The probe under real allocators and programs: it changes nothing that a program shows, and
 //! counts exactly.
 
+mod aarch64;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -84,7 +86,7 @@ fn allocators() -> Vec<Allocator> {
     } else {
         not_installed("libjemalloc.so.2");
     }
-    let names: Vec<String> = catalog.names().map(str::to_owned).collect();
+    let names: Vec<String> = catalog.usual_names().map(str::to_owned).collect();
     let (mut ready, mut absent) = (Vec::new(), Vec::new());
     for name in names {
         match catalog.look(&name) {

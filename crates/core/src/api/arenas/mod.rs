@@ -6,6 +6,7 @@
 
 use super::blocks::alloc::{out_of_memory, reclaim, usable_for};
 use super::blocks::free::size_at;
+use super::blocks::hardened as of_hardened;
 use super::controls::is_decay_time;
 use super::extras::{prepared, zeroes};
 use super::start::start;
@@ -14,9 +15,11 @@ pub use crate::arena::settings::{Dss, NAME_BYTES};
 use crate::arena::{self, Arena, Life, large, manual, settings};
 use crate::cache::{counted, deferred};
 use crate::class::{CACHED_MAX, Class, MAX, SLAB_MAX};
+use crate::hardened;
 pub use crate::heap::hooks::ExtentHooks;
 use crate::heap::{Contents, hooks};
 use crate::prof;
+use crate::report;
 use crate::stats;
 use crate::sys::page::PAGE;
 use crate::upkeep;
@@ -219,6 +222,26 @@ pub fn set_dss(arena: u32, dss: Dss) -> Result<(), i32> {
     Ok(())
 }
 
+/// Whether the blocks of an arena are hardened.
+pub fn is_hardened(arena: u32) -> Result<bool, i32> {
+    one(arena).map(Arena::is_hardened)
+}
+
+/// Makes the blocks of a manual arena hardened, or not. `EFAULT` when there is no such arena,
+/// `EPERM` when it has memory or threads, or all blocks of the process are hardened.
+pub fn set_hardened(arena: u32, on: bool) -> Result<(), i32> {
+    let arena = manual_arena(arena)?;
+    if arena.is_hardened() == on {
+        return Ok(());
+    }
+    if hardened::is_on() || arena.is_in_use() {
+        return Err(libc::EPERM);
+    }
+    report::begin();
+    arena.set_hardened(on);
+    Ok(())
+}
+
 /// The most bytes by which the page heap of an arena grows at a time, unless more is needed.
 pub fn retain_grow_limit(arena: u32) -> Result<usize, i32> {
     one(arena).map(|a| a.growth_limit().min(size_within(usize::MAX)))
@@ -273,6 +296,12 @@ pub fn lookup(block: *const u8) -> Option<u32> {
 /// arena with this number, past all caches. Returns null when memory is out or there is no such
 /// arena.
 pub fn alloc_in(arena: u32, size: usize, align: usize, contents: Contents) -> *mut u8 {
+    if arena::is_hardened(arena as u16) {
+        return match arena::numbered(arena as usize) {
+            Some(arena) => of_hardened::alloc_in(arena, size, align, contents),
+            None => out_of_memory(size),
+        };
+    }
     let found = arena::numbered(arena as usize).zip(usable_for(size, align));
     let Some((arena, bytes)) = found else {
         return out_of_memory(size);

@@ -6,6 +6,7 @@
 //! instructions.
 
 use super::free::size_at;
+use super::hardened as of_hardened;
 use crate::api::extras::{XMALLOC, clear_by_kernel, extras, prepared, zeroes};
 use crate::api::pending::do_pending;
 use crate::api::start::{self, start};
@@ -16,12 +17,14 @@ use crate::class::{
     self, CACHED_MAX, Class, MAX, MEDIUM_MAX, SLAB_MAX, StackOffset, TABLE_MAX, hidden, tailored,
 };
 use crate::die;
+use crate::hardened::word::Family;
+use crate::hardened::{self, run};
 use crate::heap::{Contents, NATURAL_MAX, PAGE_HEAPS, RunRequest};
 use crate::prof;
 use crate::space::segment::fast_lookup;
-use crate::space::{fallback, meta};
+use crate::space::{fallback, meta, zero_size};
 use crate::sys::page::{LINE, PAGE};
-use crate::sys::{errno, time};
+use crate::sys::{errno, poison, time};
 use crate::upkeep;
 use core::ptr::null_mut;
 
@@ -56,11 +59,30 @@ pub fn alloc_cached(size: usize) -> Result<*mut u8, Missed> {
 #[repr(transparent)]
 pub struct Missed(StackOffset);
 
+/// Like [`alloc_missed`], for functions of this family.
+#[inline(always)]
+pub fn alloc_missed_as(size: usize, missed: Missed, family: Family) -> *mut u8 {
+    if hardened::are_any() {
+        return alloc_missed_hardened(size, missed, family);
+    }
+    alloc_missed(size, missed)
+}
+
+#[cold]
+#[inline(never)]
+fn alloc_missed_hardened(size: usize, missed: Missed, family: Family) -> *mut u8 {
+    if of_hardened::is_wanted() && size != 0 {
+        of_hardened::alloc(size, ALIGN_MIN, family)
+    } else {
+        alloc_missed(size, missed)
+    }
+}
+
 /// Allocates what [`alloc_cached`] did not. The same as [`alloc`], without a second look at what
 /// was found empty.
 #[inline(always)]
 pub fn alloc_missed(size: usize, Missed(offset): Missed) -> *mut u8 {
-    if offset.is_none() {
+    if size > TABLE_MAX {
         alloc_medium(size)
     } else {
         alloc_slow(size, offset)
@@ -103,9 +125,28 @@ fn pop(size: usize, offset: StackOffset) -> *mut u8 {
 #[inline(always)]
 fn pop_tabled(size: usize, offset: StackOffset) -> *mut u8 {
     match cache::stack_at(offset).pop_to_write() {
-        Some(block) => spend_if_on(block, size),
+        Some(block) => spend_or_guard_if_on(block, size),
         None => alloc_slow(size, offset),
     }
+}
+
+/// Like [`pop_tabled`], for a request at a multiple of `align`, which blocks of the class have.
+#[inline(always)]
+fn pop_aligned(size: usize, offset: StackOffset, align: usize) -> *mut u8 {
+    match cache::stack_at(offset).pop_to_write() {
+        Some(block) => spend_or_guard_if_on(block, size),
+        None => alloc_aligned_slow(size, align, offset),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn alloc_aligned_slow(size: usize, align: usize, offset: StackOffset) -> *mut u8 {
+    start();
+    if of_hardened::is_wanted() {
+        return of_hardened::alloc(size, align, Family::Any);
+    }
+    alloc_slow(size, offset)
 }
 
 /// The slow path: the stack at `offset` is empty, or the profiler samples and `offset` is hidden,
@@ -144,10 +185,31 @@ fn alloc_empty(size: usize, offset: StackOffset) -> *mut u8 {
 #[cold]
 #[inline(never)]
 fn pop_and_count(size: usize, offset: StackOffset, cache: &ThreadCache) -> *mut u8 {
+    if hardened::are_any() {
+        return pop_hardened(size, offset, cache);
+    }
+    pop_plain_and_count(size, offset, cache)
+}
+
+#[inline(always)]
+fn pop_plain_and_count(size: usize, offset: StackOffset, cache: &ThreadCache) -> *mut u8 {
     match counted::pop(cache, offset) {
         Some(block) => block as *mut u8,
         None => refill(size, offset),
     }
+}
+
+/// Like [`pop_and_count`], in a process with hardened blocks.
+#[cold]
+#[inline(never)]
+fn pop_hardened(size: usize, offset: StackOffset, cache: &ThreadCache) -> *mut u8 {
+    if hardened::is_on() && !offset.is_none() {
+        return of_hardened::alloc_from(cache, size, ALIGN_MIN, Family::Malloc);
+    }
+    if of_hardened::is_wanted() && !offset.is_none() {
+        return of_hardened::alloc(size, ALIGN_MIN, Family::Malloc);
+    }
+    pop_plain_and_count(size, offset, cache)
 }
 
 /// Like [`pop`], and counts the request for the profiler.
@@ -166,6 +228,12 @@ fn pop_and_spend(size: usize, offset: StackOffset) -> *mut u8 {
 #[inline(never)]
 fn refill(size: usize, offset: StackOffset) -> *mut u8 {
     start();
+    if offset.is_none() {
+        return alloc_nothing();
+    }
+    if of_hardened::is_wanted() {
+        return of_hardened::alloc(size, ALIGN_MIN, Family::Malloc);
+    }
     let class = offset.class();
     if tailored::is_watching() {
         tailored::note(class, size);
@@ -175,9 +243,41 @@ fn refill(size: usize, offset: StackOffset) -> *mut u8 {
     }
     if let Some(block) = take(class) {
         do_pending();
-        return spend_if_on(block, size);
+        return spend_or_guard_if_on(block, size);
     }
     alloc_again(class)
+}
+
+/// Takes a block for a hardened one, when the thread has none at hand.
+pub(super) fn refilled(class: Class) -> Option<usize> {
+    start();
+    let block = take(class).or_else(|| try_again(class, take));
+    do_pending();
+    block
+}
+
+/// Like [`spend_if_on`], of a hardened block: a guarded one may be given in its place.
+#[cold]
+#[inline(never)]
+pub(super) fn spend_aligned(block: usize, size: usize, align: usize) -> *mut u8 {
+    if align > ALIGN_MIN {
+        return prof::spend(block as *mut u8, size);
+    }
+    match cache::countdown() {
+        Some(countdown) if countdown.spend(size) => block as *mut u8,
+        Some(_) => prof::due(size, block as *mut u8),
+        None => prof::spend(block as *mut u8, size),
+    }
+}
+
+/// Allocates a block of 0 bytes.
+#[cold]
+#[inline(never)]
+fn alloc_nothing() -> *mut u8 {
+    match zero_size::alloc() {
+        Some(block) => block as *mut u8,
+        None => alloc(1),
+    }
 }
 
 /// Counts a new block for the profiler that is cleared or filled already; null is allowed.
@@ -191,11 +291,22 @@ pub(in crate::api) fn spend_filled(block: *mut u8, size: usize) -> *mut u8 {
     }
 }
 
-/// Counts a new block for the profiler, if that samples.
+/// Counts a new block for the profiler, if bytes are counted.
 #[inline]
 fn spend_if_on(block: usize, size: usize) -> *mut u8 {
-    if prof::is_on() {
+    if prof::is_counting() {
         prof::spend(block as *mut u8, size)
+    } else {
+        block as *mut u8
+    }
+}
+
+/// Like [`spend_if_on`], and may give a guarded block in its place, which is aligned as its class
+/// says.
+#[inline]
+fn spend_or_guard_if_on(block: usize, size: usize) -> *mut u8 {
+    if prof::is_counting() {
+        prof::spend_or_guard(block as *mut u8, size)
     } else {
         block as *mut u8
     }
@@ -261,7 +372,7 @@ fn alloc_uncached(class: Class, size: usize) -> *mut u8 {
     let block = counted_from_arena(class).or_else(|| try_again(class, counted_from_arena));
     match block {
         Some(block) => {
-            let block = spend_if_on(block, size);
+            let block = spend_or_guard_if_on(block, size);
             prepared(block, size_at(block.addr()))
         }
         None => out_of_memory(class.size()),
@@ -277,12 +388,20 @@ fn counted_from_arena(class: Class) -> Option<usize> {
 /// Allocates a block of whole pages that caches do not hold.
 #[cold]
 #[inline(never)]
-fn alloc_large(size: usize, align: usize, contents: Contents) -> *mut u8 {
+pub(super) fn alloc_large(size: usize, align: usize, contents: Contents) -> *mut u8 {
     start();
     if size > MAX {
         return out_of_memory(size);
     }
-    alloc_pages(Pages::of(size), align, contents, size)
+    let bytes = if of_hardened::is_wanted() {
+        run::bytes_for(size)
+    } else {
+        size
+    };
+    if bytes > MAX {
+        return out_of_memory(size);
+    }
+    alloc_pages(Pages::of(bytes), align, contents, size)
 }
 
 /// The program asked for `size` bytes.
@@ -317,9 +436,13 @@ fn alloc_pages(pages: Pages, align: usize, contents: Contents, size: usize) -> *
             // SAFETY: the block is new, and this long.
             unsafe { core::ptr::write_bytes(block, 0, pages.bytes()) };
         }
-        return block;
+    } else {
+        prepared(block, pages.bytes());
     }
-    prepared(block, pages.bytes())
+    if hardened::are_any() {
+        of_hardened::dress(block.addr(), size, Family::Any);
+    }
+    block
 }
 
 /// Allocates a block of `bytes` bytes while a fork is under way.
@@ -412,7 +535,7 @@ fn zeroed_outside(block: *mut u8) -> *mut u8 {
 /// memory.
 #[inline(never)]
 fn alloc_zeroed_run(size: usize) -> *mut u8 {
-    if size > CACHED_MAX {
+    if size > CACHED_MAX || of_hardened::is_wanted() {
         return alloc_large(size, PAGE, Contents::Zeros);
     }
     let class = Class::of(size);
@@ -440,7 +563,7 @@ pub fn alloc_aligned(size: usize, align: usize) -> *mut u8 {
     if align > PAGE {
         alloc_on_boundary(size, align, wanted)
     } else if size <= TABLE_MAX {
-        pop_tabled(size, class::tabled_offset_of_small(size))
+        pop_aligned(size, class::tabled_offset_of_small(size), align)
     } else {
         alloc_aligned_medium(size, align, wanted)
     }
@@ -459,6 +582,15 @@ fn is_past_caches(size: usize, align: usize) -> bool {
 pub(in crate::api) fn alloc_aligned_zeroed(size: usize, align: usize) -> *mut u8 {
     let Some(bytes) = usable_for(size, align) else {
         return out_of_memory(size);
+    };
+    start();
+    if of_hardened::is_wanted() && !is_past_caches(size, align) && size != 0 {
+        return zeroed(of_hardened::alloc(size, align, Family::Any));
+    }
+    let bytes = if of_hardened::is_wanted() {
+        size
+    } else {
+        bytes
     };
     if align <= 8 || bytes > SLAB_MAX && align <= LINE {
         return alloc_zeroed(bytes);
@@ -485,7 +617,7 @@ pub(in crate::api) fn usable_for(size: usize, align: usize) -> Option<usize> {
         };
         return Some(class.size());
     }
-    Some(Pages::of(size).bytes())
+    Some(Pages::of(size).bytes()).filter(|&bytes| bytes <= MAX)
 }
 
 /// Blocks of every class that is at least this long are aligned to it.
@@ -499,7 +631,7 @@ pub(in crate::api) const ALIGN_MAX: usize = 1 << 46;
 #[inline(never)]
 fn alloc_aligned_medium(size: usize, align: usize, wanted: usize) -> *mut u8 {
     if size <= SLAB_MAX {
-        pop_tabled(size, StackOffset::of(Class::of(size)))
+        pop_aligned(size, StackOffset::of(Class::of(size)), align)
     } else if align <= LINE {
         alloc_medium(size)
     } else {
@@ -512,6 +644,9 @@ fn alloc_aligned_medium(size: usize, align: usize, wanted: usize) -> *mut u8 {
 /// then one of those freed lately, or a new one. The program will use `wanted` bytes of it.
 #[inline(never)]
 fn alloc_on_boundary(size: usize, align: usize, wanted: usize) -> *mut u8 {
+    if of_hardened::is_wanted() {
+        return of_hardened::alloc(wanted, align, Family::Any);
+    }
     let class = Class::of(size);
     let offset = StackOffset::of(class);
     if class.is_slab() {
@@ -524,7 +659,7 @@ fn alloc_on_boundary(size: usize, align: usize, wanted: usize) -> *mut u8 {
             return spend_if_on(block, wanted);
         }
         // There is room: the block was just popped.
-        stack.push(block);
+        stack.put(block);
     }
     match current::cache().and_then(|cache| cache.take_aligned(class, align, wanted)) {
         Some(block) => {
@@ -566,6 +701,7 @@ fn feed() {
     else {
         return;
     };
+    poison::used(run.addr, bytes);
     if !run.zeroed {
         // SAFETY: nothing else uses the run, and it is this long.
         unsafe { core::ptr::write_bytes(run.addr as *mut u8, 0, bytes) };

@@ -3,15 +3,19 @@
 //! One byte of the page map says which stack a block belongs on. Pages whose blocks no cache may
 //! hold have 0; stack 0 is always full, so the slow path handles them.
 
+use super::hardened as of_hardened;
 use crate::api::extras::{JUNK_FREE, XMALLOC, extras, spoil};
-use crate::api::pending::do_pending_after_free;
+use crate::api::pending::{do_pending_after_free, look_for_requests};
 use crate::api::start::start;
-use crate::arena::{self, large};
+use crate::arena::{self, Misuse, inspect, large};
 use crate::cache::{self, ThreadCache, counted, current, deferred, inside, life};
 use crate::class::{Class, StackOffset};
-use crate::die;
+use crate::guard;
+use crate::hardened;
+use crate::hardened::word::Family;
 use crate::prof::{self, Filed};
-use crate::space::segment::fast_lookup;
+use crate::space::segment::{GRAIN, fast_lookup};
+use crate::space::zero_size::{self, Freed};
 use crate::space::{Segment, fallback};
 use crate::sys::page::PAGE;
 use crate::upkeep;
@@ -30,22 +34,116 @@ pub unsafe fn dealloc(p: *mut u8) {
     }
 }
 
-/// Frees a block of known request size. The size is not needed: the page map has the class, in as
-/// many instructions as the size would take, also for sampled blocks and for those that are older
-/// than a class that serves this size now.
+/// Frees a block of known request size. The page map has the class, in as many instructions as the
+/// size would take, also for sampled blocks and for those that are older than a class that serves
+/// this size now. A size above the block's ends the process.
 ///
 /// # Safety
 /// As for [`dealloc`], and the block was asked for with this size by [`crate::api::alloc`].
 #[inline(always)]
-pub unsafe fn dealloc_sized(p: *mut u8, _size: usize) {
-    // SAFETY: the caller's promise.
-    unsafe { dealloc(p) }
+pub unsafe fn dealloc_sized(p: *mut u8, size: usize) {
+    match fast_lookup(p.addr()) {
+        Some(offset) if cache::stack_at(offset).push_sized(p.addr(), size) => {}
+        _ => dealloc_sized_slow(p, size),
+    }
 }
 
-/// The stack is full, there is none, or the thread counts its bytes.
+/// Like [`dealloc`], by the functions of C++: `delete[]` if `ARRAY`, else `delete`.
+///
+/// # Safety
+/// As for [`dealloc`].
+#[inline(always)]
+pub unsafe fn dealloc_new<const ARRAY: bool>(p: *mut u8) {
+    match fast_lookup(p.addr()) {
+        Some(offset) if cache::stack_at(offset).push(p.addr()) => {}
+        Some(_) => dealloc_new_slow::<ARRAY>(p.addr(), None),
+        None => dealloc_slow(p),
+    }
+}
+
+/// Like [`dealloc_sized`], by the functions of C++, as [`dealloc_new`].
+///
+/// # Safety
+/// As for [`dealloc_sized`].
+#[inline(always)]
+pub unsafe fn dealloc_new_sized<const ARRAY: bool>(p: *mut u8, size: usize) {
+    match fast_lookup(p.addr()) {
+        Some(offset) if cache::stack_at(offset).push_sized(p.addr(), size) => {}
+        _ => dealloc_new_slow::<ARRAY>(p.addr(), Some(size)),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn dealloc_new_slow<const ARRAY: bool>(at: usize, said: Option<usize>) {
+    if hardened::are_any() && at != 0 {
+        let family = if ARRAY { Family::NewArray } else { Family::New };
+        return of_hardened::free(at, family, said);
+    }
+    dealloc_unhardened(at, said);
+}
+
+/// Frees a block of which it is known that it is no hardened small one.
+#[cold]
+#[inline(never)]
+pub(super) fn dealloc_unhardened(at: usize, said: Option<usize>) {
+    match (said, fast_lookup(at)) {
+        (Some(size), _) => dealloc_sized_plain(at as *mut u8, size),
+        (None, Some(offset)) => dealloc_full_plain(at, offset),
+        (None, None) => dealloc_slow(at as *mut u8),
+    }
+}
+
+/// The fast path refused the block, or it is null or outside the first region.
+#[cold]
+#[inline(never)]
+fn dealloc_sized_slow(p: *mut u8, size: usize) {
+    if hardened::are_any() && !p.is_null() {
+        return of_hardened::free(p.addr(), Family::Malloc, Some(size));
+    }
+    dealloc_sized_plain(p, size);
+}
+
+#[inline]
+fn dealloc_sized_plain(p: *mut u8, size: usize) {
+    let at = p.addr();
+    match bytes_if_any(at) {
+        Some(bytes) if bytes < size => Misuse::Size(size, bytes).die(at),
+        _ => {}
+    }
+    match fast_lookup(at) {
+        Some(offset) => dealloc_full_plain(at, offset),
+        None => dealloc_slow(p),
+    }
+}
+
+/// The bytes of the block at `at`; `None` if the page map knows of none there.
+fn bytes_if_any(at: usize) -> Option<usize> {
+    let Some(segment) = Segment::find(at) else {
+        return size_outside(at);
+    };
+    match segment.class_of(at) {
+        Class::NONE => match prof::small_class(at) {
+            Some(class) => Some(class.size()),
+            None => large::bytes_if_any(at),
+        },
+        class => Some(class.size()),
+    }
+}
+
+/// The stack is full, there is none, the block seems to be on top of it already, or the thread
+/// counts its bytes.
 #[cold]
 #[inline(never)]
 fn dealloc_full(at: usize, offset: StackOffset) {
+    if hardened::are_any() && offset.is_none() {
+        return of_hardened::free(at, Family::Malloc, None);
+    }
+    dealloc_full_plain(at, offset);
+}
+
+#[inline]
+fn dealloc_full_plain(at: usize, offset: StackOffset) {
     match counted::cache() {
         Some(cache) => push_and_count(at, offset, cache),
         None => dealloc_non_null(at),
@@ -73,12 +171,18 @@ fn dealloc_slow(p: *mut u8) {
 // A function of its own, so that a free of null saves no registers.
 #[inline(never)]
 fn dealloc_non_null(at: usize) {
+    if !at.is_multiple_of(GRAIN) && Segment::find(at).is_some() {
+        inspect::misuse(at).die(at);
+    }
     let Some(segment) = Segment::find(at) else {
         return free_outside(at);
     };
     start();
     let mut class = segment.class_of(at);
     if class == Class::NONE {
+        if hardened::are_any() && of_hardened::free_if_small(at, Family::Any, None) {
+            return;
+        }
         match prof::filed(at) {
             Filed::Sampled => return free_sampled(at),
             Filed::Beside(its_class) => class = its_class,
@@ -93,8 +197,8 @@ fn dealloc_non_null(at: usize) {
     }
     // Blocks outside the first segment, and those beside sampled ones, come here even if their
     // stack has room.
-    let is_full = fast_lookup(at).is_some_and(|offset| !offset.is_none());
-    if !is_full && cache::stack_at(StackOffset::of(class)).push(at) {
+    let was_refused = fast_lookup(at).is_some_and(|offset| !offset.is_none());
+    if !was_refused && cache::stack_at(StackOffset::of(class)).push(at) {
         return;
     }
     match life::current_or_new() {
@@ -104,13 +208,23 @@ fn dealloc_non_null(at: usize) {
     do_pending_after_free();
 }
 
-/// Frees a block that lies in no segment: it was allocated while a fork was under way.
+/// Frees a block that lies in no segment: it is guarded, was allocated while a fork was under way,
+/// or has no bytes.
 #[cold]
 #[inline(never)]
 fn free_outside(at: usize) {
+    match zero_size::free(at) {
+        None => {}
+        Some(Freed::Yes) => return,
+        Some(Freed::Twice) => Misuse::Double(0).die(at),
+        Some(Freed::Inside(into)) => Misuse::Inside(into, 0).die(at),
+    }
+    if let Some(size) = guard::free(at) {
+        return counted::freed(size);
+    }
     let size = fallback::size_of(at);
     if !fallback::free(at) {
-        die!("free of {at:#x}, which this allocator never gave out");
+        Misuse::Foreign.die(at);
     }
     counted::freed(size.unwrap_or(0));
 }
@@ -124,7 +238,7 @@ fn give_to_arena(class: Class, block: usize) {
     upkeep::tick_uncached();
     match current::arena_or_any() {
         Some(arena) => arena.flush(class, &mut [block]),
-        None => die!("free of {block:#x} before anything was allocated"),
+        None => Misuse::Foreign.die(block),
     }
 }
 
@@ -139,19 +253,23 @@ pub(super) fn free_sampled(at: usize) {
     prof::will_free(at, || size_at(at));
     let Some(inside) = inside::enter() else {
         counted::freed(size_at(at));
+        if hardened::are_any() {
+            of_hardened::give_up(at);
+        }
         return deferred::put_by(at);
     };
     prof::unsampled(at);
     drop(inside);
     // The block goes where it would have gone without a sample.
     dealloc_non_null(at);
+    look_for_requests();
 }
 
 /// Frees a block of whole pages that no cache takes.
 #[inline(never)]
 pub(in crate::api) fn free_run(at: usize) {
     let Some(inside) = inside::enter() else {
-        counted::freed(large::pages_of(at).0 * PAGE);
+        counted::freed(large::check_free(at).0 * PAGE);
         return deferred::put_by(at);
     };
     let size = large::free(at);
@@ -177,6 +295,9 @@ pub unsafe fn dealloc_direct(p: *mut u8) {
     start();
     let class = segment.class_of(at);
     if class == Class::NONE {
+        if hardened::are_any() && of_hardened::free_if_small(at, Family::Any, None) {
+            return;
+        }
         match prof::filed(at) {
             Filed::Sampled => return free_sampled(at),
             Filed::Beside(class) => return free_direct(at, class),
@@ -244,8 +365,13 @@ pub(in crate::api) fn size_at(p: usize) -> usize {
 
 #[inline(never)]
 fn size_at_slow(p: usize) -> usize {
+    if hardened::are_any()
+        && let Some(size) = of_hardened::size_of(p)
+    {
+        return size;
+    }
     match class_at(p) {
-        Class::NONE => match fallback::size_of(p) {
+        Class::NONE => match size_outside(p) {
             Some(size) => size,
             None => match prof::small_class(p) {
                 Some(class) => class.size(),
@@ -271,7 +397,15 @@ pub(in crate::api) fn class_at(p: usize) -> Class {
 fn class_outside(p: usize) -> Class {
     match Segment::find(p) {
         Some(segment) => segment.class_of(p),
-        None if fallback::size_of(p).is_some() => Class::NONE,
-        None => die!("{p:#x} is not a block of this allocator"),
+        None if size_outside(p).is_some() => Class::NONE,
+        None => Misuse::Foreign.die_in_use(p),
     }
+}
+
+/// The bytes of a block that lies in no segment; `None` if it is not one.
+pub(in crate::api) fn size_outside(p: usize) -> Option<usize> {
+    if Segment::find(p).is_none() && zero_size::has(p) {
+        return Some(0);
+    }
+    fallback::size_of(p).or_else(|| guard::size_of(p))
 }

@@ -2,4 +2,6 @@
 
 pub mod alloc;
 pub mod free;
+pub mod hardened;
+pub mod object;
 pub mod resize;

@@ -2,16 +2,18 @@
 //! copying otherwise.
 
 use super::alloc::{alloc, alloc_aligned, out_of_memory};
-use super::free::{class_at, dealloc, size_at};
+use super::free::{class_at, dealloc, size_at, size_outside};
+use super::hardened as of_hardened;
 use crate::api::extras::{prepared, zeroes};
 use crate::arena::large::{self, Reach};
 use crate::arena::oversize;
 use crate::arena::pages::Pages;
 use crate::cache::{counted, inside};
 use crate::class::{self, Class, MAX, SLAB_MAX, TABLE_MAX};
+use crate::hardened;
+use crate::hardened::run::{self, RunPlace};
 use crate::heap::Contents;
 use crate::prof;
-use crate::space::fallback;
 use crate::space::segment::fast_lookup;
 use crate::sys::page::PAGE;
 use core::ptr::null_mut;
@@ -28,6 +30,22 @@ pub unsafe fn realloc(p: *mut u8, size: usize) -> *mut u8 {
     if p.is_null() {
         return alloc(size);
     }
+    if size == 0 {
+        // SAFETY: the caller's promise.
+        return unsafe { resize(p, 0) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { realloc_some(p, size) }
+}
+
+/// Like [`realloc`], for callers that know that there is a block and that it stays one.
+///
+/// # Safety
+/// As for [`realloc`]; `p` is not null.
+#[inline(always)]
+pub unsafe fn realloc_some(p: *mut u8, size: usize) -> *mut u8 {
+    // The offset for 0 bytes is also that of large, sampled and hardened blocks.
+    debug_assert!(size != 0);
     if size <= TABLE_MAX && fast_lookup(p.addr()) == Some(class::offset_of_small(size)) {
         return p;
     }
@@ -40,6 +58,11 @@ pub unsafe fn realloc(p: *mut u8, size: usize) -> *mut u8 {
 unsafe fn resize(p: *mut u8, size: usize) -> *mut u8 {
     if size > MAX {
         return out_of_memory(size);
+    }
+    if hardened::are_any()
+        && let Some(to) = resize_hardened(p, size)
+    {
+        return to;
     }
     let (old, new) = (class_at(p.addr()), Class::of(size));
     if old == new {
@@ -92,7 +115,40 @@ unsafe fn resize_sampled(p: *mut u8, old: Class, size: usize) -> *mut u8 {
 // Not inlined, nor is `copy`: a block that does not change needs no registers saved.
 #[inline(never)]
 fn resize_run(p: *mut u8, size: usize) -> Option<*mut u8> {
-    let (bytes, pages) = (size_at(p.addr()), Pages::of(size));
+    resize_run_to(p, size_at(p.addr()), Pages::of(size), size)
+}
+
+/// Resizes a hardened block; `None` for any other. Null if it could not be moved.
+#[cold]
+#[inline(never)]
+fn resize_hardened(p: *mut u8, size: usize) -> Option<*mut u8> {
+    let at = p.addr();
+    of_hardened::size_of(at)?;
+    if of_hardened::resize_in_place(at, size) {
+        return Some(p);
+    }
+    if let Some(bytes) = of_hardened::expect_large(at)
+        && of_hardened::is_large(size)
+    {
+        let pages = Pages::of(run::bytes_for(size));
+        if let Some(to) = resize_run_to(p, bytes, pages, size) {
+            let bytes = pages.bytes();
+            of_hardened::enter_large(
+                RunPlace {
+                    at: to.addr(),
+                    bytes,
+                },
+                size,
+            );
+            return Some(to);
+        }
+    }
+    // SAFETY: the caller's promise.
+    Some(unsafe { copy(p, size) })
+}
+
+/// Like [`resize_run`], from this number of bytes to this number of pages.
+fn resize_run_to(p: *mut u8, bytes: usize, pages: Pages, size: usize) -> Option<*mut u8> {
     let _inside = enter_with(p.addr())?;
     let (lifted, added) = (prof::lifted(p.addr()), Contents::zeros_if(zeroes()));
     if pages.bytes() == bytes || large::resize_in_place(p.addr(), pages, added, Reach::Backed) {
@@ -112,10 +168,11 @@ fn resize_run(p: *mut u8, size: usize) -> Option<*mut u8> {
     }
 }
 
-/// Enters to change a block of whole pages. `None` when a fork is under way, or for a block of the
-/// fallback: such a block is copied.
+/// Enters to change a block of whole pages. `None` when a fork is under way, or for a block outside
+/// all segments: such a block is copied.
+#[inline(always)]
 pub(in crate::api) fn enter_with(block: usize) -> Option<inside::Inside> {
-    if fallback::size_of(block).is_some() {
+    if size_outside(block).is_some() {
         return None;
     }
     inside::enter()

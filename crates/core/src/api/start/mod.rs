@@ -7,9 +7,13 @@ use crate::cache::{self, inside};
 use crate::class::{SLAB_MAX, tailored};
 use crate::conf::{self, Options};
 use crate::die;
+use crate::guard;
+use crate::hardened::{self, Mismatch};
 use crate::heap::{self, Cap, PAGE_HEAPS, advice, huge_pages};
 use crate::prof;
+use crate::report;
 use crate::space::meta::{self, HugePages};
+use crate::space::zero_size;
 use crate::sys::atomic::{AtomicBool, Ordering};
 use crate::sys::errno::KeepErrno;
 use crate::sys::lock::{self, RawLock};
@@ -165,6 +169,15 @@ fn first() {
     if o.prof {
         begin_to_profile(o.prof_active);
     }
+    if o.hardened {
+        begin_to_check(o.hardened_sites);
+    }
+    if !o.report_file.is_empty() {
+        begin_to_report(o);
+    }
+    if o.guard_sample != 0 || !o.guard_sites.is_empty() {
+        begin_to_guard();
+    }
 }
 
 /// Registers the fork handlers once the process has a second thread. Not part of the first call,
@@ -234,6 +247,65 @@ fn begin_to_profile(active: bool) {
     prof::switch(active);
 }
 
+/// Gets reports of hardened blocks ready, and the call sites that they name.
+#[cold]
+#[inline(never)]
+fn begin_to_check(with_sites: bool) {
+    let _keep = KeepErrno::new();
+    let _inside = inside::enter_or_wait();
+    report::begin();
+    if with_sites && prof::callers::begin(SITE_FRAMES) {
+        hardened::note_sites();
+    }
+}
+
+/// How many frames tell call sites apart.
+const SITE_FRAMES: usize = 3;
+
+/// Lets reports go to a file as well, as the option says.
+#[cold]
+#[inline(never)]
+fn begin_to_report(o: &'static Options) {
+    let _keep = KeepErrno::new();
+    let _inside = inside::enter_or_wait();
+    if report::begin() {
+        report::append_to(o.report_file.as_c_str());
+    }
+}
+
+/// Starts to guard blocks, as the options ask from the start.
+#[cold]
+#[inline(never)]
+fn begin_to_guard() {
+    let _keep = KeepErrno::new();
+    guards(true);
+}
+
+/// Switches guards on as the options say how, or off; false when memory is out.
+#[cold]
+#[inline(never)]
+pub(super) fn guards(on: bool) -> bool {
+    if !on {
+        guard::off();
+        return true;
+    }
+    expect_profiler();
+    let o = options();
+    guard::on(&guard::Settings {
+        bytes: o.guard_sample,
+        max_a_second: o.guard_rate,
+        goes_on: o.guard_action == conf::GuardAction::Report,
+        side: match o.guard_align {
+            conf::GuardAlign::Random => None,
+            conf::GuardAlign::Left => Some(guard::Side::Left),
+            conf::GuardAlign::Right => Some(guard::Side::Right),
+            conf::GuardAlign::Tight => Some(guard::Side::Tight),
+        },
+        slots: o.guard_slots,
+        sites: o.guard_sites.as_bytes(),
+    })
+}
+
 /// Like [`apply`]; returns the option `abort`.
 #[cold]
 #[inline(never)]
@@ -288,11 +360,28 @@ fn apply(o: &Options) {
     extras |= if o.junk.on_free() { JUNK_FREE } else { 0 };
     extras |= if o.zero { ZERO } else { 0 };
     extras |= if o.xmalloc { XMALLOC } else { 0 };
+    if o.hardened {
+        // Free blocks are zero already.
+        extras &= XMALLOC | ZERO;
+        harden(o);
+    }
     extras::set(extras);
+    zero_size::configure(o.zero_size == conf::ZeroSize::Closed);
     lock::set_spins(o.mutex_max_spin);
     apply_to_memory(o);
     apply_to_arenas(o);
-    apply_to_threads(o, extras & !XMALLOC != 0);
+    apply_to_threads(o, extras & !XMALLOC != 0 && !o.hardened);
+}
+
+/// Makes all blocks hardened.
+#[cold]
+#[inline(never)]
+fn harden(o: &Options) {
+    hardened::begin(match o.family_mismatch {
+        conf::FamilyMismatch::Off => Mismatch::Off,
+        conf::FamilyMismatch::Warn => Mismatch::Warn,
+        conf::FamilyMismatch::Abort => Mismatch::Abort,
+    });
 }
 
 #[inline(always)]
@@ -323,6 +412,9 @@ fn apply_to_memory(o: &Options) {
         o.reserve.unwrap_or(0),
         o.retain,
     );
+    if o.hardened {
+        PAGE_HEAPS.fence();
+    }
     // Heaps begin without a cap.
     if o.dirty_max != DirtyMax::None {
         set_cap(o.dirty_max);
@@ -358,7 +450,8 @@ fn apply_to_arenas(o: &Options) {
     });
     arena::large::configure(o.disable_large_size_classes, o.cache_oblivious);
     // Caches that do not keep all slab blocks would not keep those of tailored classes.
-    tailored::allow(o.tailored_classes & (o.tcache_max >= SLAB_MAX));
+    // Nor would rings.
+    tailored::allow(o.tailored_classes & (o.tcache_max >= SLAB_MAX) & !o.hardened);
     let narenas = match (o.narenas, o.narenas_ratio) {
         (Some(n), _) => Some(n as usize),
         (None, Some(millionths)) => Some(share_of_cpus(millionths)),

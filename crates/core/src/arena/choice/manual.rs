@@ -74,6 +74,7 @@ fn create_for(life: Life) -> Option<&'static Arena> {
     if let Some(arena) = table::records().find(|a| a.life() == Life::Destroyed) {
         arena.heap().begin_anew();
         arena.settings.clear();
+        arena.set_hardened(false);
         arena.count_anew();
         arena.set_life(life);
         return Some(arena);
@@ -153,7 +154,7 @@ impl Arena {
             if class.is_slab() {
                 Slab::of(p, class).arena()
             } else {
-                large::pages_of(p).1
+                large::check_free(p).1
             }
         };
         let (ours, others) = crate::arena::part(blocks, |p| self.may_transfer(owner(p)));
@@ -184,7 +185,7 @@ impl Arena {
                 PageRecord::Slab(record) | PageRecord::Watched { slab: record, .. } => unsafe {
                     Slab::at(record).discard()
                 },
-                PageRecord::Large { line, .. } => large::forget(at + line * LINE).1,
+                PageRecord::Large { line, .. } => large::forget_kept(at + line * LINE).1,
             };
             range.add(segment, at, pages);
             pages * PAGE

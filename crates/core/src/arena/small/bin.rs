@@ -6,7 +6,7 @@
 //! transfer cache; their blocks are runs of the page heap.
 
 use crate::arena::Drain;
-use crate::arena::small::slab::{LEVELS, Misuse, NO_LEVEL, Slab, WORDS};
+use crate::arena::small::slab::{LEVELS, NO_LEVEL, Slab, WORDS, Wrong};
 use crate::arena::small::traffic::{Taker, Traffic};
 use crate::arena::small::transfer_cache::TransferCache;
 use crate::class::{Class, SlabShape};
@@ -199,7 +199,7 @@ impl BinState {
         slab: &'static Slab,
         shape: &SlabShape,
         blocks: &[usize],
-    ) -> Result<Option<&'static Slab>, Misuse> {
+    ) -> Result<Option<&'static Slab>, Wrong> {
         slab.give(shape, blocks)?;
         self.counts.given += blocks.len() as u64;
         if slab.is_sparser_than_filed() {
@@ -237,7 +237,7 @@ impl BinState {
         &mut self,
         slab: &'static Slab,
         hidden: &[u64; WORDS],
-    ) -> Result<Option<&'static Slab>, Misuse> {
+    ) -> Result<Option<&'static Slab>, Wrong> {
         slab.show_free(hidden)?;
         Ok(self.refile(slab))
     }

@@ -4,6 +4,7 @@
 //! blocks of whole pages go to the page heap (`large`). The page map alone shows the owner of a
 //! region; the block itself is never read.
 
+use super::poison;
 use crate::arena::small::slab::Slab;
 use crate::arena::{large, record};
 use crate::class::Class;
@@ -19,6 +20,7 @@ pub(in crate::arena) fn give_back(class: Class, blocks: &mut [usize]) {
         large::free_many(blocks);
         return;
     }
+    blocks.iter().copied().for_each(poison::free_block);
     let mut rest = &*blocks;
     while !rest.is_empty() {
         let (done, retired) = give_back_group(class, &rest[..rest.len().min(GROUP_BLOCKS)]);
@@ -177,9 +179,9 @@ fn give_back_to_owner(
         match b.give_regions(slab, shape, blocks) {
             Ok(None) => {}
             Ok(Some(empty)) => empty.next.set(retired.replace(empty)),
-            Err(misuse) => {
+            Err(wrong) => {
                 drop(b);
-                misuse.die();
+                wrong.die();
             }
         }
     }

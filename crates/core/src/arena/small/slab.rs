@@ -4,10 +4,12 @@
 //! are free, so we never read or write a free region. A slab belongs to one bin for its lifetime;
 //! the bin's lock guards the cells.
 
+use crate::arena::misuse::Misuse;
 use crate::arena::pages::SLABS;
 use crate::arena::small::traffic::Taker;
 use crate::class::{Class, SlabShape};
 use crate::die;
+use crate::hardened::word::WordPlace;
 use crate::heap::{PAGE_HEAPS, Run, RunRequest, nodes};
 use crate::space::chunk::CHUNK;
 use crate::space::meta::Kept;
@@ -18,7 +20,9 @@ use crate::sys::bits::Bits512;
 use crate::sys::hint;
 use crate::sys::mem;
 use crate::sys::page::PAGE;
+use crate::sys::poison;
 use core::cell::Cell;
+use core::mem::offset_of;
 use core::ptr::NonNull;
 
 /// Levels of fullness that a bin's lists distinguish.
@@ -42,6 +46,8 @@ pub struct Slab {
     bare: bool,
     /// Whether its pages were zero when it was made.
     fresh: bool,
+    /// Whether its blocks are hardened: their pages are then filed under no class.
+    hardened: bool,
     arena: u16,
     free: Cell<u16>,
     /// The slab is in the right list while no more regions than this are free.
@@ -62,31 +68,15 @@ pub enum Mark {
     Ordinary,
 }
 
-/// A pointer that cannot be freed. The code that finds it holds a lock: the process is ended after
-/// the lock is released, because a signal handler may want to allocate.
+/// A block that cannot be taken back, and why.
 #[derive(Clone, Copy, Debug)]
-pub enum Misuse {
-    /// Points into a block of the class.
-    Inside(usize, Class),
-    /// Points to a block of the class that is already free.
-    Double(usize, Class),
-}
+pub struct Wrong(pub usize, pub Misuse);
 
-impl Misuse {
-    /// Ends the process with a line about the misuse.
+impl Wrong {
+    /// Ends the process with a line about it.
     #[cold]
     pub fn die(self) -> ! {
-        match self {
-            Misuse::Inside(p, class) => {
-                die!(
-                    "free of {p:#x}, which points inside a block of {} bytes",
-                    class.size()
-                )
-            }
-            Misuse::Double(p, class) => {
-                die!("double free of {p:#x}, a block of {} bytes", class.size())
-            }
-        }
+        self.1.die(self.0)
     }
 }
 
@@ -108,6 +98,9 @@ fn give_up(addr: usize, pages: usize) {
 }
 
 impl Slab {
+    /// Where the record has the slab's address, and that of its shape.
+    pub const FIELDS_AT: [usize; 2] = [offset_of!(Slab, addr), offset_of!(Slab, shape)];
+
     /// Bytes of the record of a slab of this shape.
     pub fn record_size(shape: &SlabShape) -> usize {
         size_of::<Slab>() + (shape.regions as usize).div_ceil(64) * 8
@@ -151,6 +144,12 @@ impl Slab {
         let shape = class.shape();
         let (regions, pages) = (shape.regions as usize, shape.pages as usize);
         let words = regions.div_ceil(64);
+        let is_hardened = super::super::is_hardened(arena);
+        if is_hardened && !run.zeroed {
+            // A free block of such a slab is zero.
+            // SAFETY: the run is new, and this long.
+            unsafe { (run.addr as *mut u8).write_bytes(0, pages * PAGE) };
+        }
         // SAFETY: the record has room for the header and `words` words behind it, is aligned to a
         // cache line, and nothing else uses it.
         let slab: &'static Slab = unsafe {
@@ -174,6 +173,7 @@ impl Slab {
                 quiet: Cell::new(0),
                 bare: run.bare,
                 fresh: run.zeroed,
+                hardened: is_hardened,
                 arena,
                 free: Cell::new(regions as u16),
                 max_free: Cell::new(0),
@@ -183,8 +183,13 @@ impl Slab {
             slab.as_ref()
         };
         SLABS.add(pages);
-        slab.home()
-            .describe(run.addr, pages, class, PageRecord::Slab(slab.record()));
+        poison::free(run.addr, pages * PAGE);
+        slab.home().describe(
+            run.addr,
+            pages,
+            slab.filed(),
+            PageRecord::Slab(slab.record()),
+        );
         slab
     }
 
@@ -289,7 +294,7 @@ impl Slab {
     fn of_further(p: usize, class: Class) -> &'static Slab {
         match Segment::find(p).and_then(|r| r.record_of(p).slab()) {
             Some(at) if Slab::at(at).class == class => Slab::at(at),
-            _ => die!("free of {p:#x}, which is not an allocated block"),
+            _ => Misuse::NoBlock.die(p),
         }
     }
 
@@ -319,11 +324,27 @@ impl Slab {
         };
         let (class, record) = match after {
             Some(sampled) => (Class::NONE, PageRecord::Watched { slab, sampled }),
-            None => (Slab::at(slab).class, PageRecord::Slab(slab)),
+            None => (Slab::at(slab).filed(), PageRecord::Slab(slab)),
         };
-        // A thread that finds the page under no class sees what was written before.
-        fence(Ordering::Release);
-        segment.describe(p, 1, class, record);
+        segment.describe_anew(p, class, record);
+    }
+
+    /// The address and the class of the slab whose record was seen at this address, and whether its
+    /// blocks are hardened, for a thread that may have no block there. If the slab was unmade
+    /// meanwhile, they are those of anything: the caller looks whether the record is still in the
+    /// page map.
+    #[inline(always)]
+    pub fn glimpse(record: usize) -> (usize, Class, bool) {
+        let slab = record as *const Slab;
+        // SAFETY: records stay mapped, and any bytes are valid for these types. Volatile, because
+        // another thread may write there.
+        unsafe {
+            let addr = (&raw const (*slab).addr).read_volatile();
+            let class = (&raw const (*slab).class).read_volatile();
+            let hardened = (&raw const (*slab).hardened).cast::<u8>().read_volatile();
+            fence(Ordering::Acquire);
+            (addr, class, hardened != 0)
+        }
     }
 
     /// The address of its record.
@@ -333,6 +354,30 @@ impl Slab {
 
     pub fn class(&self) -> Class {
         self.class
+    }
+
+    /// The class that its pages are filed under.
+    fn filed(&self) -> Class {
+        if self.hardened {
+            Class::NONE
+        } else {
+            self.class
+        }
+    }
+
+    /// The place of the block at `p`, which lies in this slab, and whether it is the first; `None`
+    /// if blocks of the slab are not hardened.
+    #[inline(always)]
+    pub fn place_of(&self, p: usize) -> Option<Result<(WordPlace, bool), Misuse>> {
+        if !self.hardened {
+            return None;
+        }
+        let offset = p - self.addr;
+        if self.shape.region_at(offset).is_none() {
+            return Some(Err(self.misuse(p)));
+        }
+        let bytes = self.shape.size as usize;
+        Some(Ok((WordPlace { at: p, bytes }, offset == 0)))
     }
 
     #[cfg(test)]
@@ -469,15 +514,17 @@ impl Slab {
         }
     }
 
-    /// Whether `p` is the start of a region.
-    pub fn begins_region(&self, p: usize) -> bool {
-        self.shape.region_at(p - self.addr).is_some()
+    /// Ends the process unless a region begins at `p`, which lies in the slab.
+    pub fn expect_region(&self, p: usize) {
+        if self.shape.region_at(p - self.addr).is_none() {
+            self.misuse(p).die(p);
+        }
     }
 
-    /// Takes regions back, up to the first that is invalid; `shape` is the slab's own, which the
-    /// caller has at hand for many slabs.
+    /// Takes regions back, up to the first that is invalid, which is returned; `shape` is the
+    /// slab's own, which the caller has at hand for many slabs.
     #[inline(always)]
-    pub fn give(&self, shape: &SlabShape, blocks: &[usize]) -> Result<(), Misuse> {
+    pub fn give(&self, shape: &SlabShape, blocks: &[usize]) -> Result<(), Wrong> {
         let given = match blocks {
             // The fast path for blocks freed at random.
             &[p] => self.give_one(shape, p) as usize,
@@ -489,18 +536,20 @@ impl Slab {
         self.quiet.set(self.quiet.get() & GONE);
         match blocks.get(given) {
             None => Ok(()),
-            Some(&p) => Err(self.misuse(p)),
+            Some(&p) => Err(Wrong(p, self.misuse(p))),
         }
     }
 
-    /// Describes why a block cannot be taken back.
+    /// What is wrong with a free of `p`, which lies in the slab and in no region in use that begins
+    /// there.
     #[cold]
     #[inline(never)]
-    fn misuse(&self, p: usize) -> Misuse {
-        if self.begins_region(p) {
-            Misuse::Double(p, self.class)
-        } else {
-            Misuse::Inside(p, self.class)
+    pub fn misuse(&self, p: usize) -> Misuse {
+        let (offset, size) = (p - self.addr, self.shape.size as usize);
+        match offset % size {
+            _ if offset / size >= self.regions() => Misuse::NoBlock,
+            0 => Misuse::Double(size),
+            into => Misuse::Inside(into, size),
         }
     }
 
@@ -560,7 +609,7 @@ impl Slab {
     }
 
     /// Moves the hidden regions back from the copy to the bitmap.
-    pub fn show_free(&self, hidden: &[u64; WORDS]) -> Result<(), Misuse> {
+    pub fn show_free(&self, hidden: &[u64; WORDS]) -> Result<(), Wrong> {
         let mut n = 0;
         for (i, &copy) in hidden.iter().enumerate().take(self.words()) {
             let word = self.word(i);
@@ -568,7 +617,7 @@ impl Slab {
             if twice != 0 {
                 let region = i * 64 + twice.trailing_zeros() as usize;
                 let p = self.addr + region * self.shape.size as usize;
-                return Err(Misuse::Double(p, self.class));
+                return Err(Wrong(p, self.misuse(p)));
             }
             word.set(word.get() | copy);
             n += copy.count_ones() as u16;

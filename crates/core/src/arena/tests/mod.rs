@@ -1,10 +1,13 @@
 //! Slabs, bins and transfer caches, each compared with the simplest model.
 
 mod arenas;
+#[cfg(shuttle)]
+mod schedules;
 mod spread;
 mod traffic;
 
-use super::slab::{LEVELS, Misuse, NO_LEVEL};
+use super::Misuse;
+use super::small::slab::{LEVELS, NO_LEVEL, Wrong};
 use super::small::transfer_cache::TransferCache;
 use super::table::get;
 use super::*;
@@ -34,7 +37,7 @@ fn make_slab(class: Class) -> (&'static Slab, Vec<usize>) {
 }
 
 /// Returns regions to their slab one by one, until one is refused.
-fn give(slab: &'static Slab, regions: &[usize]) -> Result<(), Misuse> {
+fn give(slab: &'static Slab, regions: &[usize]) -> Result<(), Wrong> {
     let shape = slab.shape();
     regions.iter().try_for_each(|&p| slab.give(shape, &[p]))
 }
@@ -94,7 +97,9 @@ fn regions_of_a_slab_are_disjoint_inside_it_and_in_the_page_map() {
                 core::ptr::eq(Slab::of(p, class), slab),
                 "{class:?} at {p:#x}"
             );
-            assert!(slab.begins_region(p) && !slab.begins_region(p + 1));
+            let size = class.size();
+            assert_eq!(slab.misuse(p), Misuse::Double(size));
+            assert_eq!(slab.misuse(p + 1), Misuse::Inside(1, size));
         }
         unmake(slab);
         let segment = Segment::find(all[0]).expect("the heap is committed");
@@ -115,11 +120,11 @@ fn a_block_given_twice_or_by_its_middle_is_told_and_changes_nothing_else() {
         give(slab, &taken[..1]).expect("it was taken");
         assert!(matches!(
             give(slab, &taken[..1]),
-            Err(Misuse::Double(p, c)) if p == taken[0] && c == class
+            Err(Wrong(p, Misuse::Double(n))) if p == taken[0] && n == class.size()
         ));
         assert!(matches!(
             give(slab, &[taken[1] + 4]),
-            Err(Misuse::Inside(p, c)) if p == taken[1] + 4 && c == class
+            Err(Wrong(p, Misuse::Inside(4, n))) if p == taken[1] + 4 && n == class.size()
         ));
         give(slab, &taken[1..]).expect("it is taken still");
         // All are free again, once each.

@@ -13,7 +13,7 @@ pub mod events;
 
 use super::countdown::Sampling;
 use super::current::{countdown, front};
-use super::{Countdown, Front, ThreadCache};
+use super::{Countdown, Front, ThreadCache, zeros};
 use crate::class::{Class, StackOffset};
 use crate::space::meta;
 use crate::sys::atomic::Ordering;
@@ -88,7 +88,7 @@ impl Counts {
 
     // The peak does not change when blocks are freed.
     #[inline(always)]
-    fn count_freed(&self, bytes: usize) {
+    pub(super) fn count_freed(&self, bytes: usize) {
         let freed = self.freed.get().wrapping_add(bytes as u64);
         self.freed.set(freed);
         if events::are_any() {
@@ -131,12 +131,13 @@ pub fn enter(cache: &'static ThreadCache) -> Option<&'static Counts> {
 }
 
 fn make_zeros(cache: &'static ThreadCache) -> Option<*mut Front> {
-    let room = meta::take(size_of::<Front>())?.cast::<Front>().as_ptr();
+    let room = meta::take(zeros::bytes())?.cast::<Front>().as_ptr();
     let zeros = Front::new();
     zeros.cache.set(Some(cache));
     // SAFETY: the record has the size and alignment of a front, and nothing else uses it.
     unsafe { room.write(zeros) };
-    cache.zeros.store(room, Ordering::Relaxed);
+    zeros::begin(room);
+    cache.zeros.store(room, Ordering::Release);
     Some(room)
 }
 
@@ -172,7 +173,7 @@ pub fn give_zeros(cache: &ThreadCache) {
     cache.zeros.store(core::ptr::null_mut(), Ordering::Relaxed);
     if let Some(zeros) = NonNull::new(zeros) {
         // SAFETY: taken with this size by `make_zeros`; the thread that used them has ended.
-        unsafe { meta::give(zeros.cast(), size_of::<Front>()) };
+        unsafe { meta::give(zeros.cast(), zeros::bytes()) };
     }
 }
 
@@ -185,7 +186,12 @@ fn is_on(cache: &ThreadCache) -> bool {
 /// The calling thread's cache, if it counts.
 #[inline(always)]
 pub fn cache() -> Option<&'static ThreadCache> {
-    let front = front();
+    cache_of(front())
+}
+
+/// The same, for the thread with this front.
+#[inline(always)]
+pub(super) fn cache_of(front: &'static Front) -> Option<&'static ThreadCache> {
     let cache = front.cache.get()?;
     (!core::ptr::eq(&cache.front, front)).then_some(cache)
 }
@@ -252,15 +258,12 @@ pub fn take(cache: &ThreadCache, class: Class) -> Option<usize> {
     Some(block)
 }
 
-/// Takes back a block from the calling thread, which owns this cache, when its stack is full or it
-/// counts.
+/// Takes back a block from the calling thread, which owns this cache, when its stack refused the
+/// block or the thread counts.
 #[inline]
 pub fn put(cache: &ThreadCache, class: Class, block: usize) {
     if is_on(cache) {
         cache.counts.count_freed(class.size());
-        if cache.stack(class).push(block) {
-            return;
-        }
     }
-    cache.push_full(class, block);
+    cache.put(class, block);
 }

@@ -10,6 +10,8 @@ use crate::arena::{self, large};
 use crate::cache::counted::{self, events};
 use crate::cache::{ThreadCache, current, inside};
 use crate::class::Class;
+use crate::hardened;
+use crate::space::segment::PageRecord;
 use crate::space::{Segment, fallback};
 use crate::sys::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use crate::upkeep::{self, background_state, threads};
@@ -76,6 +78,11 @@ pub fn settle() {
         let block = next;
         // SAFETY: `put_by` wrote it, and nothing else uses the block.
         next = unsafe { (block as *const usize).read() };
+        if hardened::are_any() {
+            // Free blocks of hardened slabs are zero.
+            // SAFETY: as above.
+            unsafe { (block as *mut usize).write(0) };
+        }
         free(block);
     }
     end_all_left();
@@ -87,6 +94,9 @@ fn free(block: usize) {
     };
     match Segment::find(block).map(|segment| segment.class_of(block)) {
         Some(Class::NONE) => {
+            if hardened::are_any() && free_hardened(block) {
+                return;
+            }
             if !free_sampled(block) {
                 large::free(block);
             }
@@ -96,6 +106,18 @@ fn free(block: usize) {
             fallback::free(block);
         }
     }
+}
+
+/// Frees a hardened block of a slab, unless it is sampled; returns whether it did.
+#[cold]
+#[inline(never)]
+fn free_hardened(block: usize) -> bool {
+    let record = Segment::find(block).map(|segment| segment.record_of(block));
+    let Some(PageRecord::Slab(slab)) = record else {
+        return false;
+    };
+    arena::give_to_owner(arena::class_of_slab(slab), block);
+    true
 }
 
 /// Leaves the calling thread's cache to the thread that forks.

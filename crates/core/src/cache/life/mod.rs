@@ -15,8 +15,10 @@ use super::counted::{self, events};
 use super::inside::{self, company};
 use super::{GC_EVENTS, ThreadCache, current, manual};
 use crate::arena::{self, Arena};
+use crate::hardened;
 use crate::space::meta;
 use crate::sys::atomic::{AtomicUsize, Ordering};
+use crate::sys::errno::KeepErrno;
 use crate::sys::published::Current;
 use crate::sys::tls;
 use crate::upkeep::{self, background_state};
@@ -32,7 +34,9 @@ pub fn initialise(on_second: fn()) -> bool {
     company::initialise(on_second);
     let mut key = 0;
     // SAFETY: `key` is a valid out-pointer, and `ended` has a destructor's signature.
-    let made = unsafe { libc::pthread_key_create(&mut key, Some(ended)) } == 0;
+    let made =
+        unsafe { asked!(Key or libc::EAGAIN, libc::pthread_key_create(&mut key, Some(ended))) }
+            == 0;
     if made {
         KEY.store(key as usize + 1, Ordering::Relaxed);
     }
@@ -60,9 +64,9 @@ fn begin() -> Option<&'static ThreadCache> {
     }
     let cache = make_or_recycle()?;
     tls::set(core::ptr::from_ref(cache).addr());
-    // This may allocate: the cache is in place already.
-    // SAFETY: the key exists; the value is only passed to `ended`.
-    if unsafe { libc::pthread_setspecific(key as _, core::ptr::from_ref(cache).cast()) } != 0 {
+    // Before anything is allocated: the stacks have blocks that were not given out yet.
+    let is_hardened = hardened::is_on();
+    if is_hardened && counted::enter(cache).is_none() || !keep_for_end(key, cache) {
         end(cache);
         return None;
     }
@@ -70,6 +74,16 @@ fn begin() -> Option<&'static ThreadCache> {
         counted::enter(cache);
     }
     Some(cache)
+}
+
+/// Has the C library pass the cache to [`ended`] when the thread ends; false if it has no memory.
+fn keep_for_end(key: usize, cache: &'static ThreadCache) -> bool {
+    // Of the C library's own request for memory, when that fails.
+    let _keep = KeepErrno::new();
+    let value = core::ptr::from_ref(cache).cast();
+    // This may allocate: the cache is in place already.
+    // SAFETY: the key exists; the value is only passed to `ended`.
+    unsafe { asked!(Value or libc::ENOMEM, libc::pthread_setspecific(key as _, value)) == 0 }
 }
 
 /// Makes a cache for the calling thread and registers it.
@@ -115,6 +129,14 @@ fn make(arena: &'static Arena) -> Option<&'static ThreadCache> {
 extern "C" fn ended(cache: *mut libc::c_void) {
     if let Some(mine) = current::cache().filter(|mine| core::ptr::eq(*mine, cache.cast())) {
         end(mine);
+    }
+}
+
+/// Ends the calling thread's cache.
+#[cfg(all(test, shuttle))]
+pub fn end_current() {
+    if let Some(cache) = current::cache() {
+        end(cache);
     }
 }
 

@@ -62,7 +62,7 @@ impl Registry {
 /// How many empty caches are kept. Each keeps the arrays of its stacks, some KiB, but none for more
 /// than `SPARE_BLOCKS` blocks.
 pub const SPARES_MAX: usize = 8;
-const SPARE_BLOCKS: usize = 255;
+pub const SPARE_BLOCKS: usize = 255;
 
 // SAFETY: any thread may refer to caches; see `Sync` of ThreadCache.
 unsafe impl Send for Registry {}

@@ -16,8 +16,13 @@
 //! to new blocks, and writes to cold memory queue up until the processor stalls.
 //!
 //! Block number i, from the bottom, is at `base` + i words; the place of the last one is unused
-//! while it is the head. The array has one word below `base`, where a push to an empty stack writes
-//! the head that it does not have, so neither operation tests whether there is one.
+//! while it is the head. The array has two words below `base`: in the upper one, a push to an empty
+//! stack writes the head that it does not have, and the lower one is what a push to an empty stack
+//! compares, so no operation tests how many blocks there are.
+//!
+//! A push refuses a block that is one of the two pushed last: freed twice, most likely. The head
+//! and the word below may be older than the stack's present blocks. So the slow path decides, from
+//! the length ([`Stack::is_on_top`]): an old word costs one slow call, and is then cleared.
 //!
 //! Only the owning thread changes a stack. `top`, `head`, `base` and the words of the array are
 //! atomic because the statistics of other threads read them; on their own thread they cost as
@@ -27,12 +32,14 @@
 //! between two of them: it may lose a block but never has one twice.
 
 #[cfg(not(loom))]
-use crate::arena::bring_aligned_last;
+use crate::arena::{bring_aligned_last, poison};
 #[cfg(not(loom))]
 use crate::class::STRIDE;
 #[cfg(all(debug_assertions, not(loom)))]
 use crate::die;
-use crate::sys::atomic::{AtomicUsize, Ordering, const_unless_loom};
+#[cfg(not(loom))]
+use crate::sys::arch::ADDS_TO_MEMORY;
+use crate::sys::atomic::{AtomicU32, AtomicUsize, Ordering, const_unless_loom};
 #[cfg(not(loom))]
 use crate::sys::hint;
 use core::cell::Cell;
@@ -41,7 +48,10 @@ use core::cell::Cell;
 pub struct Stack {
     top: AtomicUsize,
     head: AtomicUsize,
-    base: AtomicUsize,
+    /// The lower half of the address; 0 without an array.
+    base: AtomicU32,
+    /// Bytes of a block; 0 without an array.
+    size: Cell<u32>,
     empty: Cell<u32>,
     full: Cell<u32>,
 }
@@ -53,8 +63,11 @@ const WORD: usize = size_of::<AtomicUsize>();
 
 /// Bytes of an array for `blocks` blocks.
 pub const fn array_bytes(blocks: usize) -> usize {
-    (blocks + 1) * WORD
+    (blocks + BELOW) * WORD
 }
+
+/// Words of the array below the place of the first block.
+const BELOW: usize = 2;
 
 /// How many blocks a push compares with the one pushed, in debug builds.
 #[cfg(all(debug_assertions, not(loom)))]
@@ -65,6 +78,9 @@ static SCAN: AtomicUsize = AtomicUsize::new(0);
 pub fn set_scan(blocks: usize) {
     SCAN.store(blocks, Ordering::Relaxed);
 }
+
+#[cfg(loom)]
+const ADDS_TO_MEMORY: bool = false;
 
 /// Words moved down at a time. This is below the size at which the C library uses `rep movsb`,
 /// which is several times slower than a loop on AMD's Zen 3 and 4 where source and destination
@@ -79,6 +95,21 @@ const MOVE_WORDS: usize = 256;
 unsafe fn word<'a>(at: usize) -> &'a AtomicUsize {
     // SAFETY: the caller's promise.
     unsafe { &*(at as *const AtomicUsize) }
+}
+
+/// What the caller's own array holds in the word at this address: a plain load, which the compiler
+/// compares with a register in one instruction.
+///
+/// # Safety
+/// The array is that of a live stack, which the caller owns.
+#[inline(always)]
+unsafe fn own_word(at: usize) -> usize {
+    // SAFETY: the caller's promise; only the owner writes the words of its array.
+    #[cfg(not(loom))]
+    return unsafe { *(at as *const usize) };
+    #[cfg(loom)]
+    // SAFETY: the caller's promise, which the model checks.
+    return unsafe { word(at).unsync_load() };
 }
 
 /// Copies words that no other thread reads meanwhile, from the lowest up.
@@ -108,7 +139,8 @@ impl Stack {
             Stack {
                 top: AtomicUsize::new(0),
                 head: AtomicUsize::new(0),
-                base: AtomicUsize::new(0),
+                base: AtomicU32::new(0),
+                size: Cell::new(0),
                 empty: Cell::new(0),
                 full: Cell::new(0),
             }
@@ -126,11 +158,17 @@ impl Stack {
     }
 
     fn base(&self) -> usize {
-        self.base.load(Ordering::Relaxed)
+        let top = self.top();
+        top - self.bytes_below(top)
+    }
+
+    /// The bytes from `base` to this address in the array.
+    fn bytes_below(&self, top: usize) -> usize {
+        (top as u32).wrapping_sub(self.base.load(Ordering::Relaxed)) as usize
     }
 
     fn set_base(&self, base: usize) {
-        self.base.store(base, Ordering::Relaxed);
+        self.base.store(base as u32, Ordering::Relaxed);
     }
 
     /// The address of a block's place in the array.
@@ -140,7 +178,7 @@ impl Stack {
 
     /// The number of the block at a place, given the lower half of its address.
     fn number_of(&self, place: u32) -> usize {
-        place.wrapping_sub(self.base() as u32) as usize / WORD
+        self.bytes_below(place as usize) / WORD
     }
 
     /// Pops the block pushed last, unless the stack is down to its low mark.
@@ -173,26 +211,97 @@ impl Stack {
         self.set_top(top - WORD);
         // The top first, in case of a fork between the stores.
         self.head.store(next, Ordering::Release);
+        #[cfg(not(loom))]
+        poison::used_block(block);
         Some((block, next))
     }
 
-    /// Pushes a block, unless the stack is full.
+    /// Pushes a block, unless the stack is full or the block seems to be one of the two that were
+    /// pushed last.
     #[inline(always)]
     pub fn push(&self, block: usize) -> bool {
         let top = self.top();
         if top as u32 == self.full.get() {
             return false;
         }
+        let head = self.head.load(Ordering::Relaxed);
+        // SAFETY: `top` is below `full`: two words below it is a word of this stack's array, which
+        // holds the block below the head or, if there is none, lies below `base`.
+        let second = unsafe { own_word(top - 2 * WORD) };
+        if head == block || second == block {
+            return false;
+        }
+        self.add(top, head, block);
+        true
+    }
+
+    /// Like [`Stack::push`], for a block of which the program says that it has `size` bytes:
+    /// refuses it if that is more than blocks of this stack have. Compares the block with the head
+    /// alone, and sizes by their lower halves.
+    #[inline(always)]
+    pub fn push_sized(&self, block: usize, size: usize) -> bool {
+        let top = self.top();
+        if top as u32 == self.full.get() || size as u32 > self.size.get() {
+            return false;
+        }
+        let head = self.head.load(Ordering::Relaxed);
+        if head == block {
+            return false;
+        }
+        self.add(top, head, block);
+        true
+    }
+
+    /// Pushes a block, unless the stack is full. The caller knows that the block is not on it
+    /// ([`Stack::is_on_top`]).
+    pub fn put(&self, block: usize) -> bool {
+        let top = self.top();
+        if top as u32 == self.full.get() {
+            return false;
+        }
+        self.add(top, self.head.load(Ordering::Relaxed), block);
+        true
+    }
+
+    /// Adds a block on top of the head; the stack is not full.
+    #[inline(always)]
+    fn add(&self, top: usize, head: usize, block: usize) {
         #[cfg(all(debug_assertions, not(loom)))]
         self.expect_absent(block);
         // SAFETY: `top` is below `full`: the word below `top` is the head's place in this stack's
         // array or, in an empty stack, the word below `base`.
-        let place = unsafe { word(top - WORD) };
-        place.store(self.head.load(Ordering::Relaxed), Ordering::Relaxed);
+        unsafe { word(top - WORD) }.store(head, Ordering::Relaxed);
         self.head.store(block, Ordering::Release);
         // The block first, in case of a fork between the stores.
+        let top = if ADDS_TO_MEMORY { self.top() } else { top };
         self.top.store(top + WORD, Ordering::Release);
-        true
+        #[cfg(not(loom))]
+        poison::free_block(block);
+    }
+
+    /// Whether the block is one of the two that were pushed last. If the stack has fewer, the words
+    /// that a push compares instead are cleared.
+    #[cold]
+    #[inline(never)]
+    pub fn is_on_top(&self, block: usize) -> bool {
+        if !self.has_array() {
+            return false;
+        }
+        let len = self.len();
+        self.settle();
+        // SAFETY: the two words below the top are blocks of this stack's array or lie below `base`.
+        let at = |i| unsafe { word(self.top() - i * WORD) };
+        let on_top = |i| i <= len && at(i).load(Ordering::Relaxed) == block;
+        if on_top(1) || on_top(2) {
+            return true;
+        }
+        if len == 0 {
+            self.head.store(0, Ordering::Relaxed);
+        }
+        if len < 2 {
+            at(2).store(0, Ordering::Relaxed);
+        }
+        false
     }
 
     /// Ends the process if the block is among those pushed last: that is a double free.
@@ -216,9 +325,17 @@ impl Stack {
         }
     }
 
-    /// The number of blocks on the stack. Any thread may call it; the owner may change it at once.
+    /// The number of blocks on the stack, for its owner or while that changes no array.
     pub fn len(&self) -> usize {
-        self.top().saturating_sub(self.base()) / WORD
+        self.bytes_below(self.top()) / WORD
+    }
+
+    /// The number of blocks on the stack, for any thread; the owner may change it at once.
+    pub fn len_seen(&self) -> usize {
+        match self.top() {
+            0 => 0,
+            top => self.bytes_below(top) / WORD,
+        }
     }
 
     /// Copies blocks from number `from` on to `out`, as many as there are; returns how many. The
@@ -259,21 +376,30 @@ impl Stack {
 
     /// Whether the stack has an array for blocks.
     pub fn has_array(&self) -> bool {
-        self.base() != 0
+        self.base.load(Ordering::Relaxed) != 0
     }
 
-    /// Gives an empty stack without memory an array, with no capacity at first.
+    /// Gives an empty stack without memory an array, with no capacity at first, for blocks of
+    /// `size` bytes.
     ///
     /// # Safety
-    /// Nothing else uses the array until [`Stack::forget`] returns it.
-    pub unsafe fn set_array(&self, array: usize) {
+    /// The array begins at a multiple of a cache line; nothing else uses it until [`Stack::forget`]
+    /// returns it.
+    pub unsafe fn set_array(&self, array: usize, size: usize) {
         debug_assert!(!self.has_array());
-        let base = array + WORD;
-        // The top first: a reader of the length must never see blocks.
+        let base = array + BELOW * WORD;
+        // No push to a short stack finds its block in what the memory held before.
+        for i in 0..BELOW {
+            // SAFETY: the caller's promise.
+            unsafe { word(array + i * WORD) }.store(0, Ordering::Relaxed);
+        }
+        self.head.store(0, Ordering::Relaxed);
+        // A reader of the length may see one without the other, and caps what it sees.
         self.set_top(base);
         self.set_base(base);
         self.empty.set(base as u32);
         self.full.set(base as u32);
+        self.size.set(size as u32);
     }
 
     /// Moves the blocks to another array, and returns the address of the old one, which the caller
@@ -285,16 +411,16 @@ impl Stack {
     pub unsafe fn move_to(&self, array: usize) -> usize {
         let (len, mark, capacity) = (self.len(), self.low_mark(), self.capacity());
         self.settle();
-        let (old, new) = (self.base(), array + WORD);
-        // SAFETY: both arrays hold `len` words, and they do not overlap.
-        unsafe { copy_words(old, new, len) };
+        let (old, new) = (self.base(), array + BELOW * WORD);
+        // SAFETY: both arrays hold `len` words and those below, and they do not overlap.
+        unsafe { copy_words(old - BELOW * WORD, array, BELOW + len) };
         // A reader of the length sees an empty stack meanwhile.
         self.set_top(0);
-        self.base.store(new, Ordering::Release);
-        self.empty.set(self.place(mark) as u32);
-        self.full.set(self.place(capacity) as u32);
-        self.top.store(self.place(len), Ordering::Release);
-        old - WORD
+        self.base.store(new as u32, Ordering::Release);
+        self.empty.set((new + mark * WORD) as u32);
+        self.full.set((new + capacity * WORD) as u32);
+        self.top.store(new + len * WORD, Ordering::Release);
+        old - BELOW * WORD
     }
 
     /// Sets how many blocks fit on the stack, at least as many as it holds.
@@ -308,8 +434,12 @@ impl Stack {
 
     /// Detaches the array of an empty stack and returns its address; 0 if it has none.
     pub fn forget(&self) -> usize {
-        let array = self.base().saturating_sub(WORD);
         debug_assert_eq!(self.len(), 0);
+        let array = if self.has_array() {
+            self.base() - BELOW * WORD
+        } else {
+            0
+        };
         self.abandon();
         array
     }
@@ -317,6 +447,7 @@ impl Stack {
     /// Detaches the array and drops the blocks, whatever state they are in.
     pub fn abandon(&self) {
         self.set_base(0);
+        self.size.set(0);
         self.empty.set(0);
         self.full.set(0);
         self.set_top(0);

@@ -1,4 +1,5 @@
 use super::*;
+use crate::sys::atomic::fence;
 use crate::sys::gate::{BusyMark, Peek};
 use loom::sync::Arc;
 use loom::thread;
@@ -19,7 +20,7 @@ unsafe impl Sync for Owned {}
 
 impl Owned {
     fn new() -> Arc<Self> {
-        let array = |room| (0..=room).map(|_| AtomicUsize::new(0)).collect();
+        let array = |room| (0..room + BELOW).map(|_| AtomicUsize::new(0)).collect();
         let owned = Owned {
             stack: Stack::new(),
             arrays: [array(2), array(3)],
@@ -28,7 +29,7 @@ impl Owned {
         };
         // SAFETY: only the stack uses the array, which has room for two.
         unsafe {
-            owned.stack.set_array(owned.arrays[0].as_ptr().addr());
+            owned.stack.set_array(owned.arrays[0].as_ptr().addr(), 8);
             owned.stack.set_capacity(2);
         }
         Arc::new(owned)
@@ -111,5 +112,50 @@ fn nobody_peeks_while_the_owner_moves_many_words() {
         assert!(owned.stack.push(8) && owned.stack.push(16));
         owned.change(|stack| stack.drop_lowest(1));
         assert_eq!(owned.stack.pop(), Some(16));
+    });
+}
+
+/// Runs a change by the owner of a stack of `blocks` beside a reader that looks at `top` and `head`
+/// in the order that `read` says, like a child that has the first. The child's blocks are distinct.
+fn beside_a_copy(
+    blocks: &'static [usize],
+    change: fn(&Stack),
+    read: fn(&Stack, fn(&AtomicUsize) -> usize) -> [usize; 2],
+) {
+    loom::model(move || {
+        let owned = Owned::new();
+        assert!(blocks.iter().all(|&block| owned.stack.push(block)));
+        let theirs = owned.clone();
+        let thread = thread::spawn(move || {
+            let stack = &theirs.stack;
+            let [top, head] = read(stack, |word| {
+                let value = word.load(Ordering::Relaxed);
+                fence(Ordering::Acquire);
+                value
+            });
+            let len = (top - stack.base()) / WORD;
+            for i in 1..len {
+                // SAFETY: the model's stacks stay within their first array.
+                let below = unsafe { word(stack.place(i - 1)) }.load(Ordering::Relaxed);
+                assert_ne!(below, head, "a block is there twice");
+            }
+        });
+        change(&owned.stack);
+        thread.join().unwrap();
+    });
+}
+
+#[test]
+fn a_child_has_no_block_twice_while_its_parent_pushes() {
+    let push = |stack: &Stack| assert!(stack.push(16));
+    beside_a_copy(&[8], push, |stack, see| [see(&stack.top), see(&stack.head)]);
+}
+
+#[test]
+fn a_child_has_no_block_twice_while_its_parent_pops() {
+    let pop = |stack: &Stack| assert_eq!(stack.pop(), Some(16));
+    beside_a_copy(&[8, 16], pop, |stack, see| {
+        let head = see(&stack.head);
+        [see(&stack.top), head]
     });
 }

@@ -8,7 +8,7 @@ fn over(array: &mut [usize], room: usize) -> Stack {
     let s = Stack::new();
     // SAFETY: only the stack uses the array in these tests, and it is long enough.
     unsafe {
-        s.set_array(array.as_mut_ptr().expose_provenance());
+        s.set_array(array.as_mut_ptr().expose_provenance(), 48);
         s.set_capacity(room);
     }
     s
@@ -103,4 +103,46 @@ fn words_that_were_filled_in_are_blocks_and_an_aligned_one_comes_first() {
     assert_eq!(s.take_aligned(0x1000), None);
     let rest = [s.pop(), s.pop(), s.pop(), s.pop()];
     assert_eq!(rest, [Some(0x50), Some(0x60), Some(0x40), None]);
+}
+
+#[test]
+fn a_block_that_was_just_pushed_is_refused_and_known() {
+    let mut array = [0usize; array_bytes(4) / WORD];
+    let s = over(&mut array, 4);
+    assert!(!s.is_on_top(8), "it is empty");
+    assert!(s.push(8) && !s.push(8) && s.is_on_top(8));
+    assert!(s.push(16) && !s.push(8) && !s.push(16));
+    assert!(s.is_on_top(8) && s.is_on_top(16) && !s.is_on_top(24));
+    assert!(s.push(24) && s.push(8), "only the last two are compared");
+    assert_eq!(s.len(), 4);
+}
+
+#[test]
+fn words_of_blocks_that_are_gone_cost_one_refusal() {
+    let mut array = [0usize; array_bytes(4) / WORD];
+    let s = over(&mut array, 4);
+    assert!(s.push(8) && s.push(16));
+    // Both leave by other ways than a pop.
+    s.set_len(0);
+    assert!(!s.push(16), "the head is still there");
+    assert!(!s.is_on_top(16) && s.push(16) && !s.is_on_top(8));
+    assert_eq!((s.pop(), s.pop()), (Some(16), None));
+    // The head that an empty stack does not have goes below the first block.
+    assert!(s.push(8) && s.push(16));
+    s.set_len(0);
+    assert!(s.push(24) && !s.push(16), "it lies below");
+    assert!(!s.is_on_top(16) && s.push(16) && s.len() == 2);
+    assert_eq!((s.pop(), s.pop(), s.pop()), (Some(16), Some(24), None));
+    assert!(s.push(16) && s.push(24));
+}
+
+#[test]
+fn a_block_that_is_said_to_be_longer_than_the_stacks_is_refused() {
+    let mut array = [0usize; array_bytes(4) / WORD];
+    let s = over(&mut array, 2);
+    assert!(!s.push_sized(16, 49) && !s.push_sized(16, usize::MAX));
+    assert!(s.push_sized(16, 48) && !s.push_sized(16, 48) && s.push_sized(32, 0));
+    assert!(!s.push_sized(64, 1), "it is full");
+    assert_eq!((s.pop(), s.pop()), (Some(32), Some(16)));
+    assert!(!Stack::new().push_sized(16, 1));
 }

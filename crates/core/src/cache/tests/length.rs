@@ -1,6 +1,6 @@
 //! How long stacks become and how many blocks they get, depending on how their threads use them.
 
-use super::super::length::{Turn, long, short};
+use super::super::length::{Turn, long, max_blocks, short};
 use super::*;
 
 /// Allocates `height` blocks at a time, and frees them, over and over.
@@ -228,4 +228,40 @@ fn the_stack_of_a_thread_that_only_frees_is_short_from_the_start() {
             cache.flush_all();
         });
     }
+}
+
+/// The most bytes of the arrays of a cache, and of one that is kept for the next thread. A soak
+/// knows them (`mallard soak`, `judge.rs`).
+const ARRAYS_BYTES_MAX: usize = 1280 << 10;
+const SPARE_ARRAYS_BYTES_MAX: usize = 128 << 10;
+
+#[test]
+fn arrays_have_a_bound_and_come_to_it_as_threads_come_and_go() {
+    crate::testing::own_process!();
+    let _alone = alone();
+    let most = |blocks: usize| -> usize {
+        let bytes = |class| meta::size_taken(array_bytes(max_blocks(class).min(blocks)));
+        Class::cachable().map(bytes).sum()
+    };
+    let (running, spare) = (most(usize::MAX), most(registry::SPARE_BLOCKS));
+    assert!(running <= ARRAYS_BYTES_MAX, "{running}");
+    assert!(spare <= SPARE_ARRAYS_BYTES_MAX, "{spare}");
+    let used = || meta::totals().used;
+    let few_threads = |heights: &[usize]| {
+        for height in heights.iter().cycle().take(3 * registry::SPARES_MAX) {
+            in_a_thread(|cache| {
+                for class in Class::cachable().filter(|class| class.size() <= 8192) {
+                    waves(cache, class, *height);
+                    assert!(cache.array(class) <= max_blocks(class));
+                }
+            });
+        }
+        arena::drain(arena::Drain::All);
+        used()
+    };
+    let begun = few_threads(&[1]);
+    let grown = few_threads(&[500, 30, 100]);
+    assert!((begun..=begun + registry::SPARES_MAX * spare).contains(&grown));
+    let again = few_threads(&[500, 30, 100]);
+    assert!(again <= grown + (4 << 10), "{begun} {grown} {again}");
 }

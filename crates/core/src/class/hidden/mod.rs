@@ -1,4 +1,4 @@
-//! The stacks of requests while the heap profiler samples.
+//! The stacks of requests while their bytes are counted, for the heap profiler and others.
 //!
 //! While the offsets of stacks are hidden ([`set`]), the two tables that the fast paths look up
 //! hold the offset of a stack that stays empty ([`StackOffset::HIDDEN`]). So every request of every
@@ -16,7 +16,7 @@ mod saved;
 
 use super::late_values;
 use super::{MEDIUM_GRAIN, MEDIUM_MAX, SMALL_GRAIN, StackOffset, TABLE_MAX, TABLES};
-use crate::sys::atomic::{AtomicBool, AtomicU32, Ordering};
+use crate::sys::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use crate::sys::lock::{Guard, Mutex, RawLock};
 use crate::sys::rank::Rank;
 
@@ -36,6 +36,17 @@ static SAVED: Saved = Saved {
 static CHANGING: Mutex<()> = Mutex::named(Rank::Places, ());
 /// Whether the tables are hidden. Changed by the thread that is changing the tables.
 static HIDDEN: AtomicBool = AtomicBool::new(false);
+/// For what they are hidden, as bits of [`User`]. Changed by the thread that is changing the
+/// tables.
+static USERS: AtomicU8 = AtomicU8::new(0);
+
+/// What the offsets are hidden for.
+#[derive(Clone, Copy)]
+#[repr(u8)]
+pub enum User {
+    Profiler = 1,
+    Guards = 2,
+}
 
 /// Whether offsets are hidden.
 #[inline(always)]
@@ -81,13 +92,21 @@ pub fn try_change() -> Option<Guard<'static, ()>> {
     CHANGING.try_lock()
 }
 
-/// Hides the offsets, or shows them again. `wanted` says which, under the lock: it takes no other.
-/// For a thread that is inside.
-// Inlined into the profiler's switch.
+/// Hides the offsets for a user, or shows them again if no other wants them hidden. `wanted` says
+/// which, under the lock: it takes no other. For a thread that is inside.
 #[inline(always)]
-pub fn set(wanted: impl FnOnce() -> bool) {
+pub fn set(user: User, wanted: impl FnOnce() -> bool) {
     let _changing = CHANGING.lock_seldom();
-    let on = wanted();
+    let others = USERS.load(Ordering::Relaxed) & !(user as u8);
+    let users = others | if wanted() { user as u8 } else { 0 };
+    USERS.store(users, Ordering::Relaxed);
+    change(users != 0);
+}
+
+/// For a thread that has the right to change the tables.
+#[cold]
+#[inline(never)]
+fn change(on: bool) {
     if on == is_on() {
         return;
     }
@@ -150,15 +169,15 @@ mod tests {
         };
         let before: Vec<(usize, StackOffset)> = sizes.map(|n| (n, offset(n))).collect();
         for _ in 0..2 {
-            set(|| true);
-            set(|| true);
+            set(User::Profiler, || true);
+            set(User::Profiler, || true);
             for &(n, old) in &before {
                 assert!(offset(n).is_hidden(), "{n}");
                 assert_eq!(offset_of(n), old, "{n}");
                 assert_eq!(Class::for_request(n), old.class(), "{n}");
             }
-            set(|| false);
-            set(|| false);
+            set(User::Profiler, || false);
+            set(User::Profiler, || false);
             for &(n, old) in &before {
                 assert_eq!(offset(n), old, "{n}");
             }
@@ -171,14 +190,25 @@ mod tests {
     }
 
     #[test]
+    fn offsets_stay_hidden_while_any_user_wants_that() {
+        crate::testing::own_process!();
+        set(User::Profiler, || true);
+        set(User::Guards, || true);
+        set(User::Profiler, || false);
+        assert!(is_on() && shown_small(64).is_hidden());
+        set(User::Guards, || false);
+        assert!(!is_on() && !shown_small(64).is_hidden());
+    }
+
+    #[test]
     fn a_class_made_while_offsets_are_hidden_serves_once_they_are_shown() {
         crate::testing::own_process!();
         let from = shown_medium(1100);
         let to = StackOffset::of(Class(super::super::TABLED as u8 + 1));
-        set(|| true);
+        set(User::Profiler, || true);
         assign(from, to, 1152);
         assert_eq!((offset_of(1100), offset_of(1200)), (to, from));
-        set(|| false);
+        set(User::Profiler, || false);
         assert_eq!((shown_medium(1100), shown_medium(1200)), (to, from));
     }
 }

@@ -269,19 +269,6 @@ fn abort_conf_asks_to_abort_after_an_error_wherever_it_stands() {
 }
 
 #[test]
-fn options_that_would_protect_say_that_they_do_not_yet() {
-    for (name, on, off) in [("hardened", "true", "false"), ("guard_sample", "100", "0")] {
-        let text = format!(
-            r#"mallard: MALLOC_CONF: option "{name}" has no effect yet: nothing is protected"#
-        );
-        let (outcome, lines) = read(&format!("abort_conf:true,{name}:{on}"));
-        assert_eq!((outcome.errors, outcome.must_abort), (0, false));
-        assert_eq!(lines, [text]);
-        assert!(read(&format!("{name}:{off}")).1.is_empty());
-    }
-}
-
-#[test]
 fn a_leak_error_without_a_final_profile_is_a_mistake() {
     let text = r#"mallard: MALLOC_CONF: option "prof_leak_error" has no effect; valid: with prof_final:true"#;
     assert_eq!(message("prof_leak_error:true"), text);

@@ -94,7 +94,6 @@ fn row(option: &Descriptor) -> String {
     };
     let effect = match option.effect {
         Effect::Now => "yes",
-        Effect::NotYet => "not yet",
         Effect::Never(_) => "none",
     };
     let why = match option.effect {

@@ -289,8 +289,8 @@ fn every_promised_option_exists() {
         prof_active prof_thread_active_init lg_prof_sample prof_accum prof_prefix lg_prof_interval \
         prof_gdump prof_final prof_leak prof_leak_error prof_bt_max prof_pid_namespace prof_format \
         lg_extent_max_active_fit debug_double_free_max_scan utrace disable_large_size_classes tailored_classes \
-        process_madvise_max_batch hardened guard_sample reserve export_stats \
-        prof_max_memory prof_rate_max prof_seed prof_usdt http http_control";
+        process_madvise_max_batch hardened hardened_sites family_mismatch guard_sample guard_rate guard_action guard_align guard_slots guard_sites \
+        report_file reserve export_stats prof_max_memory prof_rate_max prof_seed prof_usdt http http_control zero_size";
     // Options of jemalloc 5.3 that its manual omits.
     let found_in_strings = "narenas_ratio bin_shards slab_sizes huge_arena_pac_thp \
         calloc_madvise_threshold tcache_ncached_max lg_tcache_nslots_mul tcache_nslots_small_min \

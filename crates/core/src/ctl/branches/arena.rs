@@ -84,6 +84,15 @@ pub(in crate::ctl) fn names(see: See<'_>) {
             "The maximum number of bytes by which the arena grows at a time, unless more is needed.",
         ),
         name(
+            "hardened",
+            Leaf::Bool(Access::ReadWrite(
+                |at| Ok(api_arenas::is_hardened(number(at))?),
+                |at, on| Ok(api_arenas::set_hardened(number(at), on)?),
+            )),
+            "Whether the arena's blocks are hardened, as `opt.hardened` makes all blocks. It can be \
+             set for an arena from `arenas.create` that has no memory and no threads yet.",
+        ),
+        name(
             "extent_hooks",
             Leaf::Pointer(
                 in_reference("extent_hooks_t *"),

@@ -9,8 +9,8 @@ use crate::class::{Class, SLAB_CLASSES, slab_classes};
 use crate::ctl::access::{Access, At, Mode};
 use crate::ctl::node::{Leaf, See, Special, in_reference, indexed, name};
 use crate::ctl::{CtlResult, Error, Request, index};
-use crate::heap::huge_pages;
 use crate::sys::page::PAGE;
+use crate::sys::thp;
 use core::ffi::c_void;
 
 /// The alignment of all blocks but the smallest.
@@ -69,7 +69,7 @@ pub(in crate::ctl) fn names(see: See<'_>) {
         ),
         name(
             "hugepage",
-            Leaf::Size(Access::Read(|_| Ok(huge_pages::SIZE))),
+            Leaf::Size(Access::Read(|_| Ok(thp::size()))),
             "Bytes of a huge page.",
         ),
         name(

@@ -5,6 +5,7 @@
 
 use crate::api::arenas as api_arenas;
 use crate::api::extended::{self, Flags};
+use crate::api::guards;
 use crate::api::inspect::{self, Around};
 use crate::api::profile::{self, hooks, hooks::Event};
 use crate::api::threads;
@@ -25,6 +26,7 @@ type Serve = fn(&At<'_>, &mut Request) -> CtlResult<()>;
 
 pub(in crate::ctl) fn names(see: See<'_>) {
     see(&[
+        branch("guard", guard_names),
         branch("hooks", hook_names),
         branch("prof_recent", prof_recent_names),
         branch("utilization", utilization_names),
@@ -48,6 +50,46 @@ pub(in crate::ctl) fn names(see: See<'_>) {
             ),
             "Fills an array with a number of blocks of one size, with flags as for `mallocx`, and \
              returns how many it got.",
+        ),
+    ]);
+}
+
+fn guard_names(see: See<'_>) {
+    see(&[
+        name(
+            "active",
+            Leaf::Bool(Access::ReadWrite(
+                |_| Ok(guards::are_active()),
+                |_, on| guards::set_active(on).then_some(()).ok_or(Error::Again),
+            )),
+            "Whether some requests get guarded blocks (`opt.guard_sample`), in all threads at once. \
+             May be set in any process; EAGAIN when memory is out.",
+        ),
+        name(
+            "sample",
+            Leaf::U64(Access::Read(|_| Ok(1 << guards::totals().lg_bytes))),
+            "Mean allocated bytes between guarded blocks.",
+        ),
+        name(
+            "blocks",
+            Leaf::U64(Access::Read(|_| Ok(guards::totals().blocks))),
+            "Guarded blocks so far.",
+        ),
+        name(
+            "live",
+            Leaf::Size(Access::Read(|_| Ok(guards::totals().live))),
+            "Guarded blocks in use. They are in no other figure but `thread.allocated` and \
+             `thread.deallocated`.",
+        ),
+        name(
+            "open_bytes",
+            Leaf::Size(Access::Read(|_| Ok(guards::totals().open_bytes))),
+            "Bytes of their pages.",
+        ),
+        name(
+            "findings",
+            Leaf::Unsigned(Access::Read(|_| Ok(guards::totals().findings))),
+            "Misuses that were reported, with `opt.guard_action` as `report`.",
         ),
     ]);
 }

@@ -12,6 +12,10 @@
 //! Each page heap counts its own chunks ([`Growth`]), whatever the others hold: a program may have
 //! thousands of arenas with a few pages each, and a huge page for each of them would be most of its
 //! memory.
+//!
+//! Huge pages of systems with larger pages may be far longer than a chunk: 32 MiB where pages have
+//! 16 KiB, and 512 MiB where they have 64. The page heap cannot return a part of one, so `auto`
+//! then has none.
 
 use crate::heap::huge::borders::{self, ChunkRange};
 use crate::heap::huge::pace::{self, Pace, Speed};
@@ -19,7 +23,7 @@ use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::space::segment::{Growing, Segment};
 use crate::sys::atomic::{AtomicU8, Ordering};
 use crate::sys::page::PAGE;
-use crate::sys::{mappings, mem, time};
+use crate::sys::{mappings, mem, thp, time};
 
 /// The first chunks of a page heap, which begin with small pages under [`Policy::Auto`].
 const PLAIN_CHUNKS: usize = 8;
@@ -29,7 +33,7 @@ pub(in crate::heap) const YOUNG_CHUNKS: usize = 4 * PLAIN_CHUNKS;
 /// If much of the heap is free pages between used ones, a chunk begun by a run of at most this many
 /// pages does not mean growth: it is begun because the run fits into none of the gaps.
 pub const SHORT_RUN_PAGES: usize = 64;
-/// Bytes of a huge page.
+/// Bytes of the huge pages that the heap is made for.
 pub const SIZE: usize = CHUNK;
 
 /// The option `thp`.
@@ -52,11 +56,17 @@ pub fn set_policy(policy: Policy) {
 
 fn policy() -> Policy {
     match POLICY.load(Ordering::Relaxed) {
+        0 if !fit() => Policy::Never,
         0 => Policy::Auto,
         1 => Policy::Default,
         2 => Policy::Always,
         _ => Policy::Never,
     }
+}
+
+/// Whether the system's huge pages are no longer than a chunk.
+pub fn fit() -> bool {
+    thp::size() <= SIZE
 }
 
 /// Whether huge pages are forbidden in a fresh reservation until they are asked for.

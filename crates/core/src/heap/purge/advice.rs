@@ -11,6 +11,7 @@ use crate::heap::Backing;
 use crate::sys::atomic::{AtomicU8, AtomicUsize, Ordering};
 use crate::sys::mem::{self, Discard};
 use crate::sys::page::PAGE;
+use crate::sys::poison;
 
 /// Consecutive pages whose contents are no longer needed.
 #[derive(Clone, Copy, Default, Debug)]
@@ -90,6 +91,7 @@ pub fn clear(addr: usize, bytes: usize) -> bool {
 #[cold]
 fn find_out(addr: usize, bytes: usize) -> bool {
     let word = addr as *mut usize;
+    poison::used(addr, bytes);
     // SAFETY: the range is committed and not in use. The accesses are volatile, since the compiler
     // would otherwise assume the result of the read.
     unsafe { word.write_volatile(addr) };
@@ -97,7 +99,9 @@ fn find_out(addr: usize, bytes: usize) -> bool {
         return false;
     }
     // SAFETY: as above.
-    if unsafe { word.read_volatile() } == 0 {
+    let found = unsafe { word.read_volatile() };
+    poison::free(addr, bytes);
+    if found == 0 {
         CLEARS.store(YES, Ordering::Relaxed);
         return true;
     }

@@ -183,6 +183,27 @@ impl Meter {
     }
 }
 
+/// One part in this many of the time for which a process has had several threads may be lost to a
+/// first guess. The later rounds of a program that works in rounds are not charged for it again.
+const GUESS_PART: u64 = 16;
+
+/// Free pages of partly used chunks that a guess may return about which nothing is known. They were
+/// filled as parts of huge pages, and are taken again one by one, which costs more. A program that
+/// makes and joins threads in rounds takes all of them again.
+pub struct Budget(pub usize);
+
+impl Budget {
+    /// For a process that has had several threads for so many milliseconds.
+    pub fn of(ran_ms: u64) -> Budget {
+        const COSTS_PER_MS: u64 = 2000;
+        Budget((ran_ms * COSTS_PER_MS / GUESS_PART / SMALL_PAGE_COST) as usize)
+    }
+
+    pub fn spend(&mut self, pages: usize) {
+        self.0 = self.0.saturating_sub(pages);
+    }
+}
+
 /// Whether what was returned at the time `at` is taken again soon if it is taken now.
 fn is_soon(at: u32, now: u64) -> bool {
     u64::from((now as u32).wrapping_sub(at)) < SOON_MS
@@ -243,7 +264,10 @@ mod tests {
         fn wait(&mut self, ms: u64) {
             for _ in 0..ms {
                 self.now += 1;
-                while let Some((_, pages)) = self.taken.pop_front_if(|(at, _)| *at <= self.now) {
+                while let Some(&(at, pages)) = self.taken.front()
+                    && at <= self.now
+                {
+                    self.taken.pop_front();
                     self.meter.retaken(self.now, pages, self.huge);
                     let each = if self.huge {
                         HUGE_PAGE_COST

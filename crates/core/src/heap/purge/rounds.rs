@@ -11,6 +11,7 @@ use crate::heap::huge::huge_pages;
 use crate::heap::purge::advice::{self, Range};
 use crate::heap::purge::decay::{Due, WORTH_PAGES};
 use crate::heap::purge::hold::Hold;
+use crate::heap::purge::meter::Budget;
 use crate::heap::purge::victims::{BATCH_RANGES, Batch, Goal, Spare, Step};
 use crate::heap::purge::watch::{Alarm, BELL, Plan};
 use crate::heap::{Backing, PageHeap, Purged, RETAIN, State};
@@ -183,20 +184,44 @@ impl PageHeap {
         may
     }
 
-    /// Returns all free memory that the meter allows, because nobody may do so later.
-    pub fn purge_rest(&self) {
+    /// Returns all free memory that the meter allows, because nobody may do so later. Where nothing
+    /// was ever taken again the meter allows all, and the budget limits what that may cost.
+    pub fn purge_rest(&self, budget: &mut Budget) {
         let now = time::now_ms();
         let allowed = self.state.lock_seldom().meter.allowance(now);
-        let spare = match allowed {
-            ..WORTH_PAGES => return,
-            usize::MAX => Spare::NONE,
-            _ => Spare::NEARLY_FULL,
-        };
-        if let Some(mut hold) = self.hold(Blocking::Yes) {
-            for step in [Step::DirtyToClean, Step::MuzzyToClean] {
-                self.purge_round(&mut hold, Goal::guess(now, 0, allowed), step, spare);
-            }
+        if allowed < WORTH_PAGES {
+            return;
         }
+        let Some(mut hold) = self.hold(Blocking::Yes) else {
+            return;
+        };
+        if allowed < usize::MAX {
+            self.purge_steps(&mut hold, Goal::guess(now, 0, allowed), Spare::NEARLY_FULL);
+            return;
+        }
+        // Whole chunks cost at most what they cost when they were first filled.
+        self.purge_steps(&mut hold, Goal::guess(now, 0, allowed), Spare::PARTLY_USED);
+        let there = self.dirty();
+        let spare = if budget.0 < there {
+            Spare::NEARLY_FULL
+        } else {
+            Spare::NONE
+        };
+        self.purge_steps(&mut hold, Goal::guess(now, 0, budget.0), spare);
+        budget.spend(there.saturating_sub(self.dirty()));
+    }
+
+    fn purge_steps(&self, hold: &mut Hold, goal: Goal, spare: Spare) {
+        if goal.max < WORTH_PAGES {
+            return;
+        }
+        for step in [Step::DirtyToClean, Step::MuzzyToClean] {
+            self.purge_round(hold, goal, step, spare);
+        }
+    }
+
+    fn dirty(&self) -> usize {
+        self.state.lock_seldom().totals.dirty
     }
 
     /// Like [`PageHeap::purge_all`], for a caller that already holds the right to return memory.
@@ -239,7 +264,7 @@ impl PageHeap {
                 self.rejoin_batch(batch);
             }
         }
-        if any && !RETAIN.load(Ordering::Relaxed) {
+        if any && (!RETAIN.load(Ordering::Relaxed) || self.is_fenced()) {
             self.state.lock_seldom().pool.decommit_vacant();
         }
         any
@@ -258,7 +283,12 @@ impl PageHeap {
     #[inline(never)]
     fn advise(&self, batch: &Batch, step: Step, round: u32) -> bool {
         let mut backings = [None; BATCH_RANGES];
-        let calls = advice::take(&batch.ranges[..batch.len], step.discard(), &mut backings);
+        let ranges = &batch.ranges[..batch.len];
+        let calls = if self.is_fenced() {
+            self.close_ranges(ranges, step.discard(), &mut backings)
+        } else {
+            advice::take(ranges, step.discard(), &mut backings)
+        };
         // Pages of these chunks are marked allocated, so none of them becomes vacant meanwhile.
         let broken = || batch.broken.iter().take(batch.len + 1).flatten();
         broken().for_each(|chunk| huge_pages::keep_broken(chunk));
@@ -506,6 +536,26 @@ mod tests {
         heap.free(runs[1], 64);
         heap.purge_all();
         assert_eq!(heap.totals().dirty, 0);
+    }
+
+    /// A program that makes and joins threads in rounds takes all of it again.
+    #[test]
+    fn a_first_guess_costs_no_more_than_a_part_of_the_time_that_the_process_ran() {
+        crate::testing::own_process!();
+        let _alone = alone();
+        let heap = heaps::make(&heaps::making()).expect("there is memory");
+        let runs = [(); 4].map(|()| heap.alloc(PART_PAGES, PAGE).expect("memory").addr);
+        let whole = heap.alloc(2 * CHUNK_PAGES, PAGE).expect("memory").addr;
+        heap.free(whole, 2 * CHUNK_PAGES);
+        (runs[1..].iter()).for_each(|&run| heap.free(run, PART_PAGES));
+        let rest = |ran_ms: u64| {
+            heap.purge_rest(&mut Budget::of(ran_ms));
+            heap.totals().dirty
+        };
+        assert_eq!(rest(1), 3 * PART_PAGES, "whole chunks go in any case");
+        assert_eq!(rest(1_000), 0);
+        heap.free(runs[0], PART_PAGES);
+        heap.purge_all();
     }
 
     /// Otherwise freeing would outrun the cap for as long as the system call runs.

@@ -27,7 +27,8 @@ const EXAMINED_CHUNKS: usize = 128;
 #[inline(never)]
 pub fn find(pool: &Pool, pages: usize) -> Option<usize> {
     let in_own = |segment| first_in::<false>(segment, pool.heap(), pages);
-    Segment::all().find_map(in_own).or_else(|| {
+    let own = (!pool.is_only_hooked()).then(Segment::all);
+    own.into_iter().flatten().find_map(in_own).or_else(|| {
         // Few programs have hooks, and the code for them is long.
         let has_hooked = pool.hooked().next().is_some();
         has_hooked.then(|| find_hooked(pool, pages)).flatten()

@@ -6,10 +6,10 @@
 //! Copying some hundred kilobytes costs less than the memory of a new chunk, so callers that can
 //! copy ask for growth within [`Reach::Backed`].
 
-use crate::heap::PageHeap;
-use crate::heap::State;
+use crate::heap::fence::backing_of;
 use crate::heap::huge::borders::ChunkRange;
 use crate::heap::standalone;
+use crate::heap::{Backing, PageHeap, State};
 use crate::space::Segment;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::sys::mappings;
@@ -38,25 +38,42 @@ impl PageHeap {
         if standalone::takes_over(old, new) && !self.has_hooks() {
             return None;
         }
+        if self.is_fenced() {
+            return self.grow_fenced(addr, old, new, reach);
+        }
+        self.state.lock().grow(addr, old, new, reach)
+    }
+
+    /// Extends a run of a fenced heap in place, as [`PageHeap::grow_in_place`] does.
+    #[cold]
+    #[inline(never)]
+    fn grow_fenced(&self, addr: usize, old: usize, new: usize, reach: Reach) -> Option<bool> {
+        let end = addr + old * PAGE;
+        let more = !new.is_multiple_of(CHUNK_PAGES) as usize;
         let mut s = self.state.lock();
-        let (more, count) = (addr + old * PAGE, new - old);
-        let end = more + count * PAGE;
-        let spares = reach == Reach::Backed && new < CHUNK_PAGES;
-        let comes_to_another = (more - PAGE) / CHUNK != (end - PAGE) / CHUNK;
-        if spares && comes_to_another && s.begins_in_vain(more, end, new) {
+        let had_fence = s.lift_fence(end);
+        let (grown, more) = match s.grow(addr, old, new + more, reach) {
+            // A caller that cannot copy does without.
+            None if reach == Reach::Any => (s.grow(addr, old, new, reach), 0),
+            grown => (grown, more),
+        };
+        let Some(zeroed) = grown else {
+            if had_fence && let Some(chunk) = s.chunk_at(end) {
+                s.take_begun(chunk, (end - chunk.addr()) / PAGE, 1);
+                s.lay_fence(end, Backing::Clean);
+            }
+            return None;
+        };
+        let is_open = s.open(end, new - old);
+        if more > 0 {
+            s.lay_fence(addr + new * PAGE, backing_of(zeroed));
+        }
+        if !is_open {
+            // Rare enough that the pages are given back one way, whatever they hold.
+            drop(s);
+            self.free_fenced(end, new - old, backing_of(zeroed));
             return None;
         }
-        if !s.is_free(more, count) {
-            return None;
-        }
-        let may_move = reach == Reach::Backed && old >= CHUNK_PAGES;
-        if comes_to_another && may_move && mappings::are_any() && is_parted(more, end) {
-            return None;
-        }
-        let mut zeroed = true;
-        s.span(more, count, |s, chunk, start, len| {
-            zeroed &= s.take(chunk, start, len)
-        });
         Some(zeroed)
     }
 }
@@ -71,6 +88,29 @@ fn is_parted(more: usize, end: usize) -> bool {
 }
 
 impl State {
+    /// Extends a run as [`PageHeap::grow_in_place`] does.
+    pub fn grow(&mut self, addr: usize, old: usize, new: usize, reach: Reach) -> Option<bool> {
+        let (more, count) = (addr + old * PAGE, new - old);
+        let end = more + count * PAGE;
+        let spares = reach == Reach::Backed && new < CHUNK_PAGES;
+        let comes_to_another = (more - PAGE) / CHUNK != (end - PAGE) / CHUNK;
+        if spares && comes_to_another && self.begins_in_vain(more, end, new) {
+            return None;
+        }
+        if !self.is_free(more, count) {
+            return None;
+        }
+        let may_move = reach == Reach::Backed && old >= CHUNK_PAGES;
+        if comes_to_another && may_move && mappings::are_any() && is_parted(more, end) {
+            return None;
+        }
+        let mut zeroed = true;
+        self.span(more, count, |s, chunk, start, len| {
+            zeroed &= s.take(chunk, start, len)
+        });
+        Some(zeroed)
+    }
+
     /// Whether a run that grows to `new` pages would begin a chunk without memory by adding the
     /// pages from `more` to `end`, although other chunks have room for all of it.
     // Out of line: few blocks reach such a border.
@@ -119,7 +159,6 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::heap::Backing;
     use crate::heap::huge::huge_pages::tests::chunk_of;
     use crate::heap::set::heaps;
     use crate::testing::alone;

@@ -34,6 +34,7 @@ use crate::sys::flag::Blocking;
 use crate::sys::mappings;
 use crate::sys::mem::{self, Moved};
 use crate::sys::page::PAGE;
+use crate::sys::poison;
 
 /// The most chunks moved for one run; for a longer run the gain would be a small part.
 const MOVED_CHUNKS_MAX: usize = 16;
@@ -175,7 +176,7 @@ impl PageHeap {
         if self.apart || self.has_hooks() || mappings::room_for_few() < 2 {
             return;
         }
-        let Some(_hold) = self.hold(Blocking::No) else {
+        let Some(hold) = self.hold(Blocking::No) else {
             return;
         };
         let plan = self.state.lock_seldom().plan_moves(new, pages, wanted);
@@ -200,6 +201,7 @@ impl PageHeap {
                 // advice.
                 from.stays.set(true);
                 borders::set_huge(to, false);
+                to.away.set(next == Moved::Lost);
             }
             s.give(from, 0, CHUNK_PAGES, backing);
             s.watch.returned(CHUNK_PAGES);
@@ -207,10 +209,34 @@ impl PageHeap {
                 s.rejoin(from.addr(), CHUNK);
             }
         }
+        drop((s, hold));
         new.zeroed &= done == 0;
         if next == Moved::Lost {
+            self.free_rest(new.addr, pages);
             *run = None;
         }
+    }
+
+    /// Frees a run but those of its chunks that a failed move has left to nobody.
+    #[cold]
+    #[inline(never)]
+    pub(in crate::heap) fn free_rest(&self, addr: usize, pages: usize) {
+        let mut s = self.state.lock_seldom();
+        s.span(addr, pages, |s, chunk, start, len| {
+            if !chunk.away.get() {
+                poison::free(chunk.addr() + start * PAGE, len * PAGE);
+                s.give(chunk, start, len, Backing::Dirty);
+            }
+        });
+        self.freed(s);
+    }
+
+    /// Records that nobody knows whose the addresses of whole chunks are, which are in use.
+    #[cold]
+    #[inline(never)]
+    fn give_up(&self, range: ChunkRange) {
+        let _state = self.state.lock_seldom();
+        (0..range.len).for_each(|i| range.at(i).away.set(true));
     }
 }
 
@@ -241,11 +267,16 @@ impl PageHeap {
                 new_heap.have_moved(old, new);
                 if how == Moved::Yes {
                     self.have_fresh(old);
+                } else {
+                    self.give_up(old);
                 }
                 return (bytes, how);
             }
             Moved::Emptied => new_heap.have_fresh(new),
-            Moved::Lost => return (0, how),
+            Moved::Lost => {
+                new_heap.give_up(new);
+                return (0, how);
+            }
             Moved::No => {}
         }
         // The block is several mappings, and stays that many at its new place.
@@ -260,10 +291,11 @@ impl PageHeap {
             self::moved(old.at(i), new.at(i));
             moved += CHUNK;
         }
-        match how {
-            Moved::Lost => (moved, how),
-            _ => (moved, Moved::No),
+        if how == Moved::Lost {
+            new_heap.give_up(ChunkRange::of_one(new.at(moved / CHUNK)));
+            return (moved, how);
         }
+        (moved, Moved::No)
     }
 
     /// Moves a block of this heap, if it is one mapping, to a mapping of `wide` bytes that has no
@@ -282,7 +314,7 @@ impl PageHeap {
         let how = mem::move_mapping(from, bytes, to, wide);
         match how {
             Moved::Yes => self.have_fresh(old),
-            Moved::Torn => {}
+            Moved::Torn => self.give_up(old),
             Moved::Lost => return (0, how),
             Moved::No | Moved::Emptied => return (0, Moved::No),
         }
@@ -335,6 +367,7 @@ impl PageHeap {
 mod tests {
     use super::*;
     use crate::heap::huge::huge_pages::tests::{chunk_of, grown};
+    use crate::heap::set::heaps;
     use crate::sys::mem::tests::resident;
     use crate::sys::page::PAGE;
     use crate::testing::alone;
@@ -472,6 +505,26 @@ mod tests {
         }
         heap.purge_all();
         assert_eq!(heap.totals().used, 0);
+    }
+
+    #[test]
+    fn what_a_move_has_lost_is_never_touched_again_and_the_rest_of_the_run_is_free() {
+        crate::testing::own_process!();
+        let _alone = alone();
+        let heap = heaps::make_apart(&heaps::making()).expect("there is memory");
+        let pages = 4 * CHUNK_PAGES;
+        let run = heap.alloc(pages, CHUNK).expect("there is memory").addr;
+        write(run, pages, run);
+        let lost = ChunkRange::of(run + CHUNK, CHUNK).expect("a chunk");
+        heap.give_up(lost);
+        heap.free_rest(run, pages);
+        assert_eq!(heap.totals().used, CHUNK_PAGES);
+        // As at the end of an arena.
+        heap.give_all_up();
+        assert_eq!(heap.totals().used, CHUNK_PAGES);
+        // Another mapping's, for all that the heap knows.
+        let found = words(run + CHUNK, CHUNK_PAGES);
+        assert_eq!(found, std::vec![run; CHUNK_PAGES]);
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! committed again when they are needed. A [`Pool`] is the part of a page heap that does this,
 //! under the page heap's lock.
 
+use crate::heap::fence;
 use crate::heap::huge::borders::{self, ChunkRange};
 use crate::heap::huge::huge_pages;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
@@ -39,6 +40,8 @@ pub struct Pool {
     beyond_growth: usize,
     /// The head of the list of segments that hooks provided.
     hooked: Option<&'static Segment>,
+    /// Whether vacant chunks of these segments alone serve requests.
+    only_hooked: bool,
 }
 
 impl Pool {
@@ -49,6 +52,7 @@ impl Pool {
             decommitted: 0,
             beyond_growth: 0,
             hooked: None,
+            only_hooked: false,
         }
     }
 
@@ -75,6 +79,22 @@ impl Pool {
     /// All segments that may hold chunks of the heap.
     pub fn segments(&self) -> impl Iterator<Item = &'static Segment> + use<> {
         Segment::all().chain(self.hooked())
+    }
+
+    /// The segments whose vacant chunks serve requests. Where there are hooks, these are theirs: a
+    /// page heap may have chunks of its own from an arena before, or from a time without hooks.
+    fn serving(&self) -> impl Iterator<Item = &'static Segment> + use<> {
+        let own = (!self.only_hooked).then(Segment::all);
+        own.into_iter().flatten().chain(self.hooked())
+    }
+
+    /// Whether vacant chunks that hooks provided serve alone.
+    pub fn is_only_hooked(&self) -> bool {
+        self.only_hooked
+    }
+
+    pub fn set_only_hooked(&mut self, only: bool) {
+        self.only_hooked = only;
     }
 
     /// Adds a hooked segment of `chunks` chunks.
@@ -201,16 +221,24 @@ impl Pool {
                 }
                 if at == start {
                     at += 1;
-                } else if mappings::may_split()
-                    && mem::decommit(segment.chunk(start).addr(), (at - start) * CHUNK)
-                {
-                    let first = segment.chunk(start).addr();
-                    if let Some(range) = ChunkRange::of(first, (at - start) * CHUNK) {
-                        borders::set_committed(range, false);
-                    }
-                    self.decommitted += at - start;
+                } else {
+                    self.decommit(ChunkRange {
+                        segment,
+                        first: start,
+                        len: at - start,
+                    });
                 }
             }
+        }
+    }
+
+    /// Decommits vacant chunks without memory, if there may be one more mapping.
+    #[inline(never)]
+    pub fn decommit(&mut self, range: ChunkRange) {
+        if mappings::may_split() && mem::decommit(range.at(0).addr(), range.bytes()) {
+            borders::set_committed(range, false);
+            (0..range.len).for_each(|i| fence::forget(range.at(i)));
+            self.decommitted += range.len;
         }
     }
 
@@ -253,14 +281,14 @@ impl Pool {
         self.first_of(|segment| segment.resident(self.heap))
     }
 
-    /// The lowest chunk of a set, over all segments.
+    /// The lowest chunk of a set, over all segments that serve.
     fn first_of(&self, set: impl Fn(&Segment) -> ChunkSet<'_>) -> Option<&'static Chunk> {
         let first = |segment: &'static Segment| Some(segment.chunk(set(segment).first()?));
-        self.segments().find_map(first)
+        self.serving().find_map(first)
     }
 
     fn find_range(&self, n: usize, align: usize) -> Option<&'static Chunk> {
-        self.segments().find_map(|r| {
+        self.serving().find_map(|r| {
             let vacant = r.vacant(self.heap);
             let start = if r.is_hooked() {
                 r.find_range(n, align, |c| vacant.contains(r.index_of(c)))

@@ -6,6 +6,7 @@
 //! many borders.
 
 use crate::heap::State;
+use crate::heap::fence;
 use crate::heap::huge::borders::ChunkRange;
 use crate::heap::huge::huge_pages;
 use crate::heap::purge::advice;
@@ -83,6 +84,7 @@ impl State {
         for i in 0..range.len {
             let chunk = range.at(i);
             chunk.kept_broken.set(false);
+            fence::forget(chunk);
             if !chunk.is_clean() {
                 self.pool.unfile(chunk);
                 self.take_begun(chunk, 0, CHUNK_PAGES);

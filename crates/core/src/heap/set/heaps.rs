@@ -5,6 +5,8 @@
 //! its chunk, whichever thread frees it. Callers that have an address, or mean all page heaps, go
 //! through [`PAGE_HEAPS`]; callers that want memory use a [`PageHeap`].
 
+use crate::heap::fence;
+use crate::heap::purge::meter::Budget;
 use crate::heap::standalone::Release;
 use crate::heap::{
     Backing, Cap, DIRTY_DECAY_MS, PageHeap, RESERVE, RETAIN, Reach, Totals, standalone,
@@ -111,6 +113,9 @@ fn make_for(_: &Making, arenas: Arenas) -> Option<&'static PageHeap> {
         room.as_ref().state.lock_seldom().pool.set_heap(id);
         room.as_ref()
     };
+    if fence::are_all() {
+        heap.fence();
+    }
     slot.set(heap);
     COUNT.set(index + 1);
     Some(heap)
@@ -129,6 +134,15 @@ impl Heaps {
         // No other page heap exists yet.
         self.set_first_decay(Some(dirty_ms), Some(muzzy_ms));
         FIRST_HEAP.set_decay(dirty_ms, muzzy_ms);
+    }
+
+    /// From now on, memory that nobody has is closed, in all page heaps.
+    #[cold]
+    #[inline(never)]
+    pub fn fence(&self) {
+        let _making = making();
+        fence::set_all();
+        self.all().for_each(PageHeap::fence);
     }
 
     /// Sets both decay times of all page heaps in milliseconds: 0 at once, negative never.
@@ -255,6 +269,16 @@ impl Heaps {
         }
     }
 
+    /// Frees a run to which a block could not be moved ([`Moved::Lost`]), but for the addresses
+    /// that may be another mapping's now.
+    #[cold]
+    #[inline(never)]
+    pub fn free_rest(&self, addr: usize, pages: usize) {
+        if let Some(heap) = owner(addr).filter(|_| standalone::of(addr).is_none()) {
+            heap.free_rest(addr, pages);
+        }
+    }
+
     /// Reads the clock, and returns what is due.
     pub fn tick(&self) {
         self.all().for_each(PageHeap::tick);
@@ -275,9 +299,11 @@ impl Heaps {
         FIRST_HEAP.may_lose(now, behind, free)
     }
 
-    /// Returns free memory that nobody asked to return, as much as the meters allow.
-    pub fn purge_rest(&self) {
-        self.all().for_each(PageHeap::purge_rest);
+    /// Returns free memory that nobody asked to return, as much as the meters allow; where these
+    /// know nothing, as much as a part of `ran_ms` pays for, the time with several threads.
+    pub fn purge_rest(&self, ran_ms: u64) {
+        let mut budget = Budget::of(ran_ms);
+        self.all().for_each(|heap| heap.purge_rest(&mut budget));
     }
 
     /// What all page heaps hold now.

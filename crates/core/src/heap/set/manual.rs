@@ -100,9 +100,14 @@ impl State {
                 if chunk.away.get() || chunk.is_vacant() {
                     continue;
                 }
+                // Behind those that are mapped there may be a mapping of the program.
                 let used = Bits512::empty();
-                used.set(0, CHUNK_PAGES);
+                used.set(0, chunk.mapped.get() as usize);
                 chunk.free.runs().for_each(|r| used.clear(r.start, r.len));
+                if let Some(closed) = chunk.closed.get() {
+                    self.fences -= closed.fences.count();
+                    closed.fences.clear(0, CHUNK_PAGES);
+                }
                 for run in used.runs() {
                     self.give(chunk, run.start, run.len, Backing::Dirty);
                 }

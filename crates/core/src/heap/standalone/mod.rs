@@ -277,7 +277,8 @@ impl PageHeap {
             self.dismiss(segment);
             return self.give_block_back(segment);
         }
-        if release == Release::AtOnce || self.apart || self.at_once.load(Ordering::Relaxed) {
+        let at_once = self.at_once.load(Ordering::Relaxed) || self.is_fenced();
+        if release == Release::AtOnce || self.apart || at_once {
             self.dismiss(segment);
             return unmake(segment);
         }

@@ -10,7 +10,10 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::vec::Vec;
 
+mod fences;
 mod huge_pages;
+#[cfg(shuttle)]
+mod schedules;
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -217,6 +220,7 @@ impl Model {
 fn assert_consistent(heap: &PageHeap, held: usize) {
     let state = heap.state.lock();
     let (mut used, mut dirty, mut muzzy, mut committed) = (0, 0, 0, 0);
+    let mut all_fences = 0;
     for segment in Segment::all() {
         let (vacant, resident) = (segment.vacant(heap.id), segment.resident(heap.id));
         for i in segment.chunks_of(heap.id) {
@@ -258,6 +262,7 @@ fn assert_consistent(heap: &PageHeap, held: usize) {
                 c.committed.get() || c.is_vacant() && !memory,
                 "only idle chunks are given up"
             );
+            all_fences += fences::assert_consistent(c);
             used += c.used.get() as usize;
             dirty += c.dirty.count();
             muzzy += c.muzzy.count();
@@ -269,7 +274,8 @@ fn assert_consistent(heap: &PageHeap, held: usize) {
         (totals.used, totals.dirty, totals.muzzy),
         (used, dirty, muzzy)
     );
-    assert_eq!(used, held, "pages in use");
+    assert_eq!(state.fences, all_fences);
+    assert_eq!(used, held + all_fences, "pages in use");
     assert_eq!(committed, state.pool.committed(), "chunks to be touched");
 }
 
@@ -288,21 +294,26 @@ proptest! {
     ) {
         crate::testing::own_process!(Ok(()));
         let _alone = alone();
-        restore();
-        let mut models = [&FIRST_HEAP, second()].map(|heap| (Model::of(heap), heap.totals().used));
-        for (op, second) in &ops {
-            let (model, before) = &mut models[*second as usize];
-            model.run(op);
-            assert_consistent(model.heap, *before + model.pages());
-        }
-        for (mut model, before) in models {
-            while let Some((addr, pages, _)) = model.pick(0) {
-                PAGE_HEAPS.free(addr, pages);
-            }
-            assert_consistent(model.heap, before);
-        }
-        restore();
+        balance([&FIRST_HEAP, second()], &ops);
     }
+}
+
+/// Runs operations on two page heaps.
+fn balance(heaps: [&'static PageHeap; 2], ops: &[(Op, bool)]) {
+    restore();
+    let mut models = heaps.map(|heap| (Model::of(heap), heap.totals().used));
+    for (op, second) in ops {
+        let (model, before) = &mut models[*second as usize];
+        model.run(op);
+        assert_consistent(model.heap, *before + model.pages());
+    }
+    for (mut model, before) in models {
+        while let Some((addr, pages, _)) = model.pick(0) {
+            PAGE_HEAPS.free(addr, pages);
+        }
+        assert_consistent(model.heap, before);
+    }
+    restore();
 }
 
 /// Steps should be few, because each has to wait until no thread is in a page fault.

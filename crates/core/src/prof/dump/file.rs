@@ -37,12 +37,15 @@ impl File<'_> {
             // A plain system call, because the C library's is a cancellation point.
             // SAFETY: the path is terminated.
             let fd = unsafe {
-                libc::syscall(
-                    libc::SYS_openat,
-                    libc::AT_FDCWD,
-                    path.as_ptr(),
-                    flags,
-                    0o644,
+                asked!(
+                    Write or -1,
+                    libc::syscall(
+                        libc::SYS_openat,
+                        libc::AT_FDCWD,
+                        path.as_ptr(),
+                        flags,
+                        0o644,
+                    )
                 )
             };
             if fd < 0 {
@@ -80,7 +83,12 @@ impl File<'_> {
         self.len = 0;
         while !rest.is_empty() && self.error == 0 {
             // SAFETY: the kernel reads only these bytes.
-            let got = unsafe { libc::syscall(libc::SYS_write, self.fd, rest.as_ptr(), rest.len()) };
+            let got = unsafe {
+                asked!(
+                    Write or -1,
+                    libc::syscall(libc::SYS_write, self.fd, rest.as_ptr(), rest.len())
+                )
+            };
             match usize::try_from(got) {
                 Ok(0) => self.error = libc::EIO,
                 Ok(n) => rest = rest.get(n..).unwrap_or(&[]),
@@ -130,11 +138,14 @@ impl Drop for File<'_> {
         unsafe {
             // A part of a profile must not pass for one. A file that was there may be a device.
             if !self.is_whole && self.is_new {
-                libc::syscall(libc::SYS_unlinkat, libc::AT_FDCWD, self.path.as_ptr(), 0);
+                asked!(
+                    Write or -1,
+                    libc::syscall(libc::SYS_unlinkat, libc::AT_FDCWD, self.path.as_ptr(), 0)
+                );
             } else if !self.is_whole {
-                libc::syscall(libc::SYS_ftruncate, self.fd, 0);
+                asked!(Write or -1, libc::syscall(libc::SYS_ftruncate, self.fd, 0));
             }
-            libc::syscall(libc::SYS_close, self.fd);
+            asked!(Write or -1, libc::syscall(libc::SYS_close, self.fd));
             meta::give(self.buffer.cast(), BUFFER_BYTES);
         }
     }

@@ -56,7 +56,7 @@ pub fn write(out: &mut dyn Sink, lg_sample: u32, accum: bool) {
         );
     });
     let _ = text.write_str("\nMAPPED_LIBRARIES:\n");
-    proc::read(proc::MAPS, &mut [0; PIECE_BYTES], |piece| out.put(piece));
+    proc::read_mappings(&mut [0; PIECE_BYTES], |piece| out.put(piece));
 }
 
 /// Writes ` 0x…`. Most of a profile is addresses, and `write!` would take half of its time.

@@ -9,7 +9,7 @@ mod file;
 mod gzip;
 mod heap_v2;
 mod json;
-mod maps;
+pub mod maps;
 mod pprof;
 mod snapshot;
 mod strings;

@@ -515,31 +515,32 @@ impl Writer<'_> {
 
     fn tail(mut self) -> Result<(), i32> {
         let mut ranges = Ranges::new().ok_or(libc::ENOMEM)?;
-        let mut next_string = strings::COUNT + self.named.get().len() as u64;
-        maps::each(&mut |mapping| {
+        let next_string = strings::COUNT + self.named.get().len() as u64;
+        let mut context = (&mut self, &mut ranges, next_string);
+        maps::each(&mut context, |(this, ranges, next_string), mapping| {
             ranges.push(mapping.start, mapping.end);
             let mut text = |out: &mut dyn Sink, text: &[u8]| {
                 if text.is_empty() {
                     return 0;
                 }
                 string(out, text);
-                next_string += 1;
-                next_string - 1
+                *next_string += 1;
+                *next_string - 1
             };
-            let name = text(&mut self.out, mapping.name);
+            let name = text(&mut this.out, mapping.name);
             let mut hex = [0; 2 * BUILD_ID_MAX];
             let build_id = text(
-                &mut self.out,
+                &mut this.out,
                 in_hex(mapping.build_id.unwrap_or(&[]), &mut hex),
             );
-            let message = &mut self.message;
+            let message = &mut this.message;
             message.number(1, ranges.len as u64);
             message.number(2, mapping.start);
             message.number(3, mapping.end);
             message.number(4, mapping.offset);
             message.number(5, name);
             message.number(6, build_id);
-            message.end(field::MAPPING, &mut self.out);
+            message.end(field::MAPPING, &mut this.out);
         });
         for i in 0..self.addresses.count {
             let address = self.addresses.slots().get(i).map_or(0, |&slot| slot as u64);

@@ -46,9 +46,8 @@ impl ShortText {
     /// As much as fitted, for a line: if something was left out, it ends here all the same.
     #[inline(never)]
     pub fn line(&mut self) -> &CStr {
-        if let [.., end, _] = &mut self.text
-            && self.len >= TEXT_MAX
-        {
+        if self.len >= TEXT_MAX {
+            let [.., end, _] = &mut self.text;
             *end = b'\n';
         }
         self.cut()

@@ -1,8 +1,8 @@
 //! When a sample is due: the countdowns of threads.
 
 use super::threads;
-use super::{files, pace, sample};
-use crate::cache::{self, Countdown, inside, life, registry};
+use super::{files, guards, is_on, pace, sample};
+use crate::cache::{self, Countdown, Guard, inside, life, registry};
 use crate::prof::gap::{self, lg_sample};
 use crate::prof::unwind::Registers;
 use crate::sys::arch::with_registers;
@@ -61,23 +61,49 @@ pub fn set_thread_on(on: bool) {
 pub fn spend(block: *mut u8, size: usize) -> *mut u8 {
     match cache::countdown() {
         Some(countdown) if countdown.spend(size) => {
-            if pace::is_thinned(countdown) && pace::slow_event(countdown) {
+            if is_on() && pace::is_thinned(countdown) && pace::slow_event(countdown) {
                 countdown.set(gap::draw(pace::lg_of(countdown)));
             }
             block
         }
-        Some(countdown) => due_here(countdown, block, size),
+        Some(countdown) => {
+            countdown.set_align(0);
+            due_here(countdown, block, size)
+        }
         None => spend_without_cache(block, size),
     }
 }
 
-/// Takes a sample of a request, if the bytes before it were not drawn in another epoch. Returns the
-/// block.
+/// Like [`spend`], for a block of a class that may be replaced by a guarded one: it is not filled
+/// yet, and nothing is asked of its alignment but that of its class. Returns the block.
+#[cold]
+#[inline(never)]
+pub fn spend_or_guard(block: *mut u8, size: usize) -> *mut u8 {
+    let Some(countdown) = cache::countdown().filter(|_| guards::are_on()) else {
+        return spend(block, size);
+    };
+    let (align, is_first) = guards::look_at(block.addr(), size);
+    if is_first {
+        countdown.set_guard(Guard::First);
+        countdown.set(0);
+    }
+    if countdown.spend(size) {
+        return block;
+    }
+    countdown.set_align(align);
+    due_here(countdown, block, size)
+}
+
+/// Takes a sample of a request of [`api::alloc`](crate::api::alloc), if the bytes before it were
+/// not drawn in another epoch, or gives it a guarded block. Returns the block.
 #[cold]
 #[inline(never)]
 pub fn due(size: usize, block: *mut u8) -> *mut u8 {
     match cache::countdown() {
-        Some(countdown) => due_here(countdown, block, size),
+        Some(countdown) => {
+            countdown.set_align(if size < 16 { 8 } else { 16 });
+            due_here(countdown, block, size)
+        }
         None => block,
     }
 }
@@ -93,7 +119,7 @@ const _: () = assert!(
     offset_of!(Registers, pc) == 0
         && offset_of!(Registers, sp) == 8
         && offset_of!(Registers, fp) == 16
-        && offset_of!(Registers, base) == 24
+        && offset_of!(Registers, fourth) == 24
         && size_of::<Registers>() == 40
 );
 
@@ -105,34 +131,66 @@ extern "C" fn due_from(
     size: usize,
     from: &Registers,
 ) -> *mut u8 {
+    countdown.see_changes();
     let epoch = EPOCH.load(Ordering::Relaxed);
     if !countdown.is_of(epoch) {
         countdown.enter(epoch, threads::numbers());
-        countdown.set(gap::draw(pace::lg_of(countdown)));
-        if is_thread_on() && countdown.spend(size) {
+        let guards_this = countdown.guard() != Guard::No;
+        countdown.set(distance(countdown));
+        if !guards_this && countdown.spend(size) {
             return block;
         }
-    }
-    if !is_thread_on() {
-        // Until sampling is switched on for it or for all threads.
-        countdown.set(i64::MAX);
-        return block;
     }
     let Some(_sampling) = countdown.begin() else {
         return block;
     };
+    let is_sampled = is_on() && is_thread_on();
+    let guard = countdown.guard();
+    if guard != Guard::No || !is_sampled {
+        // While the thread is sampled, the next request gets what a sample's has not got: so no
+        // sample is lost.
+        countdown.set_guard(Guard::No);
+        countdown.set(distance(countdown));
+        let request = guards::Request {
+            size,
+            align: countdown.align(),
+            is_first: guard == Guard::First,
+        };
+        let guarded = guards::replacement(block.addr(), request, from);
+        if guarded.is_none() && !is_sampled && guards::are_on() && !guards::is_by_site() {
+            countdown.set(distance(countdown).min(gap::draw(guards::LG_RETRY_BYTES)));
+        }
+        return guarded.map_or(block, |guarded| guarded as *mut u8);
+    }
     let lg = pace::lg_of(countdown);
     pace::sample(countdown);
-    countdown.set(gap::draw(pace::lg_of(countdown)));
+    countdown.set(distance(countdown));
     sample::take(block.addr(), size, countdown.thread(), lg, from);
+    if guards::is_due_with_sample(lg) {
+        countdown.set_guard(Guard::Yes);
+        countdown.set(0);
+    }
     files::write_if_due();
     block
+}
+
+/// The distance to the thread's next sample or, if it is not sampled, to its next guarded block.
+fn distance(countdown: &Countdown) -> i64 {
+    if is_on() && is_thread_on() {
+        gap::draw(pace::lg_of(countdown))
+    } else {
+        // For ever without guards: until sampling is switched on for it or for all threads.
+        guards::distance()
+    }
 }
 
 /// Like [`spend`], in a thread without a cache: such threads count down together.
 #[cold]
 #[inline(never)]
 fn spend_without_cache(block: *mut u8, size: usize) -> *mut u8 {
+    if !is_on() {
+        return block;
+    }
     let left = SHARED_LEFT.fetch_sub(size as u64 + 1, Ordering::Relaxed) as i64;
     if left > size as i64 {
         return block;

@@ -13,7 +13,7 @@ use crate::prof::history::{self, Moment};
 use crate::prof::hooks;
 use crate::prof::samples::{self, Sample};
 use crate::space::Segment;
-use crate::space::segment::{Beginning, PageRecord};
+use crate::space::segment::{Beginning, LargeState, PageRecord};
 use crate::sys::page::PAGE;
 use crate::upkeep::probes;
 
@@ -48,7 +48,10 @@ pub fn filed(p: usize) -> Filed {
 fn filed_by_record(p: usize) -> Filed {
     let record = Segment::find(p).map(|segment| segment.record_of(p));
     match record {
-        Some(PageRecord::Large { sampled: true, .. }) => Filed::Sampled,
+        Some(PageRecord::Large {
+            state: LargeState::Sampled,
+            ..
+        }) => Filed::Sampled,
         Some(PageRecord::Watched { slab, sampled }) => match sampled {
             Beginning::At(offset) if offset == p % PAGE => Filed::Sampled,
             Beginning::Count(_) if samples::has(p) => Filed::Sampled,

@@ -7,6 +7,7 @@
 //! - `countdown` says when a sample is due;
 //! - `pace` thins out the samples of threads that would have very many;
 //! - `sample` takes it, and `end` ends it when its block is freed or changes;
+//! - `guards` lets some of the requests that are counted have a block between closed pages;
 //! - `files` writes profiles by themselves, `threads` has numbers and names of threads.
 //!
 //! What is here concerns all threads: the options, the switch, a reset, the sums.
@@ -14,6 +15,7 @@
 mod countdown;
 mod end;
 mod files;
+pub mod guards;
 mod pace;
 mod sample;
 mod threads;
@@ -29,14 +31,16 @@ use crate::upkeep::export::page::StatsPage;
 use crate::upkeep::probes;
 use core::ffi::CStr;
 
-pub use countdown::{due, is_thread_on, set_thread_on, set_threads_on, spend, threads_on};
+pub use countdown::{
+    due, is_thread_on, set_thread_on, set_threads_on, spend, spend_or_guard, threads_on,
+};
 #[cfg(test)]
 pub use end::is_sampled;
 pub use end::{
     Filed, Lifted, filed, forget_arena, grew, lifted, put_down, small_class, unsampled, will_free,
 };
 pub use files::{dumps_growth, interval, set_dumps_growth};
-pub use hidden::is_on;
+pub use hidden::is_on as is_counting;
 #[cfg(test)]
 pub use pace::configure as set_max_a_second;
 #[cfg(test)]
@@ -112,6 +116,11 @@ const OF_USERS: u8 = 1;
 /// Tracers of the probes, which take stacks themselves.
 const OF_TRACERS: u8 = 2;
 
+/// Whether blocks are sampled.
+pub fn is_on() -> bool {
+    WISHES.load(Ordering::Relaxed) != 0
+}
+
 /// A change of the wishes.
 #[derive(Clone, Copy)]
 enum Wish {
@@ -143,22 +152,34 @@ fn follow(wish: Wish) {
         describe();
         capture::begin();
     }
-    hidden::set(|| {
+    let was_on = is_on();
+    hidden::set(hidden::User::Profiler, || {
         let (of, on) = match wish {
             Wish::Users(on) => (OF_USERS, on),
             Wish::Tracers => (OF_TRACERS, probes::follow()),
         };
         let others = WISHES.load(Ordering::Relaxed) & !of;
         let wishes = if on { others | of } else { others };
-        WISHES.store(wishes, Ordering::Relaxed);
         sample::set_without_stacks(wishes == OF_TRACERS);
         let on = wishes != 0;
         if on && !is_on() {
             countdown::begin_epoch();
         }
+        WISHES.store(wishes, Ordering::Relaxed);
         root::set_on(on);
         on
     });
+    // Threads may be on their way to a guarded block, which is far.
+    if guards::are_on() && is_on() != was_on {
+        registry::end_countdowns();
+    }
+}
+
+/// Switches guards on or off, as [`guards`] says.
+pub fn switch_guards(lg_bytes: Option<u32>, replace: guards::Replace, changed: impl FnOnce()) {
+    countdown::begin_epoch();
+    guards::switch(lg_bytes, replace, changed);
+    registry::end_countdowns();
 }
 
 /// Leads readers outside the process to the page of statistics.

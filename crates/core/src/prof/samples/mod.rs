@@ -17,7 +17,8 @@ use super::root::{self, Version, promised};
 use super::sites::{Amount, Site};
 use crate::arena::{self, Mark};
 use crate::space::meta;
-use crate::sys::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use crate::space::segment::see_anew;
+use crate::sys::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sys::lock::{Guard, Mutex, RawLock};
 use crate::sys::rank::Rank;
 use crate::sys::spread::SPREAD_FACTOR;
@@ -167,8 +168,7 @@ pub fn count() -> usize {
 /// Whether a block may be, or be beside, a sampled one, whose page was found filed under no class.
 #[inline(always)]
 pub fn were_any() -> bool {
-    // Pairs with the fence of `Slab::watch`.
-    fence(Ordering::Acquire);
+    see_anew();
     WERE_ANY.load(Ordering::Relaxed)
 }
 

@@ -30,15 +30,56 @@ pub struct Walk {
 /// Stands, in the middle of a stack with more frames than there is room for, for those left out.
 pub const OMITTED: usize = usize::MAX;
 
+/// The most frames of which a walk notes where they are.
+pub const NOTED_MAX: usize = 24;
+
+/// A frame that a walk has met: the address that the call in it returns to, and its stack pointer
+/// behind that call.
+#[derive(Clone, Copy, Default)]
+pub struct NotedFrame {
+    pub pc: usize,
+    pub sp: usize,
+}
+
+/// The first frames of a walk.
+pub struct Noted {
+    frames: [NotedFrame; NOTED_MAX],
+    len: usize,
+}
+
+impl Noted {
+    pub fn new() -> Noted {
+        Noted {
+            frames: [NotedFrame { pc: 0, sp: 0 }; NOTED_MAX],
+            len: 0,
+        }
+    }
+
+    /// The innermost first.
+    pub fn frames(&self) -> &[NotedFrame] {
+        self.frames.get(..self.len).unwrap_or(&[])
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn note(&mut self, pc: usize, sp: usize) {
+        if let Some(place) = self.frames.get_mut(self.len) {
+            *place = NotedFrame { pc, sp };
+            self.len += 1;
+        }
+    }
+}
+
 /// The frames of a walk: those of both ends, if there is no room for all.
 pub struct Frames<'a> {
     out: &'a mut [usize],
     met: usize,
+    noted: Option<&'a mut Noted>,
 }
 
 impl<'a> Frames<'a> {
-    pub fn new(out: &'a mut [usize]) -> Frames<'a> {
-        Frames { out, met: 0 }
+    pub fn new(out: &'a mut [usize], noted: Option<&'a mut Noted>) -> Frames<'a> {
+        Frames { out, met: 0, noted }
     }
 
     /// Entries before the one that stands for those left out.
@@ -48,7 +89,10 @@ impl<'a> Frames<'a> {
     }
 
     #[inline(always)]
-    pub fn push(&mut self, frame: usize) {
+    pub fn push(&mut self, frame: usize, sp: usize) {
+        if let Some(noted) = &mut self.noted {
+            noted.note(frame, sp);
+        }
         let mut place = self.met;
         self.met += 1;
         if place >= self.out.len() {

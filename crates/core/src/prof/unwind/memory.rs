@@ -129,6 +129,7 @@ pub fn bytes_now(at: usize) -> Option<[u8; 8]> {
 mod tests {
     use super::super::tests::code::Pages;
     use super::*;
+    use crate::sys::arch::CODE_END;
 
     #[test]
     fn what_cannot_be_read_is_told_apart_and_the_mask_stays() {
@@ -142,7 +143,7 @@ mod tests {
         };
         let before = mask();
         assert!(is_readable(at));
-        for bad in [0, 8, 1 << 47, usize::MAX - 7, 0xffff_8000_0000_0000] {
+        for bad in [0, 8, CODE_END, usize::MAX - 7, 0xffff_8000_0000_0000] {
             assert!(!is_readable(bad), "{bad:#x}");
             assert_eq!(Memory::unknown().word(bad), None);
         }

@@ -30,7 +30,8 @@ cfg_if! {
         // Only tests look at a walk itself.
         #[cfg(test)]
         pub use frames::{End, OMITTED, Walk};
+        pub use frames::{NOTED_MAX, Noted};
         pub use registers::Registers;
-        pub use walk::{capture, modules, set_cache};
+        pub use walk::{capture, capture_interrupted, capture_noting, modules, set_cache};
     }
 }

@@ -1,8 +1,17 @@
 //! The registers of a frame, as far as they are known.
 
 use super::memory::Memory;
-use crate::sys::arch::frames;
-pub use crate::sys::arch::frames::{BASE, FP, RETURN, SP};
+use crate::sys::arch::{Convention, Native, capture};
+
+/// The numbers of registers in unwind tables.
+pub const FP: u8 = <Native as Convention>::FP;
+pub const SP: u8 = <Native as Convention>::SP;
+pub const FOURTH: u8 = <Native as Convention>::FOURTH;
+/// The column of the return address.
+pub const RETURN: u8 = <Native as Convention>::RETURN;
+/// Whether the return address of a frame may be in the fourth register. That is known of a frame
+/// that a signal interrupted; 0 stands for what is not known.
+pub const RETURN_IS_FOURTH: bool = RETURN == FOURTH;
 
 /// The registers of one frame that are known. After a call, these are the ones by which functions
 /// say where their frame is; at an instruction that a signal interrupted, all are.
@@ -13,20 +22,20 @@ pub struct Registers {
     pub sp: usize,
     /// The frame pointer.
     pub fp: usize,
-    /// The base pointer: the other register by which functions say where their frame is.
-    pub base: usize,
+    /// The register that the architecture chooses ([`Convention`]).
+    pub fourth: usize,
     /// Where the kernel has saved all of them; 0 if it has not.
     saved: usize,
 }
 
 impl Registers {
     #[inline(always)]
-    pub fn new(pc: usize, sp: usize, fp: usize, base: usize) -> Registers {
+    pub fn new(pc: usize, sp: usize, fp: usize, fourth: usize) -> Registers {
         Registers {
             pc,
             sp,
             fp,
-            base,
+            fourth,
             saved: 0,
         }
     }
@@ -34,8 +43,8 @@ impl Registers {
     /// The registers at the point where this is called.
     #[inline(always)]
     pub fn here() -> Registers {
-        let [pc, sp, fp, base] = frames::here();
-        Registers::new(pc, sp, fp, base)
+        let [pc, sp, fp, fourth] = capture::here();
+        Registers::new(pc, sp, fp, fourth)
     }
 
     /// What a signal interrupted, from the third argument of its handler.
@@ -49,9 +58,9 @@ impl Registers {
     /// cannot be read.
     pub fn of_context(context: usize, memory: &mut Memory) -> Option<Registers> {
         let mut read = |at| memory.word(context.wrapping_add(at));
-        let pc = read(frames::PC_SAVED_AT)?;
-        let mut read = |register| read(frames::saved_at(register)?);
-        let all = Registers::new(pc, read(SP)?, read(FP)?, read(BASE)?);
+        let pc = read(Native::PC_SAVED_AT)?;
+        let mut read = |register| read(Native::saved_at(register)?);
+        let all = Registers::new(pc, read(SP)?, read(FP)?, read(FOURTH)?);
         Some(Registers {
             saved: context,
             ..all
@@ -61,12 +70,12 @@ impl Registers {
     /// The value of a register, by its number in tables, if it is known.
     pub fn get(&self, register: u8, memory: &mut Memory) -> Option<usize> {
         match register {
-            RETURN => Some(self.pc),
             SP => Some(self.sp),
             FP => Some(self.fp),
-            BASE => Some(self.base),
+            FOURTH => Some(self.fourth).filter(|&value| value != 0 || !RETURN_IS_FOURTH),
+            _ if register == RETURN => Some(self.pc),
             _ if self.saved != 0 => {
-                memory.word(self.saved.wrapping_add(frames::saved_at(register)?))
+                memory.word(self.saved.wrapping_add(Native::saved_at(register)?))
             }
             _ => None,
         }

@@ -1,7 +1,7 @@
 //! How a walk begins.
 
 use super::cache::RuleCache;
-use super::frames::{Frames, Walk};
+use super::frames::{Frames, Noted, Walk};
 use super::memory::Memory;
 use super::modules::Modules;
 use super::registers::Registers;
@@ -35,17 +35,59 @@ pub fn modules() -> &'static Modules {
 #[cold]
 #[inline(never)]
 pub fn capture(registers: &Registers, out: &mut [usize], pages: &mut [usize; 2]) -> Walk {
-    let cache = UNWINDER.cache.get();
     let stack = Memory::known(*pages, registers.sp);
-    let mut walker = Walker::new(*registers, FirstPc::Return, cache, &UNWINDER.modules, stack);
-    let walk = run(&mut walker, out);
+    walk(registers, FirstPc::Return, stack, out, pages, None)
+}
+
+/// Like [`capture`], and notes where the first frames are.
+#[cold]
+#[inline(never)]
+pub fn capture_noting(
+    registers: &Registers,
+    out: &mut [usize],
+    pages: &mut [usize; 2],
+    noted: &mut Noted,
+) -> Walk {
+    let stack = Memory::known(*pages, registers.sp);
+    walk(registers, FirstPc::Return, stack, out, pages, Some(noted))
+}
+
+/// The stack of what a signal interrupted, whose context the kernel has put at this address;
+/// returns the number of frames. An entry minus one is an address within the instruction that the
+/// frame is at.
+#[cold]
+#[inline(never)]
+pub fn capture_interrupted(context: usize, out: &mut [usize]) -> usize {
+    let mut stack = Memory::unknown();
+    match Registers::of_context(context, &mut stack) {
+        Some(registers) => {
+            let pages = &mut [0; 2];
+            walk(&registers, FirstPc::Instruction, stack, out, pages, None).frames
+        }
+        None => 0,
+    }
+}
+
+/// Walks with the process's cache and modules. There is one copy of this, which is long.
+#[inline(never)]
+fn walk(
+    registers: &Registers,
+    first: FirstPc,
+    stack: Memory,
+    out: &mut [usize],
+    pages: &mut [usize; 2],
+    noted: Option<&mut Noted>,
+) -> Walk {
+    let cache = UNWINDER.cache.get();
+    let mut walker = Walker::new(*registers, first, cache, &UNWINDER.modules, stack);
+    let walk = run(&mut walker, out, noted);
     *pages = walker.stack.pages();
     walk
 }
 
 #[inline(always)]
-fn run(walker: &mut Walker<'_>, out: &mut [usize]) -> Walk {
-    let mut frames = Frames::new(out);
+fn run(walker: &mut Walker<'_>, out: &mut [usize], noted: Option<&mut Noted>) -> Walk {
+    let mut frames = Frames::new(out, noted);
     let end = walker.run(&mut frames);
     frames.finish(end)
 }
@@ -68,7 +110,7 @@ pub fn walk_by(
         modules,
         Memory::unknown(),
     );
-    let mut walk = run(&mut walker, out);
+    let mut walk = run(&mut walker, out, None);
     if skips_first {
         out.copy_within(1.., 0);
         walk.frames -= 1;

@@ -59,11 +59,35 @@ pub struct Chunk {
     pub begins: Cell<bool>,
     /// The purge round in which the hooks refused to take it back.
     pub asked: Cell<u32>,
-    /// Whether the chunk was given back, or a hook is working on it.
+    /// Whether the chunk was given back, or a hook is working on it, or a failed move has left its
+    /// addresses to nobody; then its pages count as used for ever.
     pub away: Cell<bool>,
+    /// Which of its pages are closed, once any was.
+    pub closed: Cell<Option<&'static ClosedPages>>,
     pub next: Cell<Option<&'static Chunk>>,
     pub prev: Cell<Option<&'static Chunk>>,
 }
+
+/// The pages of a chunk that nobody can touch (`heap::fence`).
+pub struct ClosedPages {
+    /// Free pages without memory, and all of `fences`.
+    pub all: Bits512,
+    /// Those that are allocated, each behind a run.
+    pub fences: Bits512,
+}
+
+impl ClosedPages {
+    /// No page is closed.
+    pub const fn none() -> ClosedPages {
+        ClosedPages {
+            all: Bits512::empty(),
+            fences: Bits512::empty(),
+        }
+    }
+}
+
+// The pointer fits where there was room.
+const _: () = assert!(size_of::<Chunk>() == 320);
 
 /// The value of `list` for a chunk in no list.
 pub const NO_LIST: u16 = u16::MAX;
@@ -102,6 +126,7 @@ impl Chunk {
             stays: Cell::new(false),
             asked: Cell::new(0),
             away: Cell::new(false),
+            closed: Cell::new(None),
             next: Cell::new(None),
             prev: Cell::new(None),
         };

@@ -42,6 +42,7 @@ mod growth;
 pub mod hooked;
 mod layout;
 mod lock;
+mod outline;
 mod place;
 mod record;
 mod slices;
@@ -55,13 +56,16 @@ use crate::sys::page::{PAGE, PAGE_SHIFT};
 use chunk::{CHUNK, CHUNK_PAGES as PAGES_PER_CHUNK, Chunk};
 use core::ptr::NonNull;
 use core::slice;
-use fast::Fast;
+pub use fast::GRAIN;
+use fast::{Fast, GRAIN_SHIFT};
 use layout::{GROUP_CHUNKS, GroupTable};
 pub use lock::{Growing, growing, lock};
-pub use record::{Beginning, PageRecord};
+pub use outline::{OUTLINE, TABLES};
+pub use record::{Beginning, LargeState, PageRecord};
 pub use slices::{ChunkSet, Claimed};
 use slices::{Slice, Slices};
 pub use standalone::Provider;
+pub use words::see_anew;
 
 const MAX_SEGMENTS: usize = 256;
 /// Chunks that a page heap claims together: as many as a word has bits.
@@ -119,10 +123,10 @@ pub struct Segment {
 /// included.
 #[inline(always)]
 pub fn fast_lookup(p: usize) -> Option<StackOffset> {
-    let (base, offset) = FAST.find(p)?;
+    let (base, grains) = FAST.find(p)?;
     // SAFETY: the class map begins at the base and is committed for every page below the limit. It
     // consists of atomics.
-    let byte = unsafe { load_byte(base, offset >> PAGE_SHIFT) };
+    let byte = unsafe { load_byte(base, grains >> (PAGE_SHIFT - GRAIN_SHIFT)) };
     Some(StackOffset::from_byte(byte))
 }
 
@@ -172,7 +176,10 @@ impl Segment {
 
     #[inline]
     fn contains(&self, p: usize) -> bool {
-        p.wrapping_sub(self.heap()) < self.chunks() * CHUNK
+        // Acquire, for an address that no other thread has passed on, as in `is_ours`: with chunks
+        // and no heap yet, low addresses of the program would be in the segment.
+        let bytes = self.chunks.load(Ordering::Acquire) * CHUNK;
+        p.wrapping_sub(self.heap()) < bytes
     }
 
     #[inline]
@@ -203,7 +210,12 @@ impl Segment {
 
     fn record_at(&self, p: usize) -> &'static AtomicU64 {
         debug_assert!(self.contains(p));
-        let page = (p - self.heap()) / PAGE;
+        self.record_of_page((p - self.heap()) / PAGE)
+    }
+
+    /// The word of the page with this number in the committed heap.
+    #[inline(always)]
+    fn record_of_page(&self, page: usize) -> &'static AtomicU64 {
         let table = self.group_at(page / (GROUP_CHUNKS * PAGES_PER_CHUNK));
         // SAFETY: the tables of all chunks below the committed end are committed for ever, and the
         // page words of chunks in gaps are zero. No reference is made to the chunk's own record,
@@ -237,8 +249,39 @@ impl Segment {
         PageRecord::unpack(words::record(self.record_at(p)))
     }
 
-    /// The same, for any thread. While the records are kept as they are, that of a slab which this
-    /// returns is complete and is not freed.
+    /// The nearest page up to that of `p` that has a record, and what that says, for any thread;
+    /// `None` if there is none.
+    pub fn record_up_to(&self, p: usize) -> Option<(usize, PageRecord)> {
+        const PAGES: usize = GROUP_CHUNKS * PAGES_PER_CHUNK;
+        debug_assert!(self.contains(p));
+        let mut page = (p - self.heap()) / PAGE;
+        loop {
+            // SAFETY: as in `record_at`.
+            let words = unsafe { &(&(*self.group_at(page / PAGES)).pages)[..=page % PAGES] };
+            let first = page - page % PAGES;
+            if let Some(i) = (words.iter()).rposition(|word| word.load(Ordering::Relaxed) != 0) {
+                let record = PageRecord::unpack(words::record(&words[i]));
+                return Some((self.heap() + (first + i) * PAGE, record));
+            }
+            page = first.checked_sub(1)?;
+        }
+    }
+
+    /// The record of the slab at `p` in the first segment, if no sampled block begins in its page:
+    /// what most blocks of slabs are, in few instructions.
+    #[inline(always)]
+    pub fn plain_slab(p: usize) -> Option<usize> {
+        let first = SEGMENTS.first();
+        let bytes = first.chunks.load(Ordering::Acquire) * CHUNK;
+        let offset = p.wrapping_sub(first.heap());
+        if offset >= bytes {
+            return None;
+        }
+        PageRecord::plain_slab(words::record(first.record_of_page(offset / PAGE)))
+    }
+
+    /// Like [`Segment::record_of`], for any thread. While the records are kept as they are, that of
+    /// a slab which this returns is complete and is not freed.
     pub fn read_record(&self, _: &Kept, p: usize) -> PageRecord {
         PageRecord::unpack(words::read(self.record_at(p)))
     }
@@ -257,6 +300,13 @@ impl Segment {
         } else {
             self.describe_all(p, pages, class, record);
         }
+    }
+
+    /// Describes the page of `p` again, in which blocks are in use. One thread at a time does.
+    #[inline]
+    pub fn describe_anew(&self, p: usize, class: Class, record: PageRecord) {
+        let offset = StackOffset::of(class).byte();
+        words::describe_anew(self.class_at(p), self.record_at(p), offset, record.pack());
     }
 
     #[inline(never)]

@@ -1,6 +1,6 @@
 //! The words of the record map.
 
-use crate::sys::page::PAGE;
+use crate::sys::page::{LINE, PAGE};
 
 /// What the record map holds for a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,9 +17,20 @@ pub enum PageRecord {
         pages: usize,
         arena: usize,
         line: usize,
-        /// Whether the block is sampled.
-        sampled: bool,
+        /// What the block is at the moment.
+        state: LargeState,
     },
+}
+
+/// What a large block is, beside being one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LargeState {
+    /// In use, or on a thread's stack.
+    Plain,
+    /// In use and sampled.
+    Sampled,
+    /// In a transfer cache, or on the way to or from one.
+    Kept,
 }
 
 /// Records lie at multiples of more than this: the lowest bits of a word tell the kinds apart.
@@ -31,6 +42,9 @@ const WORD: usize = 8;
 /// Above the bits that the page count of any address space needs.
 const SAMPLED_SHIFT: u32 = 55;
 const LINE_SHIFT: u32 = 56;
+/// Above the lines of a page.
+const KEPT_SHIFT: u32 = 62;
+const _: () = assert!((PAGE / LINE).ilog2() <= KEPT_SHIFT - LINE_SHIFT);
 
 /// The sampled blocks that begin in a page of a slab.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -86,6 +100,12 @@ impl PageRecord {
         }
     }
 
+    /// The address of the slab's record, if this word says that and nothing else.
+    #[inline(always)]
+    pub(super) fn plain_slab(word: u64) -> Option<usize> {
+        (word != 0 && word & 3 == 0).then_some(word as usize)
+    }
+
     pub(super) fn pack(self) -> u64 {
         match self {
             PageRecord::None => 0,
@@ -97,11 +117,12 @@ impl PageRecord {
                 pages,
                 arena,
                 line,
-                sampled,
+                state,
             } => {
                 1 | (arena as u64) << 1
                     | (pages as u64) << 16
-                    | (sampled as u64) << SAMPLED_SHIFT
+                    | ((state == LargeState::Sampled) as u64) << SAMPLED_SHIFT
+                    | ((state == LargeState::Kept) as u64) << KEPT_SHIFT
                     | (line as u64) << LINE_SHIFT
             }
         }
@@ -118,8 +139,14 @@ impl PageRecord {
             w => PageRecord::Large {
                 pages: (w << (64 - SAMPLED_SHIFT) >> (64 - SAMPLED_SHIFT + 16)) as usize,
                 arena: (w >> 1 & 0x7fff) as usize,
-                line: (w >> LINE_SHIFT) as usize,
-                sampled: w >> SAMPLED_SHIFT & 1 != 0,
+                line: (w >> LINE_SHIFT) as usize % (PAGE / LINE),
+                state: if w >> SAMPLED_SHIFT & 1 != 0 {
+                    LargeState::Sampled
+                } else if w >> KEPT_SHIFT & 1 != 0 {
+                    LargeState::Kept
+                } else {
+                    LargeState::Plain
+                },
             },
         }
     }

@@ -50,7 +50,12 @@ proptest! {
             PageRecord::Slab(at),
             PageRecord::Watched { slab: at, sampled: Beginning::At(line * 64) },
             PageRecord::Watched { slab: at, sampled: Beginning::Count(arena % 513) },
-            PageRecord::Large { pages, arena, line, sampled: line % 2 == 1 },
+            PageRecord::Large {
+                pages,
+                arena,
+                line,
+                state: [LargeState::Plain, LargeState::Sampled, LargeState::Kept][line % 3],
+            },
         ] {
             prop_assert_eq!(PageRecord::unpack(record.pack()), record);
         }

@@ -8,9 +8,9 @@
 
 use crate::sys::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sys::errno::KeepErrno;
+use crate::sys::proc::{self, DIGITS, digits};
 use crate::sys::spread::SPREAD_FACTOR;
-use crate::sys::{proc, tls};
-use core::ffi::CStr;
+use crate::sys::tls;
 
 // From the kernel's `struct rseq`.
 const CPU_ID: usize = 4;
@@ -48,7 +48,7 @@ fn registered() -> Option<usize> {
 fn asked() -> Option<usize> {
     let _keep = KeepErrno::new();
     // SAFETY: no preconditions.
-    usize::try_from(unsafe { libc::sched_getcpu() }).ok()
+    usize::try_from(unsafe { asked!(Cpu or -1, libc::sched_getcpu()) }).ok()
 }
 
 /// One more than the highest number of an online CPU.
@@ -93,11 +93,14 @@ fn ask_allowed() -> (usize, u64) {
     // SAFETY: the kernel writes at most the given number of bytes. This is the plain system call
     // because the C library's sysconf may allocate.
     let n = unsafe {
-        libc::syscall(
-            libc::SYS_sched_getaffinity,
-            0,
-            size_of_val(&mask),
-            mask.as_mut_ptr(),
+        asked!(
+            Cpu or -1,
+            libc::syscall(
+                libc::SYS_sched_getaffinity,
+                0,
+                size_of_val(&mask),
+                mask.as_mut_ptr(),
+            )
         )
     };
     let (mut count, mut which) = (0, 0u64);
@@ -115,33 +118,15 @@ fn ask_allowed() -> (usize, u64) {
 
 /// The lowest number of a CPU that shares a core with this one; `cpu` itself if that is unknown.
 pub fn first_of_core(cpu: usize) -> usize {
-    let (mut path, mut room) = ([0; 80], [0; 20]);
+    let (mut path, mut number) = ([0; 80], [0; DIGITS]);
     let parts: [&[u8]; 3] = [
         b"/sys/devices/system/cpu/cpu",
-        digits(cpu, &mut room),
+        digits(cpu, &mut number),
         b"/topology/thread_siblings_list",
     ];
-    let mut len = 0;
-    for part in parts {
-        path[len..len + part.len()].copy_from_slice(part);
-        len += part.len();
-    }
     let mut text = [0; 256];
-    let told = CStr::from_bytes_until_nul(&path).map(|path| proc::start_of(path, &mut text));
-    told.ok().and_then(first_number).unwrap_or(cpu)
-}
-
-/// The number in decimal.
-fn digits(mut n: usize, room: &mut [u8; 20]) -> &[u8] {
-    let mut at = room.len();
-    loop {
-        at -= 1;
-        room[at] = b'0' + (n % 10) as u8;
-        n /= 10;
-        if n == 0 {
-            return &room[at..];
-        }
-    }
+    let told = proc::joined(parts, &mut path).map(|path| proc::start_of(path, &mut text));
+    told.and_then(first_number).unwrap_or(cpu)
 }
 
 /// The first number in a CPU list of the kernel, such as `0-3,8`.
@@ -176,8 +161,6 @@ mod tests {
             assert_eq!(first_number(list.as_bytes()), first, "{list:?}");
             assert_eq!(last_number(list.as_bytes()), last, "{list:?}");
         }
-        assert_eq!(digits(0, &mut [0; 20]), b"0");
-        assert_eq!(digits(1024, &mut [0; 20]), b"1024");
     }
 
     #[test]

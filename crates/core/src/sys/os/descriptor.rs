@@ -35,7 +35,12 @@ impl Descriptor {
     pub fn raise(low: i32) -> Option<Descriptor> {
         let high = |&least: &i32| {
             // SAFETY: the descriptor is ours.
-            unsafe { libc::syscall(libc::SYS_fcntl, low, libc::F_DUPFD_CLOEXEC, least) as i32 }
+            unsafe {
+                asked!(
+                    Descriptor or -1,
+                    libc::syscall(libc::SYS_fcntl, low, libc::F_DUPFD_CLOEXEC, least)
+                ) as i32
+            }
         };
         let made = (NUMBERS.iter().map(high))
             .find(|&number| number >= 0)
@@ -78,7 +83,7 @@ impl Descriptor {
 #[inline(never)]
 pub fn close(number: i32) {
     // SAFETY: the descriptor is the caller's.
-    unsafe { libc::syscall(libc::SYS_close, number) };
+    unsafe { asked!(Descriptor or -1, libc::syscall(libc::SYS_close, number)) };
 }
 
 #[inline(never)]
@@ -86,7 +91,9 @@ fn identity(number: i32) -> Option<(u64, u64)> {
     let mut status = MaybeUninit::<libc::stat>::uninit();
     // SAFETY: the kernel fills the record in, if it returns 0.
     unsafe {
-        if libc::syscall(libc::SYS_fstat, number, status.as_mut_ptr()) != 0 {
+        if asked!(Descriptor or -1, libc::syscall(libc::SYS_fstat, number, status.as_mut_ptr()))
+            != 0
+        {
             return None;
         }
         let status = status.assume_init_ref();

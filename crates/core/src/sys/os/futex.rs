@@ -39,16 +39,29 @@ mod kernel {
         /// Sleeps while the word is `expected`, until woken; may return spuriously.
         #[cold]
         pub fn wait(&self, expected: u32) {
+            #[cfg(shuttle)]
+            if crate::sys::steps::wait() {
+                return;
+            }
             let _keep = KeepErrno::new();
             let op = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
             let for_ever = core::ptr::null::<libc::timespec>();
             // SAFETY: the word outlives the call.
-            unsafe { libc::syscall(libc::SYS_futex, self.word.as_ptr(), op, expected, for_ever) };
+            unsafe {
+                asked!(
+                    Wait or -1,
+                    libc::syscall(libc::SYS_futex, self.word.as_ptr(), op, expected, for_ever)
+                )
+            };
         }
 
         /// Like [`Futex::wait`], for at most `ms` milliseconds.
         #[cold]
         pub fn wait_for(&self, expected: u32, ms: u64) {
+            #[cfg(shuttle)]
+            if crate::sys::steps::wait() {
+                return;
+            }
             let _keep = KeepErrno::new();
             let op = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
             let at_most = libc::timespec {
@@ -56,7 +69,12 @@ mod kernel {
                 tv_nsec: (ms % 1000 * 1_000_000) as i64,
             };
             // SAFETY: the word outlives the call, and the time is read before it returns.
-            unsafe { libc::syscall(libc::SYS_futex, self.word.as_ptr(), op, expected, &at_most) };
+            unsafe {
+                asked!(
+                    Wait or -1,
+                    libc::syscall(libc::SYS_futex, self.word.as_ptr(), op, expected, &at_most)
+                )
+            };
         }
 
         /// Wakes one of the threads that sleep here.

@@ -21,6 +21,8 @@ struct Count {
     borders: AtomicUsize,
     /// Borders of records, which lie between guard pages and stay for ever.
     guards: AtomicUsize,
+    /// Borders of closed pages, which lie in the memory of blocks.
+    fences: AtomicUsize,
     /// How many borders the system was found to allow; 0 if [`BORDERS_MAX`] applies.
     allowed: AtomicUsize,
 }
@@ -33,6 +35,7 @@ impl Count {
         Count {
             borders: AtomicUsize::new(0),
             guards: AtomicUsize::new(0),
+            fences: AtomicUsize::new(0),
             allowed: AtomicUsize::new(0),
         }
     }
@@ -48,8 +51,13 @@ impl Count {
         }
     }
 
+    /// All borders. Those of closed pages do not make others scarce before the limit is near.
+    fn all(&self) -> usize {
+        self.borders() + self.fences.load(Ordering::Relaxed)
+    }
+
     fn may_split(&self) -> bool {
-        self.borders() + 2 <= self.limit()
+        self.all() + 2 <= self.limit()
     }
 
     fn are_many(&self) -> bool {
@@ -57,13 +65,17 @@ impl Count {
     }
 
     fn count(&self, before: usize, now: usize) {
+        Self::change(&self.borders, before, now);
+    }
+
+    fn change(count: &AtomicUsize, before: usize, now: usize) {
         let change = |all: usize| Some((all + now).saturating_sub(before));
         // This never fails, because the closure always returns a number.
-        _ = (self.borders).fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
+        _ = count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
     }
 
     fn refused(&self) {
-        let found = self.borders().max(FEW_BORDERS).min(self.limit());
+        let found = self.all().max(FEW_BORDERS).min(self.limit());
         self.allowed.store(found, Ordering::Relaxed);
     }
 }
@@ -81,6 +93,13 @@ pub fn are_any() -> bool {
 /// Counts the borders of a block of records between two guard pages.
 pub fn count_guards() {
     ALL.guards.fetch_add(2, Ordering::Relaxed);
+}
+
+/// Records that closed pages have `now` borders, and had `before`.
+pub fn count_fences(before: usize, now: usize) {
+    if before != now {
+        Count::change(&ALL.fences, before, now);
+    }
 }
 
 /// The most borders that there may be.

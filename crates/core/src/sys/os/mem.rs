@@ -3,9 +3,10 @@
 //! Address ranges are plain numbers here: the layers above own the ranges that they pass, and that
 //! ownership makes these calls safe. All ranges are multiples of the system's page.
 
-use crate::sys::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::sys::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use crate::sys::errno::{self, KeepErrno};
 use crate::sys::page::PAGE;
+use crate::sys::poison;
 
 /// The system's page size: 4, 16 or 64 KiB. Read once, from the auxiliary vector, so this costs no
 /// system call.
@@ -37,13 +38,16 @@ pub fn reserve(len: usize) -> Option<usize> {
     let _keep = KeepErrno::new();
     // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing.
     let at = unsafe {
-        libc::mmap(
-            core::ptr::null_mut(),
-            len,
-            libc::PROT_NONE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-            -1,
-            0,
+        asked!(
+            Map or libc::MAP_FAILED,
+            libc::mmap(
+                core::ptr::null_mut(),
+                len,
+                libc::PROT_NONE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
         )
     };
     (at != libc::MAP_FAILED).then_some(at as usize)
@@ -77,9 +81,10 @@ fn cut_out(wide: usize, len: usize, align: usize) -> usize {
 /// would be two, and the process has as many as it may have.
 pub fn release(at: usize, len: usize) -> bool {
     let _keep = KeepErrno::new();
+    poison::used(at, len);
     // SAFETY: the caller owns the range, and nothing refers to it any more. The kernel refuses an
     // empty range.
-    unsafe { libc::munmap(at as *mut _, len) == 0 }
+    unsafe { asked!(Unmap or -1, libc::munmap(at as *mut _, len)) == 0 }
 }
 
 /// Whether the system would give the process `len` bytes of memory. Memory that is mapped without
@@ -88,13 +93,16 @@ pub fn is_granted(len: usize) -> bool {
     let _keep = KeepErrno::new();
     // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing.
     let got = unsafe {
-        libc::mmap(
-            core::ptr::null_mut(),
-            len,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-            -1,
-            0,
+        asked!(
+            Map or libc::MAP_FAILED,
+            libc::mmap(
+                core::ptr::null_mut(),
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
         )
     };
     got != libc::MAP_FAILED && release(got as usize, len)
@@ -104,14 +112,26 @@ pub fn is_granted(len: usize) -> bool {
 pub fn commit(at: usize, len: usize) -> bool {
     let _keep = KeepErrno::new();
     // SAFETY: the caller owns the reserved range.
-    unsafe { libc::mprotect(at as *mut _, len, libc::PROT_READ | libc::PROT_WRITE) == 0 }
+    unsafe {
+        asked!(Protect or -1, libc::mprotect(at as *mut _, len, libc::PROT_READ | libc::PROT_WRITE))
+            == 0
+    }
 }
 
 /// Makes a range inaccessible; the memory behind it stays.
 pub fn forbid(at: usize, len: usize) -> bool {
     let _keep = KeepErrno::new();
     // SAFETY: the caller owns the range, and no longer accesses it.
-    unsafe { libc::mprotect(at as *mut _, len, libc::PROT_NONE) == 0 }
+    unsafe { asked!(Protect or -1, libc::mprotect(at as *mut _, len, libc::PROT_NONE)) == 0 }
+}
+
+/// Makes a range read-only; false if the kernel refused.
+#[cold]
+#[inline(never)]
+pub fn keep_from_writes(at: usize, len: usize) -> bool {
+    let _keep = KeepErrno::new();
+    // SAFETY: the caller owns the range, and writes to it no longer.
+    unsafe { asked!(Protect or -1, libc::mprotect(at as *mut _, len, libc::PROT_READ)) == 0 }
 }
 
 /// Maps readable and writable memory at a multiple of `align`, which is a multiple of the system's
@@ -169,7 +189,12 @@ pub fn lengthen(end: usize, len: usize) -> bool {
     let page = os_page();
     // SAFETY: the caller owns the page before `end`. Without a flag nothing moves and nothing is
     // replaced.
-    let got = unsafe { libc::mremap((end - page) as *mut _, page, page + len, 0) };
+    let got = unsafe {
+        asked!(
+            Resize or libc::MAP_FAILED,
+            libc::mremap((end - page) as *mut _, page, page + len, 0)
+        )
+    };
     got != libc::MAP_FAILED
 }
 
@@ -177,13 +202,16 @@ pub fn lengthen(end: usize, len: usize) -> bool {
 fn map_with(at: usize, len: usize, flags: i32) -> Option<usize> {
     // SAFETY: a new anonymous mapping that replaces none touches nothing.
     let got = unsafe {
-        libc::mmap(
-            at as *mut libc::c_void,
-            len,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | flags,
-            -1,
-            0,
+        asked!(
+            Map or libc::MAP_FAILED,
+            libc::mmap(
+                at as *mut libc::c_void,
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | flags,
+                -1,
+                0,
+            )
         )
     };
     (got != libc::MAP_FAILED).then_some(got as usize)
@@ -196,13 +224,16 @@ pub fn decommit(at: usize, len: usize) -> bool {
     // SAFETY: the caller owns the range, whose contents are no longer needed. Replacing the mapping
     // in one call leaves no moment in which another mapping can take the addresses.
     let got = unsafe {
-        libc::mmap(
-            at as *mut libc::c_void,
-            len,
-            libc::PROT_NONE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED,
-            -1,
-            0,
+        asked!(
+            Map or libc::MAP_FAILED,
+            libc::mmap(
+                at as *mut libc::c_void,
+                len,
+                libc::PROT_NONE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED,
+                -1,
+                0,
+            )
         )
     };
     got != libc::MAP_FAILED
@@ -215,8 +246,10 @@ fn advise(at: usize, len: usize, advice: i32) -> bool {
 
 /// As [`advise`], but leaves the reason of a refusal in `errno`.
 fn advise_only(at: usize, len: usize, advice: i32) -> bool {
+    #[cfg(shuttle)]
+    crate::sys::steps::call_system();
     // SAFETY: the caller owns the range, and knows what the advice does to its contents.
-    unsafe { libc::madvise(at as *mut _, len, advice) == 0 }
+    unsafe { asked!(Advise or -1, libc::madvise(at as *mut _, len, advice)) == 0 }
 }
 
 /// Returns the memory behind the range to the system now; it reads as zeros afterwards. False when
@@ -236,6 +269,28 @@ pub fn discard_lazily(at: usize, len: usize) -> bool {
     advise(at, len, libc::MADV_FREE)
 }
 
+/// Closes the range: every access ends in a fault. Its memory goes back to the system, and it stays
+/// part of its mapping. Needs Linux 6.13; false when the kernel refused.
+pub fn close(at: usize, len: usize) -> bool {
+    const MADV_GUARD_INSTALL: i32 = 102;
+    fence(at, len, MADV_GUARD_INSTALL)
+}
+
+/// Opens the closed pages of the range again, which read as zeros. Its other pages do not change.
+pub fn open(at: usize, len: usize) -> bool {
+    const MADV_GUARD_REMOVE: i32 = 103;
+    fence(at, len, MADV_GUARD_REMOVE)
+}
+
+#[inline(never)]
+fn fence(at: usize, len: usize, advice: i32) -> bool {
+    let _keep = KeepErrno::new();
+    #[cfg(shuttle)]
+    crate::sys::steps::call_system();
+    // SAFETY: the caller owns the range, and its contents are no longer needed where it is closed.
+    unsafe { asked!(Fence or -1, libc::madvise(at as *mut _, len, advice)) == 0 }
+}
+
 /// When the system takes memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Discard {
@@ -253,6 +308,8 @@ pub const RANGES_MAX: usize = 32;
 /// support the call, or not for this.
 #[inline(never)]
 pub fn discard_many(ranges: &mut dyn Iterator<Item = (usize, usize)>, how: Discard) -> usize {
+    #[cfg(shuttle)]
+    crate::sys::steps::call_system();
     /// Stands for this process where the call expects a process descriptor (`PIDFD_SELF`).
     const SELF: i32 = -10_000;
     let _keep = KeepErrno::new();
@@ -275,13 +332,16 @@ pub fn discard_many(ranges: &mut dyn Iterator<Item = (usize, usize)>, how: Disca
     };
     // SAFETY: the caller owns the ranges, whose contents are no longer needed.
     let taken = unsafe {
-        libc::syscall(
-            libc::SYS_process_madvise,
-            SELF,
-            parts.as_ptr(),
-            count,
-            advice,
-            0,
+        asked!(
+            Advise or -1,
+            libc::syscall(
+                libc::SYS_process_madvise,
+                SELF,
+                parts.as_ptr(),
+                count,
+                advice,
+                0,
+            )
         )
     };
     usize::try_from(taken).unwrap_or(0)
@@ -293,13 +353,16 @@ pub fn renew(at: usize, len: usize) -> bool {
     let _keep = KeepErrno::new();
     // SAFETY: the caller owns the range, whose contents are no longer needed.
     let got = unsafe {
-        libc::mmap(
-            at as *mut libc::c_void,
-            len,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED,
-            -1,
-            0,
+        asked!(
+            Map or libc::MAP_FAILED,
+            libc::mmap(
+                at as *mut libc::c_void,
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED,
+                -1,
+                0,
+            )
         )
     };
     got != libc::MAP_FAILED
@@ -355,7 +418,54 @@ pub fn move_pages(from: usize, len: usize, to: usize) -> Moved {
     const MREMAP_DONTUNMAP: i32 = 4;
     /// Whether asking again is pointless.
     static REFUSED: AtomicBool = AtomicBool::new(false);
-    remap(from, len, to, len, MREMAP_DONTUNMAP, &REFUSED)
+    /// Whether the source of a move was looked at.
+    static IS_CHECKED: AtomicBool = AtomicBool::new(false);
+    let moved = remap(from, len, to, len, MREMAP_DONTUNMAP, &REFUSED);
+    if moved == Moved::Yes && !IS_CHECKED.swap(true, Ordering::Relaxed) && !is_still_known(from) {
+        REFUSED.store(true, Ordering::Relaxed);
+        return move_back(from, len, to);
+    }
+    moved
+}
+
+/// Whether the system knows that this page is still mapped after a move. An emulator of processes
+/// (qemu) takes it for unmapped: it ignores advice about it, and would place other mappings there.
+#[cold]
+fn is_still_known(page: usize) -> bool {
+    // The page is free: its memory has moved.
+    poison::used(page, 1);
+    let is_known = is_discarded(page);
+    poison::free(page, 1);
+    is_known
+}
+
+/// Whether a page, which is written to, is zero after advice to discard it; it is zero then.
+#[cold]
+fn is_discarded(page: usize) -> bool {
+    // SAFETY: the page is mapped, and belongs to the caller.
+    let byte = unsafe { AtomicU8::from_ptr(page as *mut u8) };
+    byte.store(1, Ordering::Relaxed);
+    let is_ignored = discard(page, os_page()) && byte.load(Ordering::Relaxed) != 0;
+    if is_ignored {
+        return false;
+    }
+    // Locked memory is not discarded.
+    if byte.load(Ordering::Relaxed) != 0 {
+        byte.store(0, Ordering::Relaxed);
+    }
+    true
+}
+
+/// Undoes a move by copying, into mappings that the system knows.
+#[cold]
+fn move_back(from: usize, len: usize, to: usize) -> Moved {
+    if !renew(from, len) {
+        return Moved::Yes;
+    }
+    // SAFETY: the caller owns both ranges, which are disjoint and mapped.
+    unsafe { core::ptr::copy_nonoverlapping(to as *const u8, from as *mut u8, len) };
+    renew(to, len);
+    Moved::Emptied
 }
 
 /// Changes the length of a mapping in place from `old` to `new` bytes. False if that is not
@@ -364,7 +474,10 @@ pub fn resize_mapping(at: usize, old: usize, new: usize) -> bool {
     let _keep = KeepErrno::new();
     // SAFETY: the caller owns the range, and nothing refers to what is cut off. Without a flag
     // nothing moves and nothing is replaced.
-    unsafe { libc::mremap(at as *mut _, old, new, 0) != libc::MAP_FAILED }
+    unsafe {
+        asked!(Resize or libc::MAP_FAILED, libc::mremap(at as *mut _, old, new, 0))
+            != libc::MAP_FAILED
+    }
 }
 
 /// Like [`move_mapping`], but `from` is unmapped afterwards.
@@ -380,7 +493,10 @@ pub fn move_away(from: usize, len: usize, to: usize, wide: usize) -> Moved {
 pub fn move_mapping(from: usize, len: usize, to: usize, wide: usize) -> Moved {
     static REFUSED: AtomicBool = AtomicBool::new(false);
     match remap(from, len, to, wide, 0, &REFUSED) {
-        Moved::Yes if map_at(from, len).is_none() => Moved::Torn,
+        Moved::Yes if map_at(from, len).is_none() => {
+            lost!(len);
+            Moved::Torn
+        }
         Moved::Yes => {
             // Fresh memory is populated only where the process locks its memory, and there
             // discarding it is refused.
@@ -398,7 +514,7 @@ pub fn move_mapping(from: usize, len: usize, to: usize, wide: usize) -> Moved {
 fn unlock(at: usize, len: usize) {
     let _keep = KeepErrno::new();
     // SAFETY: the caller owns the range.
-    unsafe { libc::munlock(at as *const _, len) };
+    unsafe { asked!(Advise or -1, libc::munlock(at as *const _, len)) };
     discard(at, len);
 }
 
@@ -414,21 +530,45 @@ fn remap(
         return Moved::No;
     }
     let _keep = KeepErrno::new();
+    #[cfg(shuttle)]
+    crate::sys::steps::call_system();
+    #[cfg(shuttle)]
+    if let Some(failure) = crate::sys::steps::failure() {
+        // As below: the kernel has unmapped the destination.
+        release(to, wide);
+        if failure {
+            let foreign = map_at(to, os_page());
+            crate::sys::steps::MOVES
+                .lock()
+                .unwrap()
+                .foreign
+                .extend(foreign);
+        }
+        if map_at(to, wide).is_some() {
+            return Moved::Emptied;
+        }
+        lost!(wide);
+        return Moved::Lost;
+    }
     // SAFETY: the caller owns both ranges, which are disjoint; nothing refers to the contents of
     // `to`.
     let at = unsafe {
-        libc::mremap(
-            from as *mut _,
-            len,
-            wide,
-            libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | flags,
-            to as *mut libc::c_void,
+        asked!(
+            Move or libc::MAP_FAILED; after _ = libc::munmap(to as *mut _, wide);
+            libc::mremap(
+                from as *mut _,
+                len,
+                wide,
+                libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | flags,
+                to as *mut libc::c_void,
+            )
         )
     };
     if at != libc::MAP_FAILED {
         return Moved::Yes;
     }
-    match crate::sys::errno::get() {
+    let reason = errno::get();
+    match reason {
         // The kernel does not know the flag, or a filter forbids the call: these errors come before
         // the kernel changes anything.
         libc::EINVAL | libc::EPERM | libc::ENOSYS | libc::EACCES => {
@@ -439,14 +579,70 @@ fn remap(
         _ => {}
     }
     // The kernel usually unmaps the destination before it finds that it cannot move. Map it again.
-    // If that fails, another mapping was quicker, or the destination was never unmapped because
-    // there are too many mappings; the two cannot be distinguished.
+    // If that fails, another mapping was quicker, or the destination was never unmapped: because
+    // the source is several mappings, which newer kernels find first, or because there are too many
+    // mappings. The last cannot be told from a destination that was lost.
     if map_at(to, wide).is_some() {
         Moved::Emptied
+    } else if reason == libc::EFAULT && len != wide && keeps_destination() {
+        Moved::No
     } else {
         refused.store(true, Ordering::Relaxed);
+        lost!(wide);
         Moved::Lost
     }
+}
+
+/// Whether the system examines the source of a move before it unmaps the destination, as Linux does
+/// since 6.17: tries it once, with two mappings that are to become longer.
+#[cold]
+#[inline(never)]
+pub(crate) fn keeps_destination() -> bool {
+    const UNKNOWN: u8 = 2;
+    static ANSWER: AtomicU8 = AtomicU8::new(UNKNOWN);
+    let known = ANSWER.load(Ordering::Relaxed);
+    if known != UNKNOWN {
+        return known != 0;
+    }
+    let page = os_page();
+    let Some(from) = map_aligned(5 * page, page) else {
+        return false;
+    };
+    let to = from + 2 * page;
+    // What another part of the program may map there does not have this word.
+    let mark = ((to / page) as u32 ^ 0x9e37_79b9) | 1;
+    // SAFETY: a page of the new mapping, which nothing else uses.
+    unsafe { AtomicU32::from_ptr(to as *mut u32) }.store(mark, Ordering::Relaxed);
+    // SAFETY: the ranges are disjoint, and nothing but this function uses them.
+    let is_tried = forbid(from, page)
+        && unsafe {
+            let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+            let to = to as *mut libc::c_void;
+            let got = asked!(
+                Move or libc::MAP_FAILED;
+                after _ = libc::munmap(to, 3 * page);
+                libc::mremap(from as *mut _, 2 * page, 3 * page, flags, to)
+            );
+            got == libc::MAP_FAILED
+        }
+        && errno::get() == libc::EFAULT;
+    let keeps = is_tried && has_word(to, mark);
+    if keeps || map_at(to, 3 * page).is_some() {
+        release(from, 5 * page);
+    } else {
+        release(from, 2 * page);
+    }
+    ANSWER.store(keeps as u8, Ordering::Relaxed);
+    keeps
+}
+
+/// Whether this word is at the address, which may belong to nobody: the kernel compares it.
+#[cold]
+fn has_word(at: usize, word: u32) -> bool {
+    let other = AtomicU32::new(0);
+    let op = libc::FUTEX_CMP_REQUEUE | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: no thread sleeps on either word, so the kernel only reads the first.
+    unsafe { libc::syscall(libc::SYS_futex, at, op, 0, 0_usize, other.as_ptr(), word) == 0 }
 }
 
 /// The limit on the process's address space, `usize::MAX` when there is none.
@@ -457,7 +653,7 @@ pub fn address_space_limit() -> usize {
         rlim_max: libc::RLIM_INFINITY,
     };
     // SAFETY: `limit` is a valid out-pointer.
-    let ok = unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut limit) } == 0;
+    let ok = unsafe { asked!(Limit or -1, libc::getrlimit(libc::RLIMIT_AS, &mut limit)) } == 0;
     if ok && limit.rlim_cur != libc::RLIM_INFINITY {
         limit.rlim_cur as usize
     } else {
@@ -481,6 +677,9 @@ pub(crate) mod tests {
 
     #[test]
     fn a_range_that_is_filled_has_its_memory_and_reads_as_zeros() {
+        if !crate::testing::shows_memory() {
+            return;
+        }
         let len = 16 * os_page();
         let at = map_aligned(len, os_page()).expect("there is memory");
         forbid_huge_pages(at, len);
@@ -495,7 +694,49 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn a_move_of_two_mappings_leaves_both_ranges_usable() {
+        crate::testing::own_process!();
+        let len = 4 * os_page();
+        let at = map_aligned(3 * len, os_page()).expect("there is memory");
+        // SAFETY: the memory is mapped, and belongs to this test.
+        let word = |at: usize| unsafe { AtomicU32::from_ptr(at as *mut u32) };
+        for _ in 0..3 {
+            word(at).store(1, Ordering::Relaxed);
+            word(at + len).store(2, Ordering::Relaxed);
+            leave_out_of_dumps(at, os_page());
+            let moved = move_away(at, len, at + len, 2 * len);
+            let expected = match moved {
+                Moved::No => 2,
+                Moved::Emptied => 0,
+                Moved::Yes => {
+                    release(at, 3 * len);
+                    return crate::testing::skipped("the system ignores advice about dumps");
+                }
+                _ => panic!("{moved:?}"),
+            };
+            assert_eq!(word(at).load(Ordering::Relaxed), 1);
+            assert_eq!(word(at + len).load(Ordering::Relaxed), expected);
+            assert_eq!(moved == Moved::No, keeps_destination());
+        }
+        release(at, 3 * len);
+    }
+
+    #[test]
+    fn a_word_is_compared_wherever_it_is() {
+        let word = AtomicU32::new(7);
+        let at = word.as_ptr().addr();
+        assert!(has_word(at, 7) && !has_word(at, 8));
+        let page = os_page();
+        let at = map_aligned(page, page).expect("there is memory");
+        release(at, page);
+        assert!(!has_word(at, 0));
+    }
+
+    #[test]
     fn a_refusal_that_passes_is_not_remembered() {
+        if !crate::testing::shows_memory() {
+            return;
+        }
         let len = 16 * os_page();
         let at = map_aligned(len, os_page()).expect("there is memory");
         forbid_huge_pages(at, len);

@@ -29,14 +29,17 @@ impl Shared {
         // SAFETY: the descriptor is ours. A new mapping at an address of the kernel's choice
         // touches nothing.
         unsafe {
-            let at = match libc::syscall(libc::SYS_ftruncate, low, len) {
-                0 => libc::mmap(
-                    core::ptr::null_mut(),
-                    len,
-                    libc::PROT_READ | libc::PROT_WRITE,
-                    libc::MAP_SHARED,
-                    low,
-                    0,
+            let at = match asked!(Memfd or -1, libc::syscall(libc::SYS_ftruncate, low, len)) {
+                0 => asked!(
+                    Map or libc::MAP_FAILED,
+                    libc::mmap(
+                        core::ptr::null_mut(),
+                        len,
+                        libc::PROT_READ | libc::PROT_WRITE,
+                        libc::MAP_SHARED,
+                        low,
+                        0,
+                    )
                 ),
                 _ => libc::MAP_FAILED,
             };
@@ -44,7 +47,7 @@ impl Shared {
                 close(low);
                 return None;
             }
-            libc::syscall(libc::SYS_fcntl, low, libc::F_ADD_SEALS, seals);
+            asked!(Memfd or -1, libc::syscall(libc::SYS_fcntl, low, libc::F_ADD_SEALS, seals));
             Some(Shared {
                 at: at as usize,
                 len,
@@ -72,7 +75,9 @@ fn open(name: &CStr) -> Option<i32> {
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     let open = |flags: u32| {
         // SAFETY: the name is a C string.
-        unsafe { libc::syscall(libc::SYS_memfd_create, name.as_ptr(), flags) as i32 }
+        unsafe {
+            asked!(Memfd or -1, libc::syscall(libc::SYS_memfd_create, name.as_ptr(), flags)) as i32
+        }
     };
     [flags | NOEXEC, flags]
         .into_iter()

@@ -5,8 +5,9 @@
 //! and `descriptor` descriptors that the program does not know. `futex` waits for a word of memory
 //! to change, `time` reads the clocks by the function that `vdso` finds, `numa` and `cpu` find the
 //! NUMA node and the CPU, `tls` finds the calling thread's cache, `errno` preserves the caller's
-//! `errno`, `probe` finds out whether memory can be read, `proc` reads files of `/proc` and `/sys`,
-//! and `pin` keeps our object from being unloaded.
+//! `errno`, `signals` blocks signals, `probe` finds out whether memory can be read, `proc` reads
+//! files of `/proc` and `/sys`, `random` has numbers for secrets, and `pin` keeps our object from
+//! being unloaded.
 
 pub(super) mod futex;
 
@@ -22,7 +23,10 @@ cfg_if! {
         pub mod pin;
         pub mod probe;
         pub mod proc;
+        pub mod random;
+        pub mod signals;
         pub mod sockets;
+        pub mod thp;
         pub mod time;
         pub mod tls;
         mod vdso;

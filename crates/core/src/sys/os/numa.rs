@@ -14,7 +14,7 @@ pub const NODES_MAX: usize = 64;
 /// The node that the calling thread runs on; `None` if it is unknown.
 pub fn here() -> Option<usize> {
     #[cfg(test)]
-    return fake::here();
+    return asked!(Node or None, fake::here());
     #[cfg(not(test))]
     asked()
 }
@@ -26,7 +26,7 @@ fn asked() -> Option<usize> {
     let getcpu = unsafe { core::mem::transmute::<usize, Option<GetCpu>>(address) }?;
     let _keep = KeepErrno::new();
     let (mut cpu, mut node) = (0, 0);
-    let told = getcpu(&mut cpu, &mut node) == 0;
+    let told = asked!(Node or -1, getcpu(&mut cpu, &mut node)) == 0;
     (told && (node as usize) < NODES_MAX).then_some(node as usize)
 }
 

@@ -12,7 +12,12 @@ use crate::sys::arch;
 pub fn is_readable(at: usize) -> bool {
     let arguments = [usize::MAX, at, 0, 8];
     // SAFETY: the kernel reads at most eight bytes, and changes nothing.
-    let answer = unsafe { arch::system_call(libc::SYS_rt_sigprocmask, arguments) };
+    let answer = unsafe {
+        asked!(
+            Probe or -(libc::EFAULT as isize),
+            arch::system_call(libc::SYS_rt_sigprocmask, arguments)
+        )
+    };
     // 0 for the null pointer, which stands for no set.
     answer == -(libc::EINVAL as isize)
 }

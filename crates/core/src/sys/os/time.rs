@@ -2,6 +2,7 @@
 
 use super::vdso;
 use crate::sys::atomic::{AtomicUsize, Ordering};
+use crate::sys::errno::KeepErrno;
 use crate::sys::futex::Futex;
 
 /// Milliseconds since some fixed moment, as of the kernel's last tick, up to 10 ms ago.
@@ -31,17 +32,26 @@ pub fn now_ns() -> u64 {
 
 #[inline(never)]
 fn now_by(clock: libc::clockid_t) -> u64 {
+    #[cfg(shuttle)]
+    if let Some(now) = crate::sys::steps::now_ns() {
+        return now;
+    }
     let mut t = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
     match READ.load(Ordering::Relaxed) {
         NONE => {
-            // SAFETY: `t` is a valid out-pointer; the call cannot fail for these clocks.
-            unsafe { libc::syscall(libc::SYS_clock_gettime, clock, &mut t) };
+            // A sandbox may forbid the call.
+            let _keep = KeepErrno::new();
+            // SAFETY: `t` is a valid out-pointer.
+            unsafe { asked!(Clock or 0, libc::syscall(libc::SYS_clock_gettime, clock, &mut t)) };
         }
         UNKNOWN => {
-            READ.store(vdso::find().unwrap_or(NONE), Ordering::Relaxed);
+            READ.store(
+                asked!(Vdso or None, vdso::find()).unwrap_or(NONE),
+                Ordering::Relaxed,
+            );
             return now_by(clock);
         }
         at => {
@@ -70,7 +80,11 @@ pub fn give_way() {
 
 /// Sleeps for a tenth of a millisecond.
 pub fn nap() {
-    let _keep = crate::sys::errno::KeepErrno::new();
+    #[cfg(shuttle)]
+    if crate::sys::steps::wait() {
+        return;
+    }
+    let _keep = KeepErrno::new();
     let time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 100_000,
@@ -78,5 +92,5 @@ pub fn nap() {
     let rest = core::ptr::null_mut::<libc::timespec>();
     // SAFETY: the time is valid, and the remaining time is not requested. A plain system call,
     // because the C library's is a cancellation point.
-    unsafe { libc::syscall(libc::SYS_nanosleep, &time, rest) };
+    unsafe { asked!(Sleep or -1, libc::syscall(libc::SYS_nanosleep, &time, rest)) };
 }

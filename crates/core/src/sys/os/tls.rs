@@ -46,34 +46,60 @@ core::arch::global_asm!(
 /// The calling thread's pointer.
 #[inline(always)]
 pub fn get() -> usize {
+    #[cfg(shuttle)]
+    if let Some(pointer) = modelled(|pointer, _| *pointer) {
+        return pointer;
+    }
     arch::thread_word!("mallard_thread_slot" + 0)
 }
 
 /// Sets the calling thread's pointer.
 #[inline]
 pub fn set(value: usize) {
+    #[cfg(shuttle)]
+    if modelled(|pointer, _| *pointer = value).is_some() {
+        return;
+    }
     arch::set_thread_word!("mallard_thread_slot" + 0, value);
 }
 
 /// How often the calling thread is inside the allocator without a cache to mark: at first 0.
 #[inline]
 pub fn depth() -> usize {
+    #[cfg(shuttle)]
+    if let Some(depth) = modelled(|_, depth| *depth) {
+        return depth;
+    }
     arch::thread_word!("mallard_thread_slot" + 8)
 }
 
 /// Sets how often the calling thread is inside without a cache to mark.
 #[inline]
 pub fn set_depth(value: usize) {
+    #[cfg(shuttle)]
+    if modelled(|_, depth| *depth = value).is_some() {
+        return;
+    }
     arch::set_thread_word!("mallard_thread_slot" + 8, value);
 }
 
 /// A number that no other living thread has.
 #[inline]
 pub fn thread() -> usize {
+    #[cfg(shuttle)]
+    if let Some(thread) = crate::sys::steps::thread() {
+        return thread;
+    }
     arch::thread_pointer()
 }
 
 /// The address of a block of zeros.
 pub fn address_of(zeros: &'static Zeros) -> usize {
     core::ptr::from_ref(zeros).addr()
+}
+
+/// The words of a thread of a model.
+#[cfg(shuttle)]
+fn modelled<R>(f: impl FnOnce(&mut usize, &mut usize) -> R) -> Option<R> {
+    crate::sys::steps::with_words(address_of(&EMPTY), f)
 }

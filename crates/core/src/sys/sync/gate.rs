@@ -130,7 +130,7 @@ impl Peek {
     fn wait(&self) {
         /// Spins before the thread gives its CPU away: a peek is over in less time than that
         /// takes, unless the thread that peeks does not run.
-        const SPINS: u32 = if cfg!(loom) { 0 } else { 1000 };
+        const SPINS: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 1000 };
         for _ in 0..SPINS {
             if self.0.load(Ordering::Acquire) == 0 {
                 return;

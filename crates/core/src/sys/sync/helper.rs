@@ -5,44 +5,62 @@
 //! it, makes it and says that it did, or that it could not. One thread stops it and waits until it
 //! has ended.
 //!
+//! That wait ([`Helper::wait`]) also ends in the child of a fork, which a signal handler may make
+//! meanwhile and which has no helper.
+//!
 //! Whether it is needed is for the caller to know. A thread that changes that first makes the
 //! change and then calls [`Helper::want`] or [`Helper::withdraw`]; a thread that made or stopped
 //! the helper looks whether it is needed after that. Fences order these, so that one of the two
 //! sees what the other did. The same holds for the helper, which gets ready for its bell and then
 //! calls [`Helper::is_to_leave`], and the thread that stops it and then rings the bell.
 
-use crate::sys::atomic::{AtomicU8, AtomicU64, Ordering, const_unless_loom, fence};
+use crate::sys::atomic::{AtomicU32, AtomicU64, Ordering, const_unless_loom, fence};
+use crate::sys::futex::Futex;
 use crate::sys::time::give_way;
 
 /// There is no helper.
-const NONE: u8 = 0;
+const NONE: u32 = 0;
 /// There is no helper yet, but one should be made.
-const WANTED: u8 = 1;
+const WANTED: u32 = 1;
 /// A thread is making the helper.
-const MAKING: u8 = 2;
+const MAKING: u32 = 2;
 /// The helper exists.
-const THERE: u8 = 3;
+const THERE: u32 = 3;
 /// The helper has to stop, and a thread waits until it has ended.
-const LEAVING: u8 = 4;
+const LEAVING: u32 = 4;
+/// The helper does nothing more, and the thread that stopped it waits until it has ended.
+const LEFT: u32 = 5;
 
 pub struct Helper {
-    state: AtomicU8,
+    /// The thread that stops the helper sleeps on it.
+    state: Futex,
+    /// How many forks made the processes that led to this one.
+    forks: AtomicU32,
     /// The C library's handle of the thread; valid while it exists.
     thread: AtomicU64,
+}
+
+/// A helper that the owner of this value stops.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Leaving {
+    /// The C library's handle of the thread.
+    pub thread: u64,
+    forks: u32,
 }
 
 impl Helper {
     const_unless_loom! {
         pub fn new() -> Self {
             Helper {
-                state: AtomicU8::new(NONE),
+                state: Futex::new(NONE),
+                forks: AtomicU32::new(0),
                 thread: AtomicU64::new(0),
             }
         }
     }
 
     #[inline]
-    fn state(&self) -> u8 {
+    fn state(&self) -> u32 {
         self.state.load(Ordering::Relaxed)
     }
 
@@ -62,7 +80,7 @@ impl Helper {
         self.state() == THERE
     }
 
-    fn change(&self, from: u8, to: u8) -> bool {
+    fn change(&self, from: u32, to: u32) -> bool {
         (self.state)
             .compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed)
             .is_ok()
@@ -112,15 +130,43 @@ impl Helper {
         }
     }
 
-    /// Returns its handle to one caller if it exists: that caller must ring its bell, wait until
-    /// it has ended and say so ([`Helper::stopped`]).
-    pub fn stop(&self) -> Option<u64> {
+    /// Called by the helper, which does nothing more and has to stop.
+    pub fn has_left(&self) {
+        let (order, failed) = (Ordering::Release, Ordering::Relaxed);
+        if (self.state)
+            .compare_exchange(LEAVING, LEFT, order, failed)
+            .is_ok()
+        {
+            self.state.wake_one();
+        }
+    }
+
+    /// Returns it to one caller if it exists: that caller must ring its bell, wait for it
+    /// ([`Helper::wait`]) and until its thread has ended, and say so ([`Helper::stopped`]).
+    pub fn stop(&self) -> Option<Leaving> {
         (self.state)
             .compare_exchange(THERE, LEAVING, Ordering::Acquire, Ordering::Relaxed)
             .ok()?;
         // The helper gets ready for the bell before it looks at the state.
         fence(Ordering::SeqCst);
-        Some(self.thread.load(Ordering::Relaxed))
+        Some(Leaving {
+            thread: self.thread.load(Ordering::Relaxed),
+            forks: self.forks.load(Ordering::Relaxed),
+        })
+    }
+
+    /// Waits until the helper does nothing more, or until there is none because this is now the
+    /// child of a fork.
+    pub fn wait(&self, leaving: &Leaving) {
+        while self.is_waited_for(leaving) && self.state.load(Ordering::Acquire) == LEAVING {
+            self.state.wait(LEAVING);
+        }
+    }
+
+    /// Whether this is still the process that had the helper. In the child of a fork, the state may
+    /// be that of another helper by now.
+    pub fn is_waited_for(&self, leaving: &Leaving) -> bool {
+        self.forks.load(Ordering::Relaxed) == leaving.forks
     }
 
     /// It has ended. The caller then looks whether it is needed again.
@@ -131,6 +177,7 @@ impl Helper {
 
     /// For the child of a fork, which has none.
     pub fn after_fork(&self) {
+        self.forks.fetch_add(1, Ordering::Relaxed);
         self.state.store(NONE, Ordering::Relaxed);
     }
 }
@@ -157,10 +204,33 @@ mod tests {
         assert!(helper.claim() && helper.stop().is_none());
         helper.made(7);
         assert!(helper.is_there() && !helper.is_to_leave() && helper.withdraw());
-        assert_eq!((helper.stop(), helper.stop()), (Some(7), None));
+        let leaving = helper.stop().expect("it exists");
+        assert_eq!((leaving.thread, helper.stop()), (7, None));
         assert!(helper.is_to_leave() && !helper.is_none());
+        helper.has_left();
+        helper.wait(&leaving);
+        assert!(helper.is_waited_for(&leaving) && helper.is_to_leave() && !helper.is_none());
         helper.stopped();
         assert!(helper.is_none());
+    }
+
+    #[test]
+    fn the_child_of_a_fork_that_came_while_it_stopped_does_not_wait_for_it() {
+        let helper = Helper::new();
+        helper.want();
+        assert!(helper.claim());
+        helper.made(7);
+        let leaving = helper.stop().expect("it exists");
+        helper.after_fork();
+        helper.wait(&leaving);
+        assert!(!helper.is_waited_for(&leaving) && helper.is_none());
+        // Nor for one that the child made, and stops elsewhere.
+        helper.want();
+        assert!(helper.claim());
+        helper.made(8);
+        assert!(helper.stop().is_some());
+        helper.wait(&leaving);
+        assert!(!helper.is_waited_for(&leaving));
     }
 
     #[test]
@@ -178,7 +248,7 @@ mod tests {
 #[cfg(all(test, loom))]
 mod models {
     use super::*;
-    use crate::sys::atomic::{AtomicBool, AtomicU32};
+    use crate::sys::atomic::{AtomicBool, AtomicU32, UnsafeCell};
     use crate::sys::bell::{Bell, Sleep};
     use loom::sync::Arc;
     use loom::thread;
@@ -191,6 +261,8 @@ mod models {
         /// Whether the program demands one.
         demands: AtomicBool,
         stops: AtomicU32,
+        /// What the helper did before it left.
+        done: UnsafeCell<u32>,
     }
 
     impl Process {
@@ -201,16 +273,17 @@ mod models {
                 threads: AtomicU32::new(threads),
                 demands: AtomicBool::new(false),
                 stops: AtomicU32::new(0),
+                done: UnsafeCell::new(0),
             })
         }
 
         /// Stops the helper, as far as there is no thread to wait for.
-        fn stop(&self) {
-            if let Some(thread) = self.helper.stop() {
-                assert_eq!(thread, 7, "what `made` was told");
-                self.bell.ring();
-                self.stops.fetch_add(1, Ordering::Relaxed);
-            }
+        fn stop(&self) -> Option<Leaving> {
+            let leaving = self.helper.stop()?;
+            assert_eq!(leaving.thread, 7, "what `made` was told");
+            self.bell.ring();
+            self.stops.fetch_add(1, Ordering::Relaxed);
+            Some(leaving)
         }
 
         fn stopped(&self) {
@@ -244,6 +317,8 @@ mod models {
             loop {
                 self.bell.get_ready(Sleep::Deep);
                 if self.helper.is_to_leave() {
+                    self.done.with_mut(|done| unsafe { *done += 1 });
+                    self.helper.has_left();
                     return;
                 }
                 self.bell.sleep(Sleep::Deep, None);
@@ -292,7 +367,9 @@ mod models {
             assert!(process.helper.claim());
             let helper = thread::spawn(move || other.help());
             process.helper.made(7);
-            process.stop();
+            let leaving = process.stop().expect("it exists");
+            process.helper.wait(&leaving);
+            process.done.with(|done| assert_eq!(unsafe { *done }, 1));
             helper.join().unwrap();
             process.stopped();
             assert!(process.helper.is_none());

@@ -37,7 +37,7 @@ fn word_of(thread: usize) -> u32 {
 }
 
 /// How often a thread spins before it sleeps, by default.
-const DEFAULT_SPINS: u64 = if cfg!(loom) { 1 } else { 60 };
+const DEFAULT_SPINS: u64 = if cfg!(any(loom, shuttle)) { 1 } else { 60 };
 
 /// The option for how often a thread spins before it sleeps.
 static SPINS_MAX: AtomicU64 = AtomicU64::new(DEFAULT_SPINS);
@@ -166,6 +166,8 @@ impl RawLock {
         if self.word.swap(FREE, Ordering::Release) & WAITED_FOR != 0 {
             self.word.wake_one();
         }
+        #[cfg(shuttle)]
+        crate::sys::steps::unlocked();
     }
 
     /// Whether the calling thread holds the lock.
@@ -447,7 +449,15 @@ mod tests {
             .collect();
         (0..times).for_each(|_| add_one(&counter));
         others.into_iter().for_each(|t| t.join().unwrap());
-        assert_eq!(value(&counter), threads * times);
+        let all = threads * times;
+        assert_eq!(value(&counter), all);
+        let told = counter.raw.reading();
+        assert_eq!(told.taken, u64::from(all) + 1, "one was for the value");
+        assert!(told.waits + told.spun < told.taken);
+        // A thread that has just got the lock may still count as one that waits.
+        assert!(told.max_waiting <= threads);
+        assert!((1..=told.taken).contains(&told.switches));
+        assert_eq!(counter.raw.meter.waiting(), 0);
     }
 
     #[test]

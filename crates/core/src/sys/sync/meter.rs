@@ -3,10 +3,12 @@
 //! These feed the statistics' `mutexes`, in every build. Taking a free lock costs a count and a
 //! comparison, both of plain words that only its holder writes; all else is counted by threads that
 //! wait. Any thread may read a meter at any time: each figure is then the value of that moment.
+//! The models of the lock check that no count is lost.
 //! Whether threads contend needlessly is another question, which `count` answers in a build of its
 //! own.
 
-// The model checker checks the lock, not its statistics.
+// The models of the lock check the counts, but make no step between two accesses of a meter: that
+// would be far too many.
 use crate::sys::atomic::unmodelled::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::sys::time::now_ns;
 
@@ -37,7 +39,8 @@ pub struct Reading {
     /// Nanoseconds that threads slept for the lock: the total, and the maximum.
     pub waited_ns: u64,
     pub longest_ns: u64,
-    /// The most threads that slept for the lock at the same time.
+    /// The most threads that slept for the lock at the same time, or one more: a thread that has
+    /// just got it may still count.
     pub max_waiting: u32,
 }
 

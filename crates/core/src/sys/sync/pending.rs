@@ -17,16 +17,18 @@ pub enum PendingWork {
     Probes = 4,
     /// Starts the server again in the child of a fork.
     Server = 8,
+    /// Looks for the next request to get a guarded block.
+    Guards = 16,
 }
 
 static PENDING: AtomicU8 = AtomicU8::new(0);
 
-/// Leaves the work to the next thread that asks for pending work.
+/// Leaves the work to the next thread that asks for pending work, which sees what this thread did
+/// before.
 pub fn add(work: PendingWork) {
-    let bit = work as u8;
-    if PENDING.load(Ordering::Relaxed) & bit == 0 {
-        PENDING.fetch_or(bit, Ordering::Relaxed);
-    }
+    // Also where the bit is set already: the thread that claims the work sees this thread's part
+    // too.
+    PENDING.fetch_or(work as u8, Ordering::Release);
 }
 
 /// Whether any work is pending.
@@ -43,5 +45,5 @@ pub fn is_pending(work: PendingWork) -> bool {
 /// Returns true to one caller, which must do the work.
 pub fn claim(work: PendingWork) -> bool {
     let bit = work as u8;
-    is_pending(work) && PENDING.fetch_and(!bit, Ordering::Relaxed) & bit != 0
+    is_pending(work) && PENDING.fetch_and(!bit, Ordering::Acquire) & bit != 0
 }

@@ -27,6 +27,7 @@ pub enum Rank {
     Segments,
     History,
     Sites,
+    Guards,
     Meta,
     Places,
     /// Locks of tests and of nothing else: not checked.
@@ -83,10 +84,11 @@ pub const RANKS: [(&str, &str, &str); Rank::Other as usize + 1] = [
         "the call stacks of the heap profiler",
         "one",
     ),
+    ("guards", "the slots of guarded blocks", "one"),
     (Lock::Records.name(), "the allocator's own records", "one"),
     (
         "places",
-        "the tables of requests, which the heap profiler hides",
+        "the tables of requests, which the heap profiler and guards hide",
         "one",
     ),
     ("other", "", ""),

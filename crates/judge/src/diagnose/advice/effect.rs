@@ -4,11 +4,11 @@ use super::super::model::{Figures, Heap};
 use super::super::{Bound, Finding, Reason, heap_faults};
 use super::{Change, Effect, Figure};
 
-/// A huge page is one fault instead of so many.
-const PAGES_PER_HUGE_PAGE: f64 = 512.0;
+/// The usual page, and a huge page of a system that has it.
+const PAGE_BYTES: u64 = 4096;
+const HUGE_PAGE_BYTES: u64 = 2 << 20;
 /// The part of a growing heap that gets huge pages at least, where they are asked for.
 const HUGE_SHARE_MIN: f64 = 0.75;
-const PAGE_BYTES: f64 = 4096.0;
 /// Memory over live bytes in a heap without any trouble.
 const USUAL_OVERHEAD_FACTOR: f64 = 1.5;
 /// A bound above this says only that the program does hardly anything else.
@@ -38,6 +38,22 @@ pub fn cost(f: &Figures, trouble: &Finding, bound: Option<Bound>) -> f64 {
     }
 }
 
+fn page_bytes(f: &Figures) -> u64 {
+    if f.page_bytes == 0 {
+        return PAGE_BYTES;
+    }
+    f.page_bytes
+}
+
+/// A huge page is one fault instead of so many. Where pages are larger, a huge page is larger than
+/// what Mallard asks for.
+fn pages_per_huge_page(f: &Figures) -> f64 {
+    if page_bytes(f) > PAGE_BYTES {
+        return 1.0;
+    }
+    (HUGE_PAGE_BYTES / PAGE_BYTES) as f64
+}
+
 /// What the change can bring against the trouble.
 pub fn of(f: &Figures, change: &Change, trouble: &Finding, bound: Option<Bound>) -> Option<Effect> {
     if !change.can_be_tried() {
@@ -53,9 +69,9 @@ pub fn of(f: &Figures, change: &Change, trouble: &Finding, bound: Option<Bound>)
         // Every page of the peak comes once. Mallard asks for huge pages.
         Reason::Returned { .. } => {
             let now = f.faults as f64;
-            let first = (f.peak_rss as f64 / PAGE_BYTES).max(now * (1.0 - f.refaults?));
+            let first = (f.peak_rss as f64 / page_bytes(f) as f64).max(now * (1.0 - f.refaults?));
             let least = match change {
-                Change::Mallard(_) => first / PAGES_PER_HUGE_PAGE,
+                Change::Mallard(_) => first / pages_per_huge_page(f),
                 _ => first,
             };
             Some(effect(now, least, first))
@@ -64,7 +80,7 @@ pub fn of(f: &Figures, change: &Change, trouble: &Finding, bound: Option<Bound>)
             let now = f.faults as f64;
             let heap = now * in_heap(f);
             let others = now - heap;
-            let left = |huge: f64| others + heap * (1.0 - huge + huge / PAGES_PER_HUGE_PAGE);
+            let left = |huge: f64| others + heap * (1.0 - huge + huge / pages_per_huge_page(f));
             Some(effect(now, left(1.0), left(HUGE_SHARE_MIN)))
         }
         Reason::AtEnd {

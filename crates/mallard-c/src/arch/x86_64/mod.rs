@@ -1,6 +1,7 @@
 //! x86-64.
 
 pub mod cxx;
+#[cfg(not(target_env = "musl"))]
 mod deepbind;
 
 /// The instruction that jumps to a function.

@@ -1,7 +1,9 @@
-//! `mallard bench`: the basic [`experiments`] on every allocator. [`full`] runs the [`suite`].
+//! `mallard bench`: the basic [`experiments`] on every allocator. [`full`] runs the [`suite`], and
+//! [`misuse`] programs that misuse the heap.
 
 pub mod experiments;
 mod full;
+mod misuse;
 mod options;
 pub mod suite;
 
@@ -32,14 +34,32 @@ use options::Suite;
 const DEFAULT_RUNS: u32 = 5;
 
 pub fn run(options: &Options) -> Result<ExitCode> {
-    match asked(options)? {
+    let asked = asked(options)?;
+    if let (Some(_), false) = (options.seeds, matches!(asked, Asked::Misuse { .. })) {
+        return Err(usage("--seeds applies only to misuse"));
+    }
+    match asked {
+        Asked::Misuse {
+            listing: true,
+            names,
+        } => misuse::list(&names),
+        Asked::Misuse { names, .. } => misuse::run(options, &names),
         Asked::List(Some(Suite::Full), names) => full::list(&names),
         Asked::List(Some(Suite::Basic), names) => list(&names),
         Asked::List(None, _) => {
             say!("{}", console::style("basic").bold())?;
             list(&[])?;
             say!("\n{}: these and", console::style("full").bold())?;
-            full::list(&[])
+            full::list(&[])?;
+            say!(
+                "\n{}: large heaps and many threads; `mallard bench list scale` has the rows",
+                console::style(suite::SCALE).bold()
+            )?;
+            say!(
+                "\n{}: programs that misuse the heap; `mallard bench list misuse` has them",
+                console::style(misuse::NAME).bold()
+            )?;
+            Ok(ExitCode::SUCCESS)
         }
         Asked::Run(Suite::Full, names) => {
             only_for_basic(options)?;
@@ -55,10 +75,15 @@ enum Asked {
     /// The rows of one set or both.
     List(Option<Suite>, Vec<String>),
     Run(Suite, Vec<String>),
+    /// The programs that misuse the heap, or their list.
+    Misuse {
+        listing: bool,
+        names: Vec<String>,
+    },
 }
 
 /// Reads the words: an optional `list`, an optional set, and names of rows. A name of the basic set
-/// is meant there, unless names of the full set stand beside it.
+/// is meant there, unless names of the full set stand beside it. `misuse` comes first.
 fn asked(options: &Options) -> Result<Asked> {
     let words = [&options.rows[..], &options.listed[..]].concat();
     let words: Vec<String> = words.iter().map(|word| word.trim().to_owned()).collect();
@@ -71,6 +96,15 @@ fn asked(options: &Options) -> Result<Asked> {
     } else {
         (options.list, words)
     };
+    if let Some((_, names)) = names
+        .split_first()
+        .filter(|(first, _)| *first == misuse::NAME)
+    {
+        return Ok(Asked::Misuse {
+            listing,
+            names: names.to_vec(),
+        });
+    }
     let mut set = options.suite;
     names.retain(|name| match name.as_str() {
         "basic" | "full" => {
@@ -396,6 +430,13 @@ mod tests {
             (
                 &["-e", "pairs,map"],
                 Asked::Run(Suite::Basic, names(&["pairs", "map"])),
+            ),
+            (
+                &["list", "misuse", "reuse"],
+                Asked::Misuse {
+                    listing: true,
+                    names: names(&["reuse"]),
+                },
             ),
             (&["list"], Asked::List(None, names(&[]))),
             (&["--list"], Asked::List(None, names(&[]))),

@@ -15,8 +15,10 @@ use crate::options::common::Common;
 #[command(after_help = EXAMPLES)]
 pub struct Options {
     /// Rows or sets of rows: `basic` (pairs, batch, arenas, tune, map), `full` (about fifty,
-    /// with real programs), or any names from `mallard bench list`. `list` only prints what can be
-    /// run [default: basic]
+    /// with real programs), `scale` (large heaps, many threads), `misuse` (small programs that
+    /// misuse the heap: which does an allocator stop?), or any names from `mallard bench list`.
+    /// `list` only prints what can be run
+    /// [default: basic]
     #[arg(value_name = "ROW")]
     pub rows: Vec<String>,
 
@@ -40,6 +42,10 @@ pub struct Options {
     /// Run at least this many times, and repeat short runs until they total 3 s
     #[arg(long, value_name = "N", conflicts_with = "runs", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub min_runs: Option<u32>,
+
+    /// Aged heaps on which each program of misuse runs; 0 is a fresh heap only [default: 5]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000))]
+    pub seeds: Option<u32>,
 
     /// Print what would run and about how long, and run nothing
     #[arg(long)]
@@ -66,5 +72,7 @@ Examples:
   mallard bench pairs -t 1,2,4 -a glibc,mallard       one experiment, two allocators
   mallard bench full                                  the full set, in forty minutes
   mallard bench larson redis                          some rows of it
+  mallard bench scale -a glibc,mallard                large heaps and many threads
+  mallard bench misuse -a glibc,mallard               which misuse of the heap they stop
   mallard bench list                                  what can be run
   mallard bench map --count 1M --add mine=/opt/lib/libmine.so";

@@ -157,6 +157,7 @@ pub fn figures(runs: &Runs, asked: Option<Way>) -> (Figures, Way) {
         system_seconds: mean(system),
         exit: ended(measured.end),
         faults: last.faults,
+        page_bytes: page_bytes(),
         peak_rss: observed.iter().map(|run| run.peak_rss).max().unwrap_or(0),
         longest_call_seconds: longest.unwrap_or_default().as_secs_f64(),
         heaviest,

@@ -67,6 +67,7 @@ pub fn run(options: &Options, pid: u32) -> Result<ExitCode> {
         user_seconds: seen.cpu.0,
         system_seconds: seen.cpu.1,
         faults: seen.faults,
+        page_bytes: figures::page_bytes(),
         exit: "runs".to_owned(),
         ..Figures::default()
     };

@@ -97,6 +97,7 @@ fn times(measured: &Measurement) -> Figures {
         user_seconds: measured.user.as_secs_f64(),
         system_seconds: measured.system.as_secs_f64(),
         exit: figures::ended(measured.end),
+        page_bytes: figures::page_bytes(),
         peak_rss: measured.peak_rss_bytes,
         ..Figures::default()
     }

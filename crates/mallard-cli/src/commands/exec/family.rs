@@ -4,7 +4,6 @@
 //! process that ends by a signal or by `_exit`, a companion of the program writes it. When the
 //! program's own process has ended, the companion lists the profiles.
 
-use std::collections::HashMap;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -20,7 +19,8 @@ use mallard_report::units::{ABSENT, bytes};
 use mallard_watch::clock::file_time;
 use mallard_watch::follow::{self, Event};
 
-use crate::profiles::members::{End, program_of};
+use crate::profiles::followed::{Followed, Followee};
+use crate::profiles::members::End;
 use crate::profiles::{save, table};
 
 /// What Mallard begins the names of profiles with.
@@ -45,8 +45,7 @@ pub fn prefix_of(strings: &[&str]) -> Option<String> {
 pub fn follow(prefix: String) {
     let mut family = Family {
         prefix,
-        seen: Vec::new(),
-        running: HashMap::new(),
+        followed: Followed::new(),
         is_told: false,
     };
     let _ = follow::follow_this(move |event| family.on(event));
@@ -54,17 +53,12 @@ pub fn follow(prefix: String) {
 
 struct Family {
     prefix: String,
-    seen: Vec<Seen>,
-    running: HashMap<u32, usize>,
+    followed: Followed<Seen>,
     is_told: bool,
 }
 
 struct Seen {
-    pid: u32,
-    program: String,
     began: SystemTime,
-    end: End,
-    shares_memory: bool,
     profile: Result<Written, String>,
 }
 
@@ -84,46 +78,32 @@ impl Family {
                 parent,
                 memory,
             } => {
-                let of_parent = parent.and_then(|parent| self.running.get(&parent));
-                let inherited = of_parent.map(|&index| self.seen[index].program.clone());
-                self.running.insert(pid, self.seen.len());
-                self.seen.push(Seen {
-                    pid,
-                    program: inherited.or_else(|| program_of(pid)).unwrap_or_default(),
+                let seen = Seen {
                     began: file_time(),
-                    end: End::Runs,
-                    shares_memory: memory == follow::Memory::Shared,
                     profile: Err(String::new()),
-                });
+                };
+                self.followed.began(pid, parent, memory, seen);
             }
-            Event::Replaced { pid } => {
-                if let Some(seen) = self.running.get(&pid).map(|&index| &mut self.seen[index]) {
-                    seen.program = program_of(pid).unwrap_or_default();
-                    seen.shares_memory = false;
-                }
-            }
+            Event::Replaced { pid } => self.followed.replaced(pid),
             Event::Ending {
                 pid,
                 thread,
                 status,
             } => {
-                if let Some(&index) = self.running.get(&pid) {
-                    let seen = &mut self.seen[index];
-                    if !seen.shares_memory {
-                        seen.profile = profile(&self.prefix, pid, thread, seen.began);
+                if let Some((index, it)) = self.followed.running(pid) {
+                    if !it.shares_memory {
+                        it.known.profile = profile(&self.prefix, pid, thread, it.known.began);
                     }
-                    seen.end = End::Ended(status);
+                    it.end = End::Ended(status);
                     if index == 0 {
                         self.tell();
                     }
                 }
             }
             Event::Ended { pid, status } => {
-                if let Some(index) = self.running.remove(&pid) {
-                    let seen = &mut self.seen[index];
-                    if seen.end == End::Runs {
-                        seen.end = status.map_or(End::Unknown, End::Ended);
-                        seen.profile = Err("it ended before it could be read".to_owned());
+                if let Some((index, news)) = self.followed.ended(pid, status) {
+                    if let Some(it) = news {
+                        it.known.profile = Err("it ended before it could be read".to_owned());
                     }
                     if index == 0 {
                         self.tell();
@@ -138,11 +118,12 @@ impl Family {
         if std::mem::replace(&mut self.is_told, true) {
             return;
         }
-        let seen: Vec<&Seen> = self.seen.iter().filter(|it| !it.shares_memory).collect();
-        let is_by_us = |seen: &&Seen| matches!(&seen.profile, Ok(written) if written.by_us);
+        let all = self.followed.list.iter();
+        let seen: Vec<_> = all.filter(|it| !it.shares_memory).collect();
+        let is_by_us = |it: &&Followee<Seen>| matches!(&it.known.profile, Ok(it) if it.by_us);
         if seen.len() > 1 || seen.iter().any(is_by_us) {
             let rows = seen.iter().map(|seen| {
-                let (live, path) = match &seen.profile {
+                let (live, path) = match &seen.known.profile {
                     Ok(written) => (bytes(written.live as f64), shown(&written.path)),
                     Err(_) if seen.end == End::Runs => (ABSENT.to_owned(), "at its end".to_owned()),
                     Err(why) => (ABSENT.to_owned(), why.clone()),

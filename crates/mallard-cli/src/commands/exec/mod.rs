@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow, ensure};
 use mallard_allocators::{environment_of_user, program};
 use mallard_formats::variables::{MALLARD_CONF, MALLOC_CONF};
 use mallard_report::stats::SUBJECT;
@@ -34,6 +34,11 @@ pub struct Options {
     #[arg(long)]
     pub no_trace: bool,
 
+    /// Find misuse of the heap: the option hardened:true, and copies by memcpy, strcpy and the like
+    /// end the program before they leave their block
+    #[arg(long)]
+    pub hardened: bool,
+
     #[command(flatten)]
     pub choice: Choice,
 
@@ -46,8 +51,21 @@ const EXAMPLES: &str = "\
 Examples:
   mallard run -- redis-server
   mallard run --conf narenas:4,dirty_decay_ms:1000 -- ./server
+  mallard run --hardened -- ./server
   mallard run --conf prof:true,prof_final:true -- ./server   leaves profiles of all its processes
   mallard run -a jemalloc -- ./server";
+
+const HARDENED: &str = "hardened:true";
+
+/// Has the library of checked copies loaded behind the allocator.
+fn check_copies(environment: &mut [(String, String)]) -> Result<()> {
+    let checked = mallard_allocators::install_checked().map_err(|problem| anyhow!("{problem}"))?;
+    let preload = (environment.iter_mut())
+        .find(|(name, _)| name == "LD_PRELOAD")
+        .context("nothing is preloaded")?;
+    preload.1 = format!("{}:{}", preload.1, checked.display());
+    Ok(())
+}
 
 /// Returns only if the program could not be started.
 pub fn run(options: &Options) -> Result<ExitCode> {
@@ -58,8 +76,22 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     options.choice.resolve_for("run")?;
     let program = program::check(&name.to_string_lossy())?;
     let allocator = choice::one(&options.choice, SUBJECT, "run")?;
-    choice::check_options(std::slice::from_ref(&allocator), options.conf.as_deref())?;
-    let environment = environment_of_user(&allocator, options.conf.as_deref());
+    program.takes(&allocator)?;
+    let mut conf = options.conf.clone();
+    if options.hardened {
+        ensure!(
+            allocator.catalog_name() == SUBJECT,
+            "--hardened is for {SUBJECT}: {} has no such mode",
+            allocator.name
+        );
+        let given = conf.map(|given| format!(",{given}"));
+        conf = Some(format!("{HARDENED}{}", given.unwrap_or_default()));
+    }
+    choice::check_options(std::slice::from_ref(&allocator), conf.as_deref())?;
+    let mut environment = environment_of_user(&allocator, conf.as_deref());
+    if options.hardened {
+        check_copies(&mut environment)?;
+    }
     if allocator.catalog_name() == SUBJECT && !options.no_trace {
         // Those that are set already, and those of this call behind them.
         let given = |name: &str| {

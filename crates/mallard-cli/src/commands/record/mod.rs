@@ -54,6 +54,9 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     }
     let program = program::check(&name.to_string_lossy())?;
     let allocator = allocator(options)?;
+    if let Some(allocator) = &allocator {
+        program.takes(allocator)?;
+    }
     let label = Path::new(name).file_name().unwrap_or(name);
     let label = label.to_string_lossy();
     let file = Output::create(options, &label)?;

@@ -37,7 +37,10 @@ pub fn run(options: &Options, service: &Service) -> Result<ExitCode> {
     let launcher = Launcher::new(stop.clone())?;
     let work = Work::new(service, &launcher, seconds, None)?;
     let named = work.stage.program().unwrap_or_else(|| "sh".into());
-    program::check(&named.to_string_lossy())?;
+    let program = program::check(&named.to_string_lossy())?;
+    if let Some(allocator) = &allocator {
+        program.takes(allocator)?;
+    }
     let spec = spec(options, &work, allocator.as_ref())?;
     let plainly = || work.once(&launcher, &spec);
     let spinner = Spinner::new();

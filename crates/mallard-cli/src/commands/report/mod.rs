@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result};
-use mallard_report::{TerminalOptions, diagnosis, history, tuning};
+use mallard_report::{TerminalOptions, diagnosis, history, misuse, soak, tuning};
 
 use crate::session::folder;
 use crate::terminal::output::{self, say};
@@ -18,10 +18,10 @@ use read::Found;
 
 /// Show results again: as text, as Markdown and as a web page
 ///
-/// Takes what the commands of the lab wrote: results.json (bench), compare.json (compare, replay),
-/// diagnose.json, tune.json, the file of a baseline, what `baseline check --json` and
-/// `profile --json` print, or a folder with one of them. Writes the page beside it and prints the
-/// text.
+/// Takes what the commands of the lab wrote: results.json and misuse.json (bench), compare.json
+/// (compare, replay), diagnose.json, tune.json, soak.json, the file of a baseline, what `baseline
+/// check --json` and `profile --json` print, or a folder with one of them. Writes the page beside
+/// it and prints the text.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Options {
@@ -103,14 +103,14 @@ fn width() -> usize {
 
 fn forms(path: &Path, found: &Found) -> Result<Forms> {
     let beside = |name: &str| path.with_file_name(name);
+    let options = TerminalOptions {
+        width: width(),
+        color: console::colors_enabled(),
+    };
     Ok(match found {
         Found::Results(r) => {
             let mut markdown = Vec::new();
             mallard_report::write_markdown(r, &mut markdown)?;
-            let options = TerminalOptions {
-                width: width(),
-                color: console::colors_enabled(),
-            };
             Forms {
                 text: mallard_report::terminal(r, options),
                 markdown: String::from_utf8_lossy(&markdown).into_owned(),
@@ -129,6 +129,18 @@ fn forms(path: &Path, found: &Found) -> Result<Forms> {
             markdown: tuning::markdown(t),
             page: tuning::page(t),
             place: beside("tune.html"),
+        },
+        Found::Misuse(m) => Forms {
+            text: misuse::text(m, options),
+            markdown: misuse::markdown(m),
+            page: misuse::page(m),
+            place: beside("misuse.html"),
+        },
+        Found::Soak(s) => Forms {
+            text: soak::text(s),
+            markdown: soak::markdown(s),
+            page: soak::page(s),
+            place: beside("soak.html"),
         },
         // Beside its file the page would come into version control.
         Found::Baseline(h) => Forms {

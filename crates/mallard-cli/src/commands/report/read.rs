@@ -6,19 +6,25 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use mallard_report::diagnosis::{self, Diagnosis};
 use mallard_report::history::{Checked, History};
+use mallard_report::misuse::{self, Misuse};
 use mallard_report::model::Results;
 use mallard_report::sites::Sites;
+use mallard_report::soak::{self, Soak};
 use mallard_report::tuning::{self, Tuning};
 use serde_json::Value;
 
 use crate::commands::baseline;
-use crate::session::folder::{COMPARISON_FILE, DIAGNOSIS_FILE, RESULTS_FILE, TUNING_FILE};
+use crate::session::folder::{
+    COMPARISON_FILE, DIAGNOSIS_FILE, MISUSE_FILE, RESULTS_FILE, SOAK_FILE, TUNING_FILE,
+};
 
 /// What a file holds.
 pub enum Found {
     Results(Box<Results>),
     Diagnosis(Box<Diagnosis>),
     Tuning(Box<Tuning>),
+    Misuse(Box<Misuse>),
+    Soak(Box<Soak>),
     Baseline(Box<History>),
     Check(Box<Checked>),
     Profile(Box<Sites>),
@@ -31,6 +37,8 @@ impl Found {
             Found::Results(_) => "bench or compare",
             Found::Diagnosis(_) => "diagnose",
             Found::Tuning(_) => "tune",
+            Found::Misuse(_) => "bench misuse",
+            Found::Soak(_) => "soak",
             Found::Baseline(_) => "baseline",
             Found::Check(_) => "baseline check",
             Found::Profile(_) => "profile",
@@ -39,7 +47,14 @@ impl Found {
 }
 
 /// The files that a folder of results may have.
-const NAMES: [&str; 4] = [RESULTS_FILE, COMPARISON_FILE, DIAGNOSIS_FILE, TUNING_FILE];
+const NAMES: [&str; 6] = [
+    RESULTS_FILE,
+    COMPARISON_FILE,
+    DIAGNOSIS_FILE,
+    TUNING_FILE,
+    MISUSE_FILE,
+    SOAK_FILE,
+];
 
 /// Reads a file, or the one in a folder. Returns its path, too.
 pub fn read(path: &Path) -> Result<(PathBuf, Found)> {
@@ -69,6 +84,12 @@ pub fn read(path: &Path) -> Result<(PathBuf, Found)> {
     } else if has("points") && has("sentence") {
         newest(&value, tuning::SCHEMA).map_err(wrong)?;
         Found::Tuning(Box::new(Tuning::from_json(&text).map_err(wrong)?))
+    } else if has("misuses") && has("seeds") {
+        newest(&value, misuse::SCHEMA).map_err(wrong)?;
+        Found::Misuse(Box::new(Misuse::from_json(&text).map_err(wrong)?))
+    } else if has("bounds") && has("phases") {
+        newest(&value, soak::SCHEMA).map_err(wrong)?;
+        Found::Soak(Box::new(Soak::from_json(&text).map_err(wrong)?))
     } else if has("saves") && has("gates") {
         Found::Baseline(Box::new(baseline::history(&text).map_err(wrong)?))
     } else if has("now") && has("gates") {
@@ -78,7 +99,7 @@ pub fn read(path: &Path) -> Result<(PathBuf, Found)> {
     } else {
         bail!(
             "{shown} is not a result that can be shown again: those of bench, compare, replay, diagnose, \
-             tune, baseline check and profile, and the files of baselines can"
+             tune, soak, baseline check and profile, and the files of baselines can"
         );
     };
     Ok((path, found))

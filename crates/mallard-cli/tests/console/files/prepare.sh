@@ -5,6 +5,7 @@ for name in your-program app test program job; do cp server "$name"; done
 for name in children relay thumbnails; do
   cc -O1 -g -pthread -fno-builtin "$name.c" -o "$name"
 done
+cc -O1 -g names.c -o names
 mkdir before after
 cp server before/server
 cp server after/server

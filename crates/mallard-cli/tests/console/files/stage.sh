@@ -47,6 +47,15 @@ serve
 test -e /proc/4711
 while read -r script seconds; do
   code=0
-  timeout -k 5 "$seconds" bash "$script" <../in >"$script.out" 2>"$script.err" || code=$?
+  # shellcheck disable=SC2016
+  bash -c 'echo $$ >../group; exec timeout -k 5 "$1" bash "$2"' - "$seconds" "$script" \
+    <../in >"$script.out" 2>"$script.err" || code=$?
+  group=$(cat ../group)
+  # A server that was stopped may take a moment more, and the next line wants its port. `timeout`
+  # leads a process group of its own.
+  for ((i = 0; i < 50; i++)); do
+    if [ "$code" != 124 ] || ! kill -0 -- "-$group" 2>/dev/null; then break; fi
+    sleep 0.1
+  done
   echo "$code"
 done

@@ -4,7 +4,7 @@
 //! and [`mod@page`] the HTML report. Both show the same figures in the same words.
 
 mod page;
-mod text;
+pub(super) mod text;
 mod tried;
 
 use serde::{Deserialize, Serialize};

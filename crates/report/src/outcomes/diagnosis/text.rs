@@ -132,7 +132,7 @@ pub fn markdown(d: &Diagnosis) -> String {
     out
 }
 
-fn wrapped(head: &str, text: &str, width: usize) -> String {
+pub(in crate::outcomes) fn wrapped(head: &str, text: &str, width: usize) -> String {
     let indent = " ".repeat(head.chars().count());
     let options = textwrap::Options::new(width)
         .initial_indent(head)

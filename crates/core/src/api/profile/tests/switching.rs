@@ -47,7 +47,7 @@ fn a_fork_that_waited_long_enough_leaves_the_lock_free_in_its_child() {
     let (is_in, come) = mpsc::channel();
     let changing = thread::spawn(move || {
         let _inside = inside::enter_or_wait();
-        hidden::set(|| {
+        hidden::set(hidden::User::Profiler, || {
             is_in.send(()).expect("somebody waits");
             // Until the fork waits for the lock itself: it has the one before.
             let until = Instant::now() + Duration::from_secs(60);
@@ -67,7 +67,7 @@ fn a_fork_that_waited_long_enough_leaves_the_lock_free_in_its_child() {
             libc::alarm(60);
             let before = hidden::is_on();
             drop(hidden::try_change().unwrap_or_else(|| libc::_exit(1)));
-            hidden::set(|| !before);
+            hidden::set(hidden::User::Profiler, || !before);
             libc::_exit(if hidden::is_on() == before { 2 } else { 0 });
         }
     }

@@ -20,14 +20,13 @@
 //! a time; and explicit purges ([`all`]).
 
 use crate::arena::pages::SLABS;
-use crate::arena::small::slab::{Misuse, NO_LEVEL, Slab, WORDS};
+use crate::arena::small::slab::{NO_LEVEL, Slab, WORDS, Wrong};
 use crate::arena::small::sparse::{self, SPARSE_BYTES_MIN, Sparse};
 use crate::arena::table::spread;
 use crate::arena::{Arena, record};
 use crate::class::Class;
 use crate::heap::{PAGE_HEAPS, advice};
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
-use crate::space::segment::PageRecord;
 use crate::space::{Segment, meta};
 use crate::sys::flag::Blocking;
 use crate::sys::lock::{Mutex, RawLock};
@@ -344,10 +343,11 @@ impl Site {
     fn of(chunk: &'static Chunk, page: usize) -> Option<Site> {
         let at = chunk.addr() + page * PAGE;
         let segment = chunk.segment();
-        // Pages in which sampled blocks begin are filed under no class.
-        let is_watched = || matches!(segment.record_of(at), PageRecord::Watched { .. });
+        // Pages in which sampled blocks begin are filed under no class, and so are those of
+        // hardened slabs.
+        let is_of_slab = || segment.record_of(at).slab().is_some();
         match segment.class_of(at) {
-            Class::NONE if !is_watched() => return None,
+            Class::NONE if !is_of_slab() => return None,
             class if !class.is_slab() => return None,
             _ => {}
         }
@@ -428,9 +428,9 @@ impl Site {
                     unsafe { slab.unmake() };
                 }
             }
-            Err(misuse) => {
+            Err(wrong) => {
                 drop(bin);
-                Misuse::die(misuse);
+                Wrong::die(wrong);
             }
         }
         gave

@@ -1,4 +1,5 @@
 use super::*;
+use crate::arena::Misuse;
 use crate::arena::{Drain, give_to_owner, numbered};
 use crate::testing::alone;
 use proptest::prelude::{any, prop_assert_eq, proptest};
@@ -130,7 +131,7 @@ fn a_region_given_back_while_others_are_hidden_is_free_with_them() {
     // A double free of a hidden region is detected.
     slab.hide_free(&mut hidden);
     assert!(give(all[7]).is_ok());
-    let told = matches!(slab.show_free(&hidden), Err(Misuse::Double(p, _)) if p == all[7]);
+    let told = matches!(slab.show_free(&hidden), Err(Wrong(p, Misuse::Double(_))) if p == all[7]);
     assert!(told);
     let mut rest = [0; 128];
     while slab.take(&mut rest) > 0 {}

@@ -120,7 +120,10 @@ impl PageHeap {
             self.hooked.ever.store(true, Ordering::Release);
         }
         let table = if own { table } else { null_mut() };
-        self.state.lock_seldom().is_fixed = !table.is_null();
+        let mut state = self.state.lock_seldom();
+        state.is_fixed = !table.is_null();
+        state.pool.set_only_hooked(!table.is_null());
+        drop(state);
         self.hooked.table.store(table, Ordering::Release);
     }
 
@@ -162,7 +165,7 @@ impl PageHeap {
         }
         let mut s = self.state.lock_seldom();
         s.admit(all, given.zeroed);
-        s.alloc_run(&RunRequest::new(pages, align))
+        s.alloc_open(&RunRequest::new(pages, align))
     }
 
     /// Allocates a block that is an extent of its own.
@@ -232,7 +235,7 @@ impl PageHeap {
         s.pool.sub_decommitted(range.len());
         range.chunks().for_each(|c| c.committed.set(true));
         s.admit(range, true);
-        s.alloc_run(&RunRequest::new(pages, align))
+        s.alloc_open(&RunRequest::new(pages, align))
     }
 
     /// Records a new extent, all of whose chunks start away; ends the process if the hook's answer
@@ -524,7 +527,7 @@ impl State {
             }
         };
         let is_here = |c: &Chunk| c.is_vacant() && c.committed.get() && !c.away.get();
-        let range = self.pool.hooked().find_map(|segment| {
+        let (mut range, found) = self.pool.hooked().find_map(|segment| {
             let resident = segment.resident(self.pool.heap());
             let wanted = |i: &usize| {
                 let c = segment.chunk(*i);
@@ -535,18 +538,20 @@ impl State {
             let vacant = |&i: &usize| is_here(segment.chunk(i));
             let first = (first..=i).rev().take_while(vacant).last()?;
             let end = (i..end).take_while(vacant).last()? + 1;
-            Some(ExtentRange {
+            let range = ExtentRange {
                 segment,
                 first,
                 end,
-            })
+            };
+            Some((range, i))
         })?;
-        let mut range = range;
         let due: usize = range.chunks().map(kind).sum();
         if due > excess {
-            // A part of the range is enough.
-            let chunks = excess.div_ceil(CHUNK_PAGES).min(range.len());
-            range.first = range.end - chunks;
+            // A part of the range is enough. It ends with the chunk that was found: those behind it
+            // may have been offered.
+            let chunks = excess.div_ceil(CHUNK_PAGES);
+            range.end = found + 1;
+            range.first = range.first.max(range.end.saturating_sub(chunks));
         }
         self.take_away(range);
         Some(range)

@@ -14,7 +14,7 @@ pub mod packed;
 pub mod program;
 
 use super::bytes::{Bytes, Reader, encoding, size_of_address};
-use super::registers::RETURN;
+use crate::sys::arch::Convention;
 
 /// The tables of one module.
 #[derive(Clone, Copy)]
@@ -83,10 +83,10 @@ impl Table<'_> {
     /// Finds the entry of the function that an address is in.
     #[cold]
     #[inline(never)]
-    pub fn find(&self, pc: usize, entry: &mut Entry) -> Result<(), Missing> {
+    pub fn find<C: Convention>(&self, pc: usize, entry: &mut Entry) -> Result<(), Missing> {
         let at = self.search(pc).ok_or(Missing::Broken)?;
         let at = at.ok_or(Missing::Uncovered)?;
-        if self.entry(at, pc, entry).ok_or(Missing::Broken)? {
+        if self.entry::<C>(at, pc, entry).ok_or(Missing::Broken)? {
             Ok(())
         } else {
             Err(Missing::Uncovered)
@@ -130,7 +130,7 @@ impl Table<'_> {
     /// Reads the FDE at an address; returns whether `pc` is in its function.
     // Part of its caller, as `common` is: together they take less of the stack.
     #[inline(always)]
-    fn entry(&self, at: usize, pc: usize, entry: &mut Entry) -> Option<bool> {
+    fn entry<C: Convention>(&self, at: usize, pc: usize, entry: &mut Entry) -> Option<bool> {
         if !self.entries.contains(at) {
             return None;
         }
@@ -141,7 +141,7 @@ impl Table<'_> {
         if back == 0 {
             return None;
         }
-        let has_length = self.common(here.checked_sub(back)?, entry)?;
+        let has_length = self.common::<C>(here.checked_sub(back)?, entry)?;
         entry.start = read.address(entry.encoding, self.header)?;
         let length = read.address(entry.encoding & encoding::FORMAT, 0)?;
         if has_length {
@@ -154,7 +154,7 @@ impl Table<'_> {
 
     /// Reads the CIE at an address; returns whether augmentations of its entries have a length.
     #[inline(always)]
-    fn common(&self, at: usize, entry: &mut Entry) -> Option<bool> {
+    fn common<C: Convention>(&self, at: usize, entry: &mut Entry) -> Option<bool> {
         if !self.entries.contains(at) {
             return None;
         }
@@ -173,7 +173,7 @@ impl Table<'_> {
             1 => read.u8()?.into(),
             _ => read.uleb()?,
         };
-        if of_return != u64::from(RETURN) {
+        if of_return != u64::from(C::RETURN) {
             return None;
         }
         let mut program = None;
@@ -196,6 +196,9 @@ impl Table<'_> {
                 }
                 b'L' => read.skip(1)?,
                 b'S' => entry.is_signal = true,
+                // With which key return addresses are signed, and whether the stack has tags
+                // (aarch64). Neither matters here.
+                b'B' | b'G' => {}
                 _ => return None,
             }
         }

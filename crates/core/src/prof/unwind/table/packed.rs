@@ -4,15 +4,14 @@
 //!  bits  0..3   the kind
 //!  bits  3..20  the CFA's distance from the stack pointer or the frame pointer
 //!  bits 20..37  how far below the CFA the frame pointer is saved; 0 if it is not
-//!  bits 37..54  the same for the base pointer
+//!  bits 37..54  the same for the fourth register
 //! ```
 //!
-//! All distances are in words. Of the registers that functions restore, these two are kept,
-//! because some functions say where their frame is by them.
+//! All distances are in words. Of the registers that functions restore, these two are kept: some
+//! functions say where their frame is by them, or one of them has the return address.
 
 use super::program::{Cfa, Rules, Where};
-use crate::prof::unwind::registers::{BASE, FP, RETURN, SP};
-use crate::sys::arch::frames::RETURN_AT;
+use crate::sys::arch::Convention;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PackedRules(u64);
@@ -31,7 +30,10 @@ pub enum Kind {
 }
 
 /// The registers that [`PackedRules::new`] wants the rules of.
-pub const ASKED: [u8; 4] = [FP, RETURN, SP, BASE];
+pub const fn asked<C: Convention>() -> [u8; 4] {
+    [C::FP, C::RETURN, C::SP, C::FOURTH]
+}
+
 /// Bytes of the largest frame that is believed.
 pub const FRAME_BYTES_MAX: usize = 1 << 20;
 const WORD: i64 = size_of::<usize>() as i64;
@@ -64,21 +66,28 @@ impl PackedRules {
     pub const UNCOVERED: PackedRules = PackedRules(Kind::Uncovered as u64 + 1);
     pub const CHECKED: PackedRules = PackedRules(Kind::Checked as u64 + 1);
 
-    /// Packs the rules for [`ASKED`]; `None` if they do not fit.
-    pub fn new(rules: &Rules) -> Option<PackedRules> {
-        let [fp, returns, sp, base] = rules.columns.map(|rule| rule.place());
+    /// Packs the rules for the registers that are [`asked`](fn@asked) for; `None` if they do not
+    /// fit.
+    pub fn new<C: Convention>(rules: &Rules) -> Option<PackedRules> {
+        let [fp, returns, sp, fourth] = rules.columns.map(|rule| rule.place());
         if returns == Where::Undefined {
             return Some(PackedRules::OUTERMOST);
         }
         let (kind, distance) = match rules.cfa {
-            Cfa::Register(SP, distance) => (Kind::FromSp, distance),
-            Cfa::Register(FP, distance) => (Kind::FromFp, distance),
+            Cfa::Register(register, distance) if register == C::SP => (Kind::FromSp, distance),
+            Cfa::Register(register, distance) if register == C::FP => (Kind::FromFp, distance),
             _ => return None,
         };
-        if returns != Where::At(RETURN_AT) || sp != Where::Same {
+        // A return address in the fourth register has the rule of that.
+        if C::RETURN_AT.is_some_and(|at| returns != Where::At(at)) || sp != Where::Same {
             return None;
         }
-        let parts = [words(distance)?, depth(fp)?, depth(base)?];
+        let distance = match distance {
+            // Neither the call nor the function has put anything on the stack.
+            0 if C::RETURN_AT.is_none() => 0,
+            distance => words(distance)?,
+        };
+        let parts = [distance, depth(fp)?, depth(fourth)?];
         let mut packed = kind as u64 + 1;
         for (i, part) in (0..).zip(parts) {
             packed |= part << (KIND_BITS + i * DISTANCE_BITS);
@@ -122,9 +131,9 @@ impl PackedRules {
         self.part(1)
     }
 
-    /// How far below the CFA the base pointer is saved; 0 if it has not changed.
+    /// How far below the CFA the fourth register is saved; 0 if it has not changed.
     #[inline(always)]
-    pub fn base_below(self) -> usize {
+    pub fn fourth_below(self) -> usize {
         self.part(2)
     }
 }

@@ -258,6 +258,9 @@ impl Machine<'_, '_> {
             }
             0x15 => Set(self.register()?, Where::Is(self.signed_units()?)),
             0x16 => Set(self.register()?, Where::IsExpression(self.block()?)),
+            // Whether the return address is signed from here on (aarch64): it is used without its
+            // signature.
+            0x2c | 0x2d => Nothing,
             // The size of arguments on the stack, for handlers of exceptions.
             0x2e => {
                 self.read.uleb()?;

@@ -1,10 +1,13 @@
 //! Code without tables, stacks that end where nothing is mapped, and what walks cost.
 
+use super::arch;
 use super::walks::{cache, zeroed};
 use crate::prof::unwind::cache::RuleCache;
 use crate::prof::unwind::modules::Modules;
+use crate::prof::unwind::registers::{FP, RETURN_IS_FOURTH, SP};
 use crate::prof::unwind::walk::walk_by;
 use crate::prof::unwind::{End, Registers, Walk, capture};
+use crate::sys::arch::{Convention, Native};
 use crate::testing::own_process;
 use std::cell::RefCell;
 use std::time::Instant;
@@ -107,6 +110,7 @@ fn clear_stack() {
 fn run_here(code: &[u8]) -> Kept {
     let mut pages = Pages::new(1);
     pages.bytes()[..code.len()].copy_from_slice(code);
+    arch::forget_code(&pages.bytes()[..code.len()]);
     let at: *const () = std::ptr::with_exposed_provenance(pages.start());
     // SAFETY: the bytes are a function of this type.
     let function = unsafe { std::mem::transmute::<*const (), extern "C" fn(extern "C" fn())>(at) };
@@ -119,11 +123,7 @@ fn run_here(code: &[u8]) -> Kept {
 
 #[test]
 fn code_without_tables_is_passed_by_its_frame_pointer() {
-    // push rbp; mov rbp, rsp; sub rsp, 32; call rdi; leave; ret
-    let code = [
-        0x55, 0x48, 0x89, 0xe5, 0x48, 0x83, 0xec, 0x20, 0xff, 0xd7, 0xc9, 0xc3,
-    ];
-    let (frames, end, bounds, whole) = run(&code);
+    let (frames, end, bounds, whole) = run(arch::FRAMED);
     assert_eq!(end, End::Complete);
     // The walk from the code's caller is the same from its caller on.
     assert!(bounds.contains(&frames[1]), "{frames:x?}");
@@ -133,23 +133,12 @@ fn code_without_tables_is_passed_by_its_frame_pointer() {
 
 #[test]
 fn code_made_at_run_time_is_passed_without_a_frame_pointer_if_its_caller_is_such_code() {
-    // push rbp; mov rbp, rsp; call INNER; pop rbp; ret
-    let outer = [
-        0x55, 0x48, 0x89, 0xe5, 0xe8, 7, 0, 0, 0, 0x5d, 0xc3, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc,
-    ];
     for value in [0, 12345_u32] {
-        // push rbp; sub rsp, 64; mov rbp, VALUE; call rdi; add rsp, 64; pop rbp; ret
-        let mut code = outer.to_vec();
-        code.extend([0x55, 0x48, 0x83, 0xec, 0x40, 0x48, 0xc7, 0xc5]);
-        code.extend(value.to_le_bytes());
-        code.extend([0xff, 0xd7, 0x48, 0x83, 0xc4, 0x40, 0x5d, 0xc3]);
+        let (code, returns) = arch::nested(value);
         let (frames, end, bounds, whole) = run(&code);
         assert_eq!(end, End::Complete);
-        assert_eq!(
-            frames[1..3],
-            [bounds.start + 30, bounds.start + 9],
-            "{frames:x?}"
-        );
+        let expected = returns.map(|at| bounds.start + at);
+        assert_eq!(frames[1..3], expected, "{frames:x?}");
         assert_eq!(frames[4..], whole[2..]);
     }
 }
@@ -158,7 +147,6 @@ fn code_made_at_run_time_is_passed_without_a_frame_pointer_if_its_caller_is_such
 fn code_without_tables_and_frame_pointer_ends_a_walk_and_harms_nobody() {
     // Such a walk may leave its stack for memory that the thread of another test unmaps.
     own_process!();
-    // push rbp; mov rbp, VALUE; call rdi; pop rbp; ret
     for value in [
         0_usize,
         1,
@@ -169,9 +157,7 @@ fn code_without_tables_and_frame_pointer_ends_a_walk_and_harms_nobody() {
         usize::MAX,
         usize::MAX - 15,
     ] {
-        let mut code = vec![0x55, 0x48, 0xbd];
-        code.extend(value.to_le_bytes());
-        code.extend([0xff, 0xd7, 0x5d, 0xc3]);
+        let code = arch::with_frame_pointer(value);
         let (frames, end, bounds, _) = run(&code);
         assert_eq!(frames.len(), 2, "{value:#x}: {frames:x?}");
         assert!(bounds.contains(&frames[1]));
@@ -184,11 +170,8 @@ fn code_without_tables_and_frame_pointer_ends_a_walk_and_harms_nobody() {
             }
         );
     }
-    // push rbp; lea rbp, [rsp + DISTANCE]; call rdi; pop rbp; ret
     for distance in (0..2048_u32).step_by(4) {
-        let mut code = vec![0x55, 0x48, 0x8d, 0xac, 0x24];
-        code.extend(distance.to_le_bytes());
-        code.extend([0xff, 0xd7, 0x5d, 0xc3]);
+        let code = arch::with_frame_pointer_above(distance);
         let (frames, _, bounds, _) = run(&code);
         assert!(bounds.contains(&frames[1]));
     }
@@ -196,6 +179,7 @@ fn code_without_tables_and_frame_pointer_ends_a_walk_and_harms_nobody() {
 
 /// Pages above `low`, a multiple of 4 GiB, whose addresses look like a call with a distance: the
 /// fourth byte is that of a call.
+#[cfg(target_arch = "x86_64")]
 fn like_a_call(low: usize, count: usize) -> Pages {
     const LIKE_A_CALL: usize = 0xe8 << 24;
     (0..256)
@@ -206,6 +190,7 @@ fn like_a_call(low: usize, count: usize) -> Pages {
 
 /// A word of the stack that points to memory may look like a call. A saved frame pointer that
 /// points right above it is not taken for the caller.
+#[cfg(target_arch = "x86_64")]
 #[test]
 fn what_lies_above_a_pointer_is_no_code() {
     let mut pages = like_a_call(1 << 32, 2);
@@ -258,8 +243,14 @@ fn where_the_stack_is_not_mapped_a_walk_ends() {
     assert_eq!(out, [rip + 1, rip, rip, rip]);
     // A function with a table, entered with the stack pointer at the end.
     let function = libc::qsort as *const () as usize;
+    // Where its return address would be in a register, that is not known.
     let (walk, _) = walk_from(function, end, 0);
-    assert_eq!((walk.frames, walk.end), (1, End::Unreadable));
+    let expected = if RETURN_IS_FOURTH {
+        End::Unknown
+    } else {
+        End::Unreadable
+    };
+    assert_eq!((walk.frames, walk.end), (1, expected));
     // One that lies down, and one that leads to itself.
     for to in [frames[1] - 64, frames[1]] {
         stack.put(frames[1], to);
@@ -282,17 +273,17 @@ fn where_the_stack_is_not_mapped_a_walk_ends() {
 
 #[test]
 fn a_frame_of_a_signal_is_known_by_its_code_too() {
-    // mov rax, 15; syscall
     let mut code = Pages::new(1);
-    code.bytes()[..9].copy_from_slice(&[0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05]);
+    let returns = Native::RETURN_FROM_SIGNAL;
+    code.bytes()[..returns.len()].copy_from_slice(returns);
     let mut stack = Pages::new(2);
     let at = stack.start() + 64;
     let interrupted = code.start() + 500;
-    let saved = at + std::mem::offset_of!(libc::ucontext_t, uc_mcontext);
-    let place = |register: i32| saved + register as usize * 8;
-    stack.put(place(libc::REG_RIP), interrupted);
-    stack.put(place(libc::REG_RSP), stack.end() - 64);
-    stack.put(place(libc::REG_RBP), 0);
+    let context = at + Native::CONTEXT_AT;
+    let place = |register| context + Native::saved_at(register).unwrap();
+    stack.put(context + Native::PC_SAVED_AT, interrupted);
+    stack.put(place(SP), stack.end() - 64);
+    stack.put(place(FP), 0);
     let (walk, out) = walk_from(code.start(), at, 3);
     assert_eq!((walk.frames, walk.end), (2, End::Complete));
     assert_eq!(out[1], interrupted + 1);

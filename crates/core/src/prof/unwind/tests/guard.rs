@@ -3,7 +3,9 @@
 //!
 //! For a process in which one thread walks.
 
+use super::arch::go_on;
 use super::walks::backtrace;
+use crate::prof::unwind::Registers;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -18,47 +20,6 @@ unsafe extern "C" {
     /// The end of such a call that crashed: it returns -1.
     fn mallard_test_resume();
 }
-
-// The registers that a function keeps for its caller are on the stack, so both ends restore them.
-core::arch::global_asm!(
-    ".pushsection .text.mallard_test",
-    ".hidden mallard_test_guarded",
-    ".globl mallard_test_guarded",
-    ".hidden mallard_test_resume",
-    ".globl mallard_test_resume",
-    ".type mallard_test_guarded, @function",
-    "mallard_test_guarded:",
-    ".cfi_startproc",
-    "push rbp",
-    ".cfi_def_cfa_offset 16",
-    ".cfi_offset rbp, -16",
-    "mov rbp, rsp",
-    ".cfi_def_cfa_register rbp",
-    "push rbx",
-    "push r12",
-    "push r13",
-    "push r14",
-    "push r15",
-    "push rdx",
-    "mov [rdx], rsp",
-    "call rcx",
-    "jmp 2f",
-    "mallard_test_resume:",
-    "mov eax, -1",
-    "2:",
-    "pop rdx",
-    "mov qword ptr [rdx], 0",
-    "pop r15",
-    "pop r14",
-    "pop r13",
-    "pop r12",
-    "pop rbx",
-    "pop rbp",
-    ".cfi_def_cfa rsp, 8",
-    "ret",
-    ".cfi_endproc",
-    ".popsection",
-);
 
 /// The stack pointer of the call under way that may crash; 0 for none.
 static RESUME: AtomicUsize = AtomicUsize::new(0);
@@ -91,16 +52,16 @@ pub fn walks_from(at: usize) {
 /// process with a line that says where.
 pub extern "C" fn on_crash(signal: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the kernel passes the context of the interrupted thread, which stands still.
-    let registers = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
+    let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
+    let at = Registers::interrupted(context).pc;
     let resume = RESUME.swap(0, Ordering::Relaxed);
     if resume != 0 {
-        registers[libc::REG_RSP as usize] = resume as i64;
-        registers[libc::REG_RIP as usize] = mallard_test_resume as *const () as i64;
+        go_on(context, mallard_test_resume as *const () as usize, resume);
         return;
     }
     // SAFETY: the default handler; the instruction crashes again, without one of ours.
     unsafe { libc::signal(signal, libc::SIG_DFL) };
-    say("crash at", registers[libc::REG_RIP as usize] as usize);
+    say("crash at", at);
     say("in a walk from", WALKED_FROM.load(Ordering::Relaxed));
 }
 

@@ -9,12 +9,13 @@ use crate::prof::unwind::cache::RuleCache;
 use crate::prof::unwind::memory::Memory;
 use crate::prof::unwind::modules::Modules;
 use crate::prof::unwind::modules::list::{Listed, ModuleList};
-use crate::prof::unwind::step::WALK_FRAMES_MAX;
-use crate::prof::unwind::table::packed::{ASKED, PackedRules};
+use crate::prof::unwind::step::{ASKED, WALK_FRAMES_MAX};
+use crate::prof::unwind::table::packed::PackedRules;
 use crate::prof::unwind::table::program::{self, COLUMNS, Where};
 use crate::prof::unwind::table::{Entry, Table, expression};
 use crate::prof::unwind::tag::tag_of;
 use crate::prof::unwind::walk::walk_by;
+use crate::sys::arch::Native;
 use crate::testing::own_process;
 use proptest::prelude::*;
 use std::ops::Range;
@@ -41,7 +42,7 @@ fn code(file: &File) -> Range<usize> {
     let table = file.table();
     let covered = (0..index.len() * 4096).step_by(16).filter(|&pc| {
         let mut entry = Entry::NONE;
-        table.find(pc, &mut entry).is_ok()
+        table.find::<Native>(pc, &mut entry).is_ok()
     });
     let all: Vec<usize> = covered.collect();
     all[0]..all[all.len() - 1]
@@ -59,7 +60,7 @@ fn before_the_end(bytes: &[u8]) -> (Pages, Range<usize>) {
 /// Everything that a walk computes from a table.
 fn compute(table: &Table<'_>, pc: usize) {
     let mut entry = Entry::NONE;
-    if table.find(pc, &mut entry).is_err() {
+    if table.find::<Native>(pc, &mut entry).is_err() {
         return;
     }
     use_entry(table.entries, &entry, pc);
@@ -72,7 +73,7 @@ fn use_entry(entries: Bytes<'_>, entry: &Entry, pc: usize) {
         if program::run(entries, entry, pc, asked, &mut rules).is_none() {
             return;
         }
-        _ = PackedRules::new(&rules);
+        _ = PackedRules::new::<Native>(&rules);
         for rule in rules.columns {
             if let Where::AtExpression(at) | Where::IsExpression(at) = rule.place() {
                 let mut memory = Memory::unknown();

@@ -1,5 +1,6 @@
 //! Tests of whole walks and whole tables.
 
+mod arch;
 pub mod code;
 mod file;
 mod guard;

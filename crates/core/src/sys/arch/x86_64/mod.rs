@@ -1,11 +1,22 @@
 //! x86-64.
 
-pub mod frames;
+pub mod capture;
+mod frames;
 
-pub(crate) use frames::with_registers;
+pub(crate) use capture::with_registers;
+pub use frames::X86_64 as Native;
 
 /// Addresses of programs are below this one.
 pub const CODE_END: usize = 1 << 47;
+
+/// The first words of the name that the kernel's function `clock_gettime` has, and the name's
+/// length with the zero at its end.
+pub const CLOCK_GETTIME: [[u8; 8]; 2] = [*b"__vdso_c", *b"lock_get"];
+pub const CLOCK_GETTIME_BYTES: usize = b"__vdso_clock_gettime\0".len();
+
+/// Whether an instruction can add to a word in memory: then it is shorter to add there than to a
+/// copy that is stored back.
+pub const ADDS_TO_MEMORY: bool = true;
 
 /// Fetches the cache line at this address for exclusive use. Any number will do: an unmapped
 /// address has no effect, and processors that do not know the instruction ignore it.
@@ -21,84 +32,46 @@ pub fn prefetch_to_write(at: usize) {
     }
 }
 
-/// Loads the byte at `base` + `offset`, relaxed, with one instruction, which clears the other bits
-/// of the register.
-///
-/// # Safety
-/// An `AtomicU8` is at that address.
-#[inline(always)]
-pub unsafe fn load_byte(base: usize, offset: usize) -> u8 {
-    let byte: usize;
-    // SAFETY: the instruction stands for the relaxed load of an atomic that the caller promises
-    // is there, and clears the other bits of the register.
-    unsafe {
-        core::arch::asm!(
-            "movzx {byte:e}, byte ptr [{offset} + {base}]",
-            base = in(reg) base,
-            offset = in(reg) offset,
-            byte = lateout(reg) byte,
-            options(pure, readonly, nostack, preserves_flags),
-        );
-        core::hint::assert_unchecked(byte <= u8::MAX as usize);
-    }
-    byte as u8
+/// Loads a byte, and clears the other bits of the register.
+macro_rules! load_byte_instruction {
+    () => {
+        "movzx {byte:e}, byte ptr [{offset} + {base}]"
+    };
 }
+pub(crate) use load_byte_instruction;
 
-/// The address of the symbol `$name`, read through the global offset table, so that the program's
-/// own definition counts, if there is one. A `weak` symbol need not exist: its address is then 0.
+/// Reads a symbol's address from the global offset table.
+#[doc(hidden)]
 #[macro_export]
-macro_rules! symbol_address {
-    ($name:literal) => { $crate::symbol_address!(@read $name) };
-    (weak $name:literal) => { $crate::symbol_address!(@read $name, ".weak ") };
-    (@read $name:literal $(, $weak:literal)?) => {{
-        let address: usize;
-        // SAFETY: reads the address that the linker or loader wrote.
-        unsafe {
-            core::arch::asm!(
-                $(concat!($weak, $name),)?
-                concat!("mov {a}, qword ptr [rip + ", $name, "@GOTPCREL]"),
-                a = out(reg) address,
-                options(pure, readonly, nostack, preserves_flags),
-            );
-        }
-        address
-    }};
+macro_rules! read_symbol_address {
+    ($name:literal) => {
+        concat!("mov {v}, qword ptr [rip + ", $name, "@GOTPCREL]")
+    };
 }
 
-/// The calling thread's word at `$at` bytes of its variable `$variable`, which is in the static
-/// block of thread-local storage.
+/// See [`own_word`].
 macro_rules! thread_word {
-    ($variable:literal + $at:literal) => {{
-        let value: usize;
-        // SAFETY: reads this thread's own variable.
-        unsafe {
-            core::arch::asm!(
-                concat!("mov {v}, qword ptr [rip + ", $variable, "@GOTTPOFF]"),
-                concat!("mov {v}, qword ptr fs:[{v} + ", $at, "]"),
-                v = out(reg) value,
-                options(pure, readonly, nostack, preserves_flags),
-            );
-        }
-        value
-    }};
+    ($variable:literal + $at:literal) => {
+        $crate::sys::arch::own_word!([
+            concat!("mov {v}, qword ptr [rip + ", $variable, "@GOTTPOFF]"),
+            concat!("mov {v}, qword ptr fs:[{v} + ", $at, "]")
+        ])
+    };
 }
 pub(crate) use thread_word;
 
-/// Sets the word that [`thread_word`] reads.
+/// See [`set_own_word`].
 macro_rules! set_thread_word {
-    ($variable:literal + $at:literal, $value:expr) => {{
-        let value: usize = $value;
-        // SAFETY: writes this thread's own variable; no reference to it exists.
-        unsafe {
-            core::arch::asm!(
+    ($variable:literal + $at:literal, $value:expr) => {
+        $crate::sys::arch::set_own_word!(
+            [
                 concat!("mov {t}, qword ptr [rip + ", $variable, "@GOTTPOFF]"),
-                concat!("mov qword ptr fs:[{t} + ", $at, "], {v}"),
-                v = in(reg) value,
-                t = out(reg) _,
-                options(nostack, preserves_flags),
-            );
-        }
-    }};
+                concat!("mov qword ptr fs:[{t} + ", $at, "], {v}")
+            ],
+            $value,
+            t
+        )
+    };
 }
 pub(crate) use set_thread_word;
 
@@ -115,6 +88,44 @@ pub fn thread_pointer() -> usize {
         );
     }
     value
+}
+
+/// Whether the access that faulted was a write, from the third argument of a signal handler.
+///
+/// # Safety
+/// The kernel has put the context there.
+pub unsafe fn is_write(context: *const libc::c_void) -> Option<bool> {
+    const WRITE: i64 = 2;
+    // SAFETY: the caller's promise.
+    let context = unsafe { &*context.cast::<libc::ucontext_t>() };
+    let error = *context.uc_mcontext.gregs.get(libc::REG_ERR as usize)?;
+    Some(error & WRITE != 0)
+}
+
+/// Calls `f(a)` on another stack, which ends at `top`, a multiple of 16.
+///
+/// # Safety
+/// The stack is free and long enough, and `f` may be called with `a`.
+#[unsafe(naked)]
+pub unsafe extern "C" fn call_on(top: usize, f: unsafe extern "C" fn(usize), a: usize) {
+    core::arch::naked_asm!(
+        ".cfi_startproc",
+        "push rbp",
+        ".cfi_adjust_cfa_offset 8",
+        ".cfi_rel_offset rbp, 0",
+        "mov rbp, rsp",
+        ".cfi_def_cfa_register rbp",
+        "mov rsp, rdi",
+        "mov rdi, rdx",
+        "call rsi",
+        "mov rsp, rbp",
+        ".cfi_def_cfa_register rsp",
+        "pop rbp",
+        ".cfi_adjust_cfa_offset -8",
+        ".cfi_restore rbp",
+        "ret",
+        ".cfi_endproc",
+    )
 }
 
 /// A system call without the C library; returns the kernel's answer, which is negative for errors.
@@ -157,40 +168,14 @@ macro_rules! keep_in_link {
 pub(crate) use keep_in_link;
 
 /// Places a probe for tracers: its provider and name, the address of its semaphore, and one or
-/// three arguments. It is an instruction that does nothing, and a note that says where it is and in
-/// which registers the arguments are.
+/// three arguments.
 macro_rules! trace_point {
     ($provider:literal, $name:literal, $semaphore:literal, $a:expr) => {
-        $crate::sys::arch::trace_point!(@ $provider, $name, $semaphore, "8@%rdi", "rdi": $a)
+        $crate::sys::arch::trace_note!($provider, $name, $semaphore, "8@%rdi", "rdi": $a)
     };
     ($provider:literal, $name:literal, $semaphore:literal, $a:expr, $b:expr, $c:expr) => {
-        $crate::sys::arch::trace_point!(@ $provider, $name, $semaphore, "8@%rdi 8@%rsi 8@%rdx",
+        $crate::sys::arch::trace_note!($provider, $name, $semaphore, "8@%rdi 8@%rsi 8@%rdx",
             "rdi": $a, "rsi": $b, "rdx": $c)
-    };
-    (@ $provider:literal, $name:literal, $semaphore:literal, $places:literal,
-        $($register:tt: $value:expr),*) => {
-        // SAFETY: one instruction that does nothing. A tracer may stop the thread there, but
-        // changes nothing that the compiler relies on.
-        unsafe {
-            core::arch::asm!(
-                "990: nop",
-                ".pushsection .note.stapsdt,\"\",@note",
-                ".p2align 2",
-                ".4byte 992f-991f, 994f-993f, 3",
-                "991: .asciz \"stapsdt\"",
-                "992: .p2align 2",
-                "993: .8byte 990b",
-                ".8byte _.stapsdt.base",
-                concat!(".8byte ", $semaphore),
-                concat!(".asciz \"", $provider, "\""),
-                concat!(".asciz \"", $name, "\""),
-                concat!(".asciz \"", $places, "\""),
-                "994: .p2align 2",
-                ".popsection",
-                $(in($register) $value,)*
-                options(nostack, preserves_flags),
-            )
-        }
     };
 }
 pub(crate) use trace_point;

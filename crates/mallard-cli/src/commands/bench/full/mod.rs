@@ -13,9 +13,9 @@ use anyhow::Result;
 use mallard_allocators::Allocator;
 use mallard_report::model::{About, Cell, Experiment, Failure, Kind, Metric, Row};
 use mallard_report::{stats, suite, units};
-use mallard_runner::{Cpus, Spec};
+use mallard_runner::{Cpus, Spec, memory};
 
-use super::suite::{Command, Program, Real, SuiteRow, WorkPlace};
+use super::suite::{Command, Program, Real, SCALE, SuiteRow, WorkPlace};
 use super::{Options, subject};
 use crate::allocators::preload;
 use crate::race::runs::Runs;
@@ -40,6 +40,7 @@ const DEFAULT_RUNS: Runs = Runs::ByTime {
     seconds: 2.5,
 };
 const QUICK_RUNS: Runs = Runs::Fixed(1);
+const SCALE_RUNS: Runs = Runs::Fixed(3);
 
 /// Prints the rows and what they do.
 pub fn list(names: &[String]) -> Result<ExitCode> {
@@ -49,7 +50,7 @@ pub fn list(names: &[String]) -> Result<ExitCode> {
             say!("\n{}", console::style(row.group.title()).bold())?;
         }
         say!("  {:<18} {}", row.name, row.title)?;
-        let skipped = row.skipped(machine::numa_nodes());
+        let skipped = skipped(row, false);
         let indent = " ".repeat(21);
         let width = usize::from(console::Term::stdout().size().1).clamp(60, 120);
         let wrapping = textwrap::Options::new(width)
@@ -63,13 +64,18 @@ pub fn list(names: &[String]) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Why the row is skipped on this machine, if it is.
+fn skipped(row: &SuiteRow, quick: bool) -> Option<String> {
+    row.skipped(machine::numa_nodes(), memory::available(), quick)
+}
+
 fn chosen(names: &[String]) -> Result<Vec<&'static SuiteRow>> {
     super::suite::select(names).map_err(usage)
 }
 
 pub fn run(options: &Options, names: &[String]) -> Result<ExitCode> {
     let (skipped, rows): (Vec<_>, Vec<_>) = (chosen(names)?.into_iter())
-        .map(|row| (row, row.skipped(machine::numa_nodes())))
+        .map(|row| (row, skipped(row, options.work.quick)))
         .partition(|(_, skipped)| skipped.is_some());
     let rows: Vec<&SuiteRow> = rows.into_iter().map(|(row, _)| row).collect();
     let skipped: Vec<String> = (skipped.into_iter())
@@ -85,6 +91,7 @@ pub fn run(options: &Options, names: &[String]) -> Result<ExitCode> {
         (Some(runs), _) => Runs::Fixed(runs as usize),
         (None, Some(least)) => Runs::AtLeast(least as usize),
         (None, None) if options.work.quick => QUICK_RUNS,
+        (None, None) if names == [SCALE] => SCALE_RUNS,
         (None, None) => DEFAULT_RUNS,
     };
     if options.dry_run {
@@ -106,10 +113,11 @@ pub fn run(options: &Options, names: &[String]) -> Result<ExitCode> {
     if !skipped.is_empty() {
         settings.push(("skipped".to_owned(), skipped.join("; ")));
     }
-    let title = if options.work.quick {
-        "The full suite, short version"
-    } else {
-        "The full suite"
+    let title = match (names == [SCALE], options.work.quick) {
+        (true, true) => "Scale, short version",
+        (true, false) => "Scale",
+        (false, true) => "The full suite, short version",
+        (false, false) => "The full suite",
     };
     let keep = |experiment: &Experiment| {
         let all = vec![experiment.clone()];

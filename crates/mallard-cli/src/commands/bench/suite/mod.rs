@@ -7,14 +7,21 @@
 
 mod basic;
 pub mod programs;
+mod scale;
 mod workloads;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use mallard_report::model::Latency;
+use mallard_report::units;
 
 use crate::workloads::setting::Setting;
+
+/// The name of the set of rows about scale.
+pub const SCALE: &str = "scale";
+/// The memory that a row of scale may take on another allocator, in multiples of its expected peak.
+const OTHERS_PEAK: u64 = 2;
 
 /// One row of the suite.
 #[derive(Debug)]
@@ -41,13 +48,31 @@ pub struct SuiteRow {
 }
 
 impl SuiteRow {
-    /// Why the row is skipped on a machine with so many NUMA nodes, if it is.
-    pub fn skipped(&self, nodes: usize) -> Option<String> {
-        let known = match nodes {
-            0 | 1 => "one NUMA node".to_owned(),
-            several => format!("{several} NUMA nodes"),
-        };
-        (nodes < self.nodes).then(|| format!("skipped: {known}"))
+    /// Why the row is skipped on a machine with so many NUMA nodes and so many bytes of memory to
+    /// be had, if it is. `quick`: in the version of `--quick`.
+    pub fn skipped(&self, nodes: usize, memory: u64, quick: bool) -> Option<String> {
+        if nodes < self.nodes {
+            return Some(match nodes {
+                0 | 1 => "skipped: one NUMA node".to_owned(),
+                several => format!("skipped: {several} NUMA nodes"),
+            });
+        }
+        let peak = self.peak_bytes[usize::from(quick)];
+        let is_too_much = self.group == Group::Scale && peak.saturating_mul(OTHERS_PEAK) > memory;
+        is_too_much.then(|| {
+            format!(
+                "skipped: it may take {}, and {} are to be had",
+                units::bytes((peak * OTHERS_PEAK) as f64),
+                units::bytes(memory as f64)
+            )
+        })
+    }
+
+    /// Whether `name` selects the row: its name, the beginning up to a dash, or its set.
+    fn is_named(&self, name: &str) -> bool {
+        let rest = self.name.strip_prefix(name);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+            || self.group == Group::Scale && name == SCALE
     }
 }
 
@@ -66,6 +91,8 @@ pub enum Group {
     Latency,
     /// Real programs in common use.
     Programs,
+    /// What size does; a set of its own.
+    Scale,
 }
 
 impl Group {
@@ -77,6 +104,7 @@ impl Group {
             Group::Memory => "memory over time",
             Group::Latency => "latency",
             Group::Programs => "real programs",
+            Group::Scale => "scale",
         }
     }
 }
@@ -194,23 +222,22 @@ pub fn rows() -> impl Iterator<Item = &'static SuiteRow> {
         .iter()
         .chain(workloads::ROWS)
         .chain(programs::ROWS)
+        .chain(scale::ROWS)
 }
 
-/// The requested rows without duplicates, in table order; all if none is named. A name also selects
-/// the rows that begin with it and a dash: `pairs` selects `pairs-1`, `pairs-4`, …. An error is a
-/// sentence.
+/// The requested rows without duplicates, in table order; if none is named, all but those of scale.
+/// A name also selects the rows that begin with it and a dash: `pairs` selects `pairs-1`,
+/// `pairs-4`, …. An error is a sentence.
 pub fn select<S: AsRef<str>>(names: &[S]) -> Result<Vec<&'static SuiteRow>, String> {
-    let covers = |name: &str, row: &SuiteRow| {
-        let rest = row.name.strip_prefix(name);
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
-    };
     let names: Vec<&str> = names.iter().map(|name| name.as_ref().trim()).collect();
     let mut named = names.iter().filter(|name| **name != "all");
-    if let Some(unknown) = named.find(|name| !rows().any(|row| covers(name, row))) {
+    if let Some(unknown) = named.find(|name| !rows().any(|row| row.is_named(name))) {
         return Err(unknown_row(unknown));
     }
     let everything = names.iter().all(|name| *name == "all");
-    let wanted = |row: &&SuiteRow| everything || names.iter().any(|name| covers(name, row));
+    let wanted = |row: &&SuiteRow| {
+        everything && row.group != Group::Scale || names.iter().any(|name| row.is_named(name))
+    };
     Ok(rows().filter(wanted).collect())
 }
 
@@ -263,10 +290,28 @@ mod tests {
     #[test]
     fn only_rows_about_nodes_are_skipped_where_there_is_one() {
         let skipped: Vec<_> = rows()
-            .filter_map(|row| Some((row.name, row.skipped(1)?)))
+            .filter_map(|row| Some((row.name, row.skipped(1, u64::MAX, false)?)))
             .collect();
         assert_eq!(skipped, [("numa", "skipped: one NUMA node".to_owned())]);
-        assert!(rows().all(|row| row.skipped(2).is_none()));
+        assert!(rows().all(|row| row.skipped(2, u64::MAX, false).is_none()));
+    }
+
+    #[test]
+    fn rows_of_scale_run_by_name_alone_and_need_their_memory() {
+        assert!(
+            select::<&str>(&[])
+                .unwrap()
+                .iter()
+                .all(|row| row.group != Group::Scale)
+        );
+        let rows = select(&["scale"]).unwrap();
+        assert!(rows.len() > 10 && rows.iter().all(|row| row.group == Group::Scale));
+        assert_eq!(select(&["live"]).unwrap().len(), 4);
+        let skipped = |gib: u64| {
+            let is_skipped = |row: &&&SuiteRow| row.skipped(1, gib << 30, false).is_some();
+            rows.iter().filter(is_skipped).count()
+        };
+        assert_eq!([skipped(4), skipped(64)], [2, 0]);
     }
 
     #[test]

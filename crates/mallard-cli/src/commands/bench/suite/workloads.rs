@@ -4,7 +4,7 @@
 use super::{Group, Program, SuiteRow};
 use crate::workloads::setting::{OPTION_STRING, Setting, Variable};
 
-const MIB: u64 = 1 << 20;
+pub(super) const MIB: u64 = 1 << 20;
 
 /// A row of a program: its name and group; threads; seconds and peak MiB, each in full and with
 /// `--quick`; title and description; arguments, and those with `--quick`.
@@ -28,6 +28,7 @@ macro_rules! row {
     (@setting) => { Setting::Default };
     (@setting $variables:expr) => { Setting::Variables($variables) };
 }
+pub(super) use row;
 
 /// Makes allocators that have such a setting return all unused memory after a second.
 const SOON: &[Variable] = &[

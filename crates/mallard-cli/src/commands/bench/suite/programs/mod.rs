@@ -32,7 +32,7 @@ const ROW: SuiteRow = SuiteRow {
     nodes: 1,
 };
 
-pub const ROWS: &[SuiteRow] = &[
+pub static ROWS: &[SuiteRow] = &[
     SuiteRow {
         name: "redis",
         title: "redis under redis-benchmark",

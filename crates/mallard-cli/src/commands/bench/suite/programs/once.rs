@@ -30,7 +30,7 @@ pub struct Once {
 
 macro_rules! input {
     ($name:literal) => {
-        include_str!(concat!("../../../../../../../bench/programs/", $name))
+        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/programs/", $name))
     };
 }
 pub(super) use input;

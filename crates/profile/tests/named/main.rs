@@ -33,7 +33,7 @@ impl Built {
     fn new(flags: &[&str]) -> Built {
         let folder = TempDir::new().unwrap();
         let program = folder.path().join("program");
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/names/program.cpp");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/named/program.cpp");
         fs::copy(source, folder.path().join("program.cpp")).unwrap();
         let built = Built { folder, program };
         let mut arguments = vec!["-O1", "-Wl,--build-id", "-o", "program", "program.cpp"];
@@ -458,9 +458,9 @@ fn functions_of_rust_have_readable_names() {
     let mut profile = one_location(address, mapping);
     names::name(&mut profile, &Options::default());
     let frame = profile.locations[0].frames.last().unwrap();
-    assert_eq!(&*frame.function, "names::a_function_of_rust");
+    assert_eq!(&*frame.function, "named::a_function_of_rust");
     assert!(
-        frame.file.ends_with("tests/names/main.rs"),
+        frame.file.ends_with("tests/named/main.rs"),
         "{}",
         frame.file
     );

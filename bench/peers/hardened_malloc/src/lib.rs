@@ -1,0 +1,1 @@
+//! Nothing here: the build script makes the library.

@@ -1,0 +1,1 @@
+../../../checked/build.rs

@@ -1,0 +1,1 @@
+../../../mallard-c/layout.rs

@@ -1,0 +1,3 @@
+//! Tests of all layers together.
+
+mod faults;
