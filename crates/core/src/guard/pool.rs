@@ -17,6 +17,7 @@ use crate::prof::unwind::Registers;
 use crate::report;
 use crate::space::meta;
 use crate::sys::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use crate::sys::hint;
 use crate::sys::lock::{Mutex, RawLock};
 use crate::sys::mem::{self, os_page, round_up};
 use crate::sys::rank::Rank;
@@ -197,6 +198,9 @@ pub fn slot_of(at: usize) -> Option<SlotPlace> {
     other.filter(is_of).or(one)
 }
 
+/// Bytes that are filled and compared at once.
+const WORD: usize = size_of::<u64>();
+
 /// The byte of the pattern at an address.
 fn pattern(at: usize) -> u8 {
     at as u8 ^ 0xa5
@@ -251,27 +255,82 @@ pub fn take(size: usize, mut align: usize, side: Side, from: &Registers) -> Opti
     Some(block)
 }
 
+/// The eight bytes of the pattern at a multiple of 8.
+fn pattern_word(at: usize) -> u64 {
+    let each = 0x0101_0101_0101_0101;
+    (at as u8 as u64 * each | 0x0706_0504_0302_0100) ^ pattern(0) as u64 * each
+}
+
+/// Whether a whole word of a range that ends at `to` begins at `at`.
+fn is_word(at: usize, to: usize) -> bool {
+    at.is_multiple_of(WORD) && to - at >= WORD
+}
+
 /// Fills pages with the pattern.
 #[inline(never)]
 fn fill(from: usize, to: usize) {
-    for at in from..to {
+    let mut at = from;
+    while at < to {
+        hint::step_by_step();
         // SAFETY: the pages are open, and no block is there.
-        unsafe { (at as *mut u8).write(pattern(at)) };
+        unsafe {
+            if is_word(at, to) {
+                (at as *mut u64).write(pattern_word(at));
+                at += WORD;
+            } else {
+                (at as *mut u8).write(pattern(at));
+                at += 1;
+            }
+        }
     }
 }
 
-/// The first byte around a block that is not as it was filled.
+/// Whether the byte at an address is not as it was filled.
+///
+/// # Safety
+/// Its page is open until the calling thread, which frees the block, closes it.
+unsafe fn differs(at: usize) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { (at as *const u8).read() != pattern(at) }
+}
+
+/// The first byte of a range that is not as it was filled.
+///
+/// # Safety
+/// As for [`differs`], for all of them.
+#[inline(never)]
+unsafe fn first_that_differs(from: usize, to: usize) -> Option<usize> {
+    let mut at = from;
+    while at < to {
+        hint::step_by_step();
+        // SAFETY: the caller's promise.
+        unsafe {
+            if is_word(at, to) && (at as *const u64).read() == pattern_word(at) {
+                at += WORD;
+            } else if differs(at) {
+                return Some(at);
+            } else {
+                at += 1;
+            }
+        }
+    }
+    None
+}
+
+/// The byte nearest to a block that is not as it was filled, one behind it before one in front.
 #[inline(never)]
 pub fn damage(place: &SlotPlace) -> Option<usize> {
     let ((open, end), (block, size)) = (place.open(), place.slot.block());
-    // SAFETY: the pages are open until the calling thread, which frees the block, closes them.
-    let differs = |at: &usize| unsafe { (*at as *const u8).read() } != pattern(*at);
     if open == end {
         return None;
     }
-    (block + size..end)
-        .find(differs)
-        .or_else(|| (open..block).rev().find(differs))
+    // SAFETY: the pages are open until the calling thread, which frees the block, closes them.
+    unsafe {
+        first_that_differs(block + size, end).or_else(|| {
+            let first = first_that_differs(open, block)?;
+            (first..block).rev().find(|&at| differs(at))
+        })
+    }
 }
 
 /// How many bytes on one side of a block are not as they were filled.
@@ -283,8 +342,7 @@ pub fn damaged_bytes(place: &SlotPlace, is_before: bool) -> usize {
         block + size..end
     };
     // SAFETY: as in `damage`.
-    side.filter(|&at| unsafe { (at as *const u8).read() } != pattern(at))
-        .count()
+    side.filter(|&at| unsafe { differs(at) }).count()
 }
 
 /// The slot that is next, if this many pages may be opened. The calling thread has it to itself.
@@ -467,6 +525,16 @@ mod tests {
         assert_eq!(damaged_bytes(&place, false), 2);
         write(block - 7);
         assert_eq!(damaged_bytes(&place, true), 1);
+        // What is nearest in front, if nothing behind is.
+        write(block + 41);
+        write(block + 43);
+        write(block - 70);
+        assert_eq!(damage(&place), Some(block - 7));
+        let (open, end) = place.open();
+        assert!((open..end).step_by(WORD).all(|at| {
+            let bytes = core::array::from_fn(|i| pattern(at + i));
+            pattern_word(at) == u64::from_le_bytes(bytes)
+        }));
     }
 
     #[test]
