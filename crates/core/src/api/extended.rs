@@ -160,7 +160,10 @@ fn alloc_past_cache(way: Way, size: usize, flags: Flags) -> *mut u8 {
     start();
     let Some(inside) = inside::enter() else {
         let bytes = usable_for(size, flags.alignment()).unwrap_or(size);
-        return alloc_outside(bytes, flags.alignment(), flags.contents());
+        return match alloc_outside(bytes, flags.alignment(), flags.contents()) {
+            Some(block) => block,
+            None => alloc_past_cache(way, size, flags),
+        };
     };
     let block = match way {
         Way::Cache(number) if serves_from_caches(flags) => alloc_through(number, size, flags),

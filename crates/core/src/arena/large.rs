@@ -58,7 +58,7 @@ fn count_taken(arena: u16, pages: usize, spread: usize) {
         if spread > 0 {
             counts.spread.fetch_add(spread, Ordering::Relaxed);
         }
-        if pages::are_whole() {
+        if pages::may_be_short() {
             counts.adjust(0, pages);
         }
     }
@@ -71,7 +71,7 @@ fn count_given(arena: u16, pages: usize, spread: usize) {
         if spread > 0 {
             counts.spread.fetch_sub(spread, Ordering::Relaxed);
         }
-        if pages::are_whole() {
+        if pages::may_be_short() {
             counts.adjust(pages, 0);
         }
     }

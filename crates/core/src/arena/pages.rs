@@ -2,6 +2,7 @@
 
 use super::count::Count;
 use crate::class::{CACHED_MAX, Class, LARGE_CLASSES, SLAB_MAX};
+use crate::hardened;
 use crate::sys::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sys::page::PAGE;
 
@@ -41,6 +42,7 @@ pub fn footprint() -> usize {
 }
 
 /// Option: blocks that caches do not hold end with the last page needed, not with their class.
+/// Hardened ones always do ([`Pages::exactly`]).
 static WHOLE_PAGES: AtomicBool = AtomicBool::new(false);
 
 /// Sets whether blocks that caches do not hold end with the last page needed.
@@ -48,8 +50,13 @@ pub(super) fn set_whole(whole_pages: bool) {
     WHOLE_PAGES.store(whole_pages, Ordering::Relaxed);
 }
 
-pub(super) fn are_whole() -> bool {
+fn are_whole() -> bool {
     WHOLE_PAGES.load(Ordering::Relaxed)
+}
+
+/// Whether a block may be shorter than its class.
+pub(super) fn may_be_short() -> bool {
+    are_whole() || hardened::are_any()
 }
 
 /// The length of a block. Up to [`CACHED_MAX`] bytes it is that of a class.
@@ -71,6 +78,12 @@ impl Pages {
             Class::of(size.max(SLAB_MAX + 1)).pages()
         };
         Pages { len, wanted }
+    }
+
+    /// The pages that `size` bytes need, whatever the class: for blocks that no cache takes.
+    pub fn exactly(size: usize) -> Pages {
+        let len = size.max(SLAB_MAX + 1).div_ceil(PAGE);
+        Pages { len, wanted: len }
     }
 
     /// The same length, of which at most `bytes` bytes are known to be used.

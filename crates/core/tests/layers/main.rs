@@ -146,7 +146,7 @@ fn breaches_inside(
         .split('/')
         .next()
         .unwrap_or(rest);
-    if inner == "mod" || MUTUAL.contains(&(folder, inner)) {
+    if inner == "mod" {
         return Vec::new();
     }
     let height = |name: &str| order.iter().position(|row| row.contains(&name));

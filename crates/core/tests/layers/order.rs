@@ -32,9 +32,6 @@ pub const OPTION_USERS: &[&str] = &[
     "ctl/opt.rs",
     "ctl/tests/options.rs",
 ];
-/// A file of a folder that may use those above it in the folder. A hardened block is another way
-/// through each call, and goes on in the usual way where the block is none: each needs the other.
-pub const MUTUAL: &[(&str, &str)] = &[("api/blocks", "hardened")];
 /// The order of the files and folders inside folders, from the bottom up. A folder's `mod.rs` has
 /// no place in it: it is the folder's face (see the test's head).
 pub const FOLDERS: &[(&str, &[&[&str]])] = &[
@@ -311,6 +308,11 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["object"],
         ],
     ),
+    (
+        "api/blocks/hardened",
+        &[&["report"], &["places"], &["free"]],
+    ),
+    ("api/blocks/alloc", &[&["supply"], &["hardened"]]),
     (
         "ctl",
         &[

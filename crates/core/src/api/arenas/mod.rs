@@ -4,9 +4,8 @@
 //! functions. Callers for the mallctl names have entered (`cache::inside`), so that no fork happens
 //! in between.
 
-use super::blocks::alloc::{out_of_memory, reclaim, usable_for};
+use super::blocks::alloc::{alloc_hardened_in, out_of_memory, reclaim, usable_for};
 use super::blocks::free::size_at;
-use super::blocks::hardened as of_hardened;
 use super::controls::is_decay_time;
 use super::extras::{prepared, zeroes};
 use super::start::start;
@@ -298,7 +297,7 @@ pub fn lookup(block: *const u8) -> Option<u32> {
 pub fn alloc_in(arena: u32, size: usize, align: usize, contents: Contents) -> *mut u8 {
     if arena::is_hardened(arena as u16) {
         return match arena::numbered(arena as usize) {
-            Some(arena) => of_hardened::alloc_in(arena, size, align, contents),
+            Some(arena) => alloc_hardened_in(arena, size, align, contents),
             None => out_of_memory(size),
         };
     }

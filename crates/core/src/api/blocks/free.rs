@@ -4,6 +4,7 @@
 //! hold have 0; stack 0 is always full, so the slow path handles them.
 
 use super::hardened as of_hardened;
+use super::hardened::Freed as FreedHardened;
 use crate::api::extras::{JUNK_FREE, XMALLOC, extras, spoil};
 use crate::api::pending::{do_pending_after_free, look_for_requests};
 use crate::api::start::start;
@@ -78,15 +79,36 @@ pub unsafe fn dealloc_new_sized<const ARRAY: bool>(p: *mut u8, size: usize) {
 fn dealloc_new_slow<const ARRAY: bool>(at: usize, said: Option<usize>) {
     if hardened::are_any() && at != 0 {
         let family = if ARRAY { Family::NewArray } else { Family::New };
-        return of_hardened::free(at, family, said);
+        return dealloc_hardened(at, family, said);
     }
     dealloc_unhardened(at, said);
+}
+
+/// Frees a block in a process that has hardened ones.
+#[inline(never)]
+fn dealloc_hardened(at: usize, family: Family, said: Option<usize>) {
+    match of_hardened::free(at, family, said) {
+        FreedHardened::Yes => {}
+        FreedHardened::Sampled => free_sampled(at),
+        FreedHardened::Other => dealloc_unhardened(at, said),
+    }
+}
+
+/// Frees the block at `at` if it is a hardened one of a slab. Returns whether it was.
+#[cold]
+#[inline(never)]
+fn was_hardened(at: usize) -> bool {
+    let freed = of_hardened::free_if_small(at, Family::Any, None);
+    if freed == FreedHardened::Sampled {
+        free_sampled(at);
+    }
+    freed != FreedHardened::Other
 }
 
 /// Frees a block of which it is known that it is no hardened small one.
 #[cold]
 #[inline(never)]
-pub(super) fn dealloc_unhardened(at: usize, said: Option<usize>) {
+fn dealloc_unhardened(at: usize, said: Option<usize>) {
     match (said, fast_lookup(at)) {
         (Some(size), _) => dealloc_sized_plain(at as *mut u8, size),
         (None, Some(offset)) => dealloc_full_plain(at, offset),
@@ -99,7 +121,7 @@ pub(super) fn dealloc_unhardened(at: usize, said: Option<usize>) {
 #[inline(never)]
 fn dealloc_sized_slow(p: *mut u8, size: usize) {
     if hardened::are_any() && !p.is_null() {
-        return of_hardened::free(p.addr(), Family::Malloc, Some(size));
+        return dealloc_hardened(p.addr(), Family::Malloc, Some(size));
     }
     dealloc_sized_plain(p, size);
 }
@@ -137,7 +159,7 @@ fn bytes_if_any(at: usize) -> Option<usize> {
 #[inline(never)]
 fn dealloc_full(at: usize, offset: StackOffset) {
     if hardened::are_any() && offset.is_none() {
-        return of_hardened::free(at, Family::Malloc, None);
+        return dealloc_hardened(at, Family::Malloc, None);
     }
     dealloc_full_plain(at, offset);
 }
@@ -180,7 +202,7 @@ fn dealloc_non_null(at: usize) {
     start();
     let mut class = segment.class_of(at);
     if class == Class::NONE {
-        if hardened::are_any() && of_hardened::free_if_small(at, Family::Any, None) {
+        if hardened::are_any() && was_hardened(at) {
             return;
         }
         match prof::filed(at) {
@@ -245,7 +267,7 @@ fn give_to_arena(class: Class, block: usize) {
 /// Frees a block that the profiler sampled.
 #[cold]
 #[inline(never)]
-pub(super) fn free_sampled(at: usize) {
+fn free_sampled(at: usize) {
     if extras() & JUNK_FREE != 0 {
         // SAFETY: the caller gave the block up, and it is this long.
         unsafe { core::ptr::write_bytes(at as *mut u8, 0x5a, size_at(at)) };
@@ -295,7 +317,7 @@ pub unsafe fn dealloc_direct(p: *mut u8) {
     start();
     let class = segment.class_of(at);
     if class == Class::NONE {
-        if hardened::are_any() && of_hardened::free_if_small(at, Family::Any, None) {
+        if hardened::are_any() && was_hardened(at) {
             return;
         }
         match prof::filed(at) {

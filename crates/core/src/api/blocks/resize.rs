@@ -130,7 +130,7 @@ fn resize_hardened(p: *mut u8, size: usize) -> Option<*mut u8> {
     if let Some(bytes) = of_hardened::expect_large(at)
         && of_hardened::is_large(size)
     {
-        let pages = Pages::of(run::bytes_for(size));
+        let pages = Pages::exactly(run::bytes_for(size));
         if let Some(to) = resize_run_to(p, bytes, pages, size) {
             let bytes = pages.bytes();
             of_hardened::enter_large(

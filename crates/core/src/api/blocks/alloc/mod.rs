@@ -5,28 +5,34 @@
 //! what caches hold, the position of the leading bit. `docs/design/fast-path.md` shows the
 //! instructions.
 
+mod hardened;
+mod supply;
+
 use super::free::size_at;
-use super::hardened as of_hardened;
-use crate::api::extras::{XMALLOC, clear_by_kernel, extras, prepared, zeroes};
+use super::hardened::is_wanted;
+use crate::api::extras::{XMALLOC, extras, prepared};
 use crate::api::pending::do_pending;
-use crate::api::start::{self, start};
+use crate::api::start::start;
 use crate::arena::pages::Pages;
-use crate::arena::{self, large, oversize};
-use crate::cache::{self, ThreadCache, company, counted, current, inside, life};
+use crate::cache::{self, ThreadCache, company, counted, current};
 use crate::class::{
     self, CACHED_MAX, Class, MAX, MEDIUM_MAX, SLAB_MAX, StackOffset, TABLE_MAX, hidden, tailored,
 };
-use crate::die;
+use crate::hardened::are_any;
+use crate::hardened::is_on as are_all_hardened;
 use crate::hardened::word::Family;
-use crate::hardened::{self, run};
-use crate::heap::{Contents, NATURAL_MAX, PAGE_HEAPS, RunRequest};
+use crate::heap::{Contents, NATURAL_MAX};
 use crate::prof;
 use crate::space::segment::fast_lookup;
-use crate::space::{fallback, meta, zero_size};
+use crate::space::zero_size;
 use crate::sys::page::{LINE, PAGE};
-use crate::sys::{errno, poison, time};
-use crate::upkeep;
-use core::ptr::null_mut;
+
+pub(in crate::api) use hardened::alloc_in as alloc_hardened_in;
+use supply::{
+    ALIGN_MIN, alloc_large, alloc_pages, spend_if_on, spend_or_guard_if_on, take, take_from_arena,
+    try_again,
+};
+pub(in crate::api) use supply::{alloc_outside, out_of_memory, reclaim};
 
 /// Allocates a block of at least `size` bytes, aligned for its size (to 16 bytes from 16 bytes on).
 /// 0 bytes is a valid size. Returns null when memory is out or `size` exceeds [`crate::api::MAX`].
@@ -62,7 +68,7 @@ pub struct Missed(StackOffset);
 /// Like [`alloc_missed`], for functions of this family.
 #[inline(always)]
 pub fn alloc_missed_as(size: usize, missed: Missed, family: Family) -> *mut u8 {
-    if hardened::are_any() {
+    if are_any() {
         return alloc_missed_hardened(size, missed, family);
     }
     alloc_missed(size, missed)
@@ -71,8 +77,8 @@ pub fn alloc_missed_as(size: usize, missed: Missed, family: Family) -> *mut u8 {
 #[cold]
 #[inline(never)]
 fn alloc_missed_hardened(size: usize, missed: Missed, family: Family) -> *mut u8 {
-    if of_hardened::is_wanted() && size != 0 {
-        of_hardened::alloc(size, ALIGN_MIN, family)
+    if is_wanted() && size != 0 {
+        hardened::alloc(size, ALIGN_MIN, family)
     } else {
         alloc_missed(size, missed)
     }
@@ -143,8 +149,8 @@ fn pop_aligned(size: usize, offset: StackOffset, align: usize) -> *mut u8 {
 #[inline(never)]
 fn alloc_aligned_slow(size: usize, align: usize, offset: StackOffset) -> *mut u8 {
     start();
-    if of_hardened::is_wanted() {
-        return of_hardened::alloc(size, align, Family::Any);
+    if is_wanted() {
+        return hardened::alloc(size, align, Family::Any);
     }
     alloc_slow(size, offset)
 }
@@ -185,7 +191,7 @@ fn alloc_empty(size: usize, offset: StackOffset) -> *mut u8 {
 #[cold]
 #[inline(never)]
 fn pop_and_count(size: usize, offset: StackOffset, cache: &ThreadCache) -> *mut u8 {
-    if hardened::are_any() {
+    if are_any() {
         return pop_hardened(size, offset, cache);
     }
     pop_plain_and_count(size, offset, cache)
@@ -203,11 +209,11 @@ fn pop_plain_and_count(size: usize, offset: StackOffset, cache: &ThreadCache) ->
 #[cold]
 #[inline(never)]
 fn pop_hardened(size: usize, offset: StackOffset, cache: &ThreadCache) -> *mut u8 {
-    if hardened::is_on() && !offset.is_none() {
-        return of_hardened::alloc_from(cache, size, ALIGN_MIN, Family::Malloc);
+    if are_all_hardened() && !offset.is_none() {
+        return hardened::alloc_from(cache, size, ALIGN_MIN, Family::Malloc);
     }
-    if of_hardened::is_wanted() && !offset.is_none() {
-        return of_hardened::alloc(size, ALIGN_MIN, Family::Malloc);
+    if is_wanted() && !offset.is_none() {
+        return hardened::alloc(size, ALIGN_MIN, Family::Malloc);
     }
     pop_plain_and_count(size, offset, cache)
 }
@@ -231,8 +237,8 @@ fn refill(size: usize, offset: StackOffset) -> *mut u8 {
     if offset.is_none() {
         return alloc_nothing();
     }
-    if of_hardened::is_wanted() {
-        return of_hardened::alloc(size, ALIGN_MIN, Family::Malloc);
+    if is_wanted() {
+        return hardened::alloc(size, ALIGN_MIN, Family::Malloc);
     }
     let class = offset.class();
     if tailored::is_watching() {
@@ -246,28 +252,6 @@ fn refill(size: usize, offset: StackOffset) -> *mut u8 {
         return spend_or_guard_if_on(block, size);
     }
     alloc_again(class)
-}
-
-/// Takes a block for a hardened one, when the thread has none at hand.
-pub(super) fn refilled(class: Class) -> Option<usize> {
-    start();
-    let block = take(class).or_else(|| try_again(class, take));
-    do_pending();
-    block
-}
-
-/// Like [`spend_if_on`], of a hardened block: a guarded one may be given in its place.
-#[cold]
-#[inline(never)]
-pub(super) fn spend_aligned(block: usize, size: usize, align: usize) -> *mut u8 {
-    if align > ALIGN_MIN {
-        return prof::spend(block as *mut u8, size);
-    }
-    match cache::countdown() {
-        Some(countdown) if countdown.spend(size) => block as *mut u8,
-        Some(_) => prof::due(size, block as *mut u8),
-        None => prof::spend(block as *mut u8, size),
-    }
 }
 
 /// Allocates a block of 0 bytes.
@@ -291,27 +275,6 @@ pub(in crate::api) fn spend_filled(block: *mut u8, size: usize) -> *mut u8 {
     }
 }
 
-/// Counts a new block for the profiler, if bytes are counted.
-#[inline]
-fn spend_if_on(block: usize, size: usize) -> *mut u8 {
-    if prof::is_counting() {
-        prof::spend(block as *mut u8, size)
-    } else {
-        block as *mut u8
-    }
-}
-
-/// Like [`spend_if_on`], and may give a guarded block in its place, which is aligned as its class
-/// says.
-#[inline]
-fn spend_or_guard_if_on(block: usize, size: usize) -> *mut u8 {
-    if prof::is_counting() {
-        prof::spend_or_guard(block as *mut u8, size)
-    } else {
-        block as *mut u8
-    }
-}
-
 /// The next tries, after memory was out or while a fork is under way.
 #[cold]
 #[inline(never)]
@@ -320,47 +283,6 @@ fn alloc_again(class: Class) -> *mut u8 {
         Some(block) => block as *mut u8,
         None => out_of_memory(class.size()),
     }
-}
-
-/// Takes a block until there is one, or until memory is out: a try that a fork may have refused
-/// says nothing about that.
-#[cold]
-#[inline(never)]
-fn try_again(class: Class, take: fn(Class) -> Option<usize>) -> Option<usize> {
-    loop {
-        let forks = inside::forks();
-        if !inside::is_closed() {
-            reclaim();
-        } else if let Some(block) = fallback::alloc_of_class(class) {
-            counted::allocated(class.size());
-            return Some(block);
-        } else if inside::is_forking() {
-            return None;
-        } else {
-            time::nap();
-        }
-        let block = take(class);
-        if block.is_some() || !inside::is_closed() && inside::forks() == forks {
-            return block;
-        }
-    }
-}
-
-/// Returns a block from the thread's cache, or from an arena if the thread has none.
-fn take(class: Class) -> Option<usize> {
-    match life::current_or_new() {
-        Some(cache) => counted::take(cache, class),
-        None => take_from_arena(class),
-    }
-}
-
-/// For threads without a cache; most programs have none.
-#[cold]
-#[inline(never)]
-fn take_from_arena(class: Class) -> Option<usize> {
-    let _inside = inside::enter()?;
-    let mut one = [0];
-    (current::arena_or_any()?.fill(class, &mut one) == 1).then_some(one[0])
 }
 
 /// Allocates in a process whose options ask for every block to be filled.
@@ -383,88 +305,6 @@ fn counted_from_arena(class: Class) -> Option<usize> {
     let block = take_from_arena(class)?;
     counted::allocated(class.size());
     Some(block)
-}
-
-/// Allocates a block of whole pages that caches do not hold.
-#[cold]
-#[inline(never)]
-pub(super) fn alloc_large(size: usize, align: usize, contents: Contents) -> *mut u8 {
-    start();
-    if size > MAX {
-        return out_of_memory(size);
-    }
-    let bytes = if of_hardened::is_wanted() {
-        run::bytes_for(size)
-    } else {
-        size
-    };
-    if bytes > MAX {
-        return out_of_memory(size);
-    }
-    alloc_pages(Pages::of(bytes), align, contents, size)
-}
-
-/// The program asked for `size` bytes.
-fn alloc_pages(pages: Pages, align: usize, contents: Contents, size: usize) -> *mut u8 {
-    let contents = if zeroes() { Contents::Zeros } else { contents };
-    let Some(inside) = inside::enter() else {
-        return alloc_outside(pages.bytes(), align, contents);
-    };
-    let mine = current::arena();
-    let arena = oversize::arena_for(pages, mine);
-    let run = large::alloc_fit(pages, align, arena, contents).or_else(|| {
-        // Blocks in thread caches and transfer caches are a part of the heap: they cannot help a
-        // larger request.
-        if pages.bytes() > PAGE_HEAPS.totals().used * PAGE && !meta::is_starved() {
-            return None;
-        }
-        reclaim();
-        large::alloc_fit(pages, align, mine, contents)
-    });
-    upkeep::tick_for(pages.bytes());
-    arena::interval::count(pages.bytes());
-    drop(inside);
-    do_pending();
-    let Some(run) = run else {
-        return out_of_memory(pages.bytes());
-    };
-    counted::allocated(pages.bytes());
-    let block = spend_if_on(run.addr, size);
-    if contents == Contents::Zeros {
-        let is_clear = run.zeroed || clear_by_kernel(run.addr, pages);
-        if !is_clear {
-            // SAFETY: the block is new, and this long.
-            unsafe { core::ptr::write_bytes(block, 0, pages.bytes()) };
-        }
-    } else {
-        prepared(block, pages.bytes());
-    }
-    if hardened::are_any() {
-        of_hardened::dress(block.addr(), size, Family::Any);
-    }
-    block
-}
-
-/// Allocates a block of `bytes` bytes while a fork is under way.
-#[cold]
-#[inline(never)]
-pub(in crate::api) fn alloc_outside(bytes: usize, align: usize, contents: Contents) -> *mut u8 {
-    let Some(block) = fallback::alloc(bytes, align) else {
-        // Wait until the fork is over.
-        drop(inside::enter_or_wait());
-        return match contents {
-            Contents::Zeros => alloc_aligned_zeroed(bytes, align),
-            Contents::Any => alloc_aligned(bytes, align),
-        };
-    };
-    counted::allocated(bytes);
-    let block = block as *mut u8;
-    if contents == Contents::Zeros {
-        // SAFETY: the block is new, and this long.
-        unsafe { block.write_bytes(0, bytes) };
-        return block;
-    }
-    prepared(block, bytes)
 }
 
 /// Like [`alloc`], with all of the block zero: programs use it up to `malloc_usable_size`, and
@@ -535,7 +375,7 @@ fn zeroed_outside(block: *mut u8) -> *mut u8 {
 /// memory.
 #[inline(never)]
 fn alloc_zeroed_run(size: usize) -> *mut u8 {
-    if size > CACHED_MAX || of_hardened::is_wanted() {
+    if size > CACHED_MAX || is_wanted() {
         return alloc_large(size, PAGE, Contents::Zeros);
     }
     let class = Class::of(size);
@@ -584,14 +424,10 @@ pub(in crate::api) fn alloc_aligned_zeroed(size: usize, align: usize) -> *mut u8
         return out_of_memory(size);
     };
     start();
-    if of_hardened::is_wanted() && !is_past_caches(size, align) && size != 0 {
-        return zeroed(of_hardened::alloc(size, align, Family::Any));
+    if is_wanted() && !is_past_caches(size, align) && size != 0 {
+        return zeroed(hardened::alloc(size, align, Family::Any));
     }
-    let bytes = if of_hardened::is_wanted() {
-        size
-    } else {
-        bytes
-    };
+    let bytes = if is_wanted() { size } else { bytes };
     if align <= 8 || bytes > SLAB_MAX && align <= LINE {
         return alloc_zeroed(bytes);
     }
@@ -620,9 +456,6 @@ pub(in crate::api) fn usable_for(size: usize, align: usize) -> Option<usize> {
     Some(Pages::of(size).bytes()).filter(|&bytes| bytes <= MAX)
 }
 
-/// Blocks of every class that is at least this long are aligned to it.
-const ALIGN_MIN: usize = 16;
-
 /// The largest alignment: no address of a process is a multiple of more.
 pub(in crate::api) const ALIGN_MAX: usize = 1 << 46;
 
@@ -644,8 +477,8 @@ fn alloc_aligned_medium(size: usize, align: usize, wanted: usize) -> *mut u8 {
 /// then one of those freed lately, or a new one. The program will use `wanted` bytes of it.
 #[inline(never)]
 fn alloc_on_boundary(size: usize, align: usize, wanted: usize) -> *mut u8 {
-    if of_hardened::is_wanted() {
-        return of_hardened::alloc(wanted, align, Family::Any);
+    if is_wanted() {
+        return hardened::alloc(wanted, align, Family::Any);
     }
     let class = Class::of(size);
     let offset = StackOffset::of(class);
@@ -671,50 +504,4 @@ fn alloc_on_boundary(size: usize, align: usize, wanted: usize) -> *mut u8 {
             alloc_pages(pages, align, Contents::Any, wanted)
         }
     }
-}
-
-/// Collects free blocks from thread caches and transfer caches, so that a second try may succeed.
-#[cold]
-pub(in crate::api) fn reclaim() {
-    if let Some(_inside) = inside::enter() {
-        current::flush();
-        arena::drain(arena::Drain::All);
-        if meta::is_starved() {
-            feed();
-        }
-    }
-}
-
-/// Sizes in pages of the pieces that records get from the heap; the first that is available is
-/// used.
-const FED: [usize; 3] = [64, 16, 4];
-
-/// Gives records a piece of the heap when the system has no memory for them.
-#[cold]
-#[inline(never)]
-fn feed() {
-    // Not from the thread's own arena, which the program may destroy with everything in it.
-    let heap = arena::any().map(|arena| arena.heap());
-    let mut pieces = FED.iter();
-    let Some((run, bytes)) = pieces
-        .find_map(|&pages| Some((heap?.alloc_run(RunRequest::new(pages, PAGE))?, pages * PAGE)))
-    else {
-        return;
-    };
-    poison::used(run.addr, bytes);
-    if !run.zeroed {
-        // SAFETY: nothing else uses the run, and it is this long.
-        unsafe { core::ptr::write_bytes(run.addr as *mut u8, 0, bytes) };
-    }
-    meta::adopt(run.addr, bytes);
-}
-
-/// Reports the failure to the caller, by `errno` too, or ends the process if `xmalloc` is on.
-#[cold]
-pub(in crate::api) fn out_of_memory(size: usize) -> *mut u8 {
-    if extras() & XMALLOC != 0 && start::options().xmalloc {
-        die!("out of memory: {size} bytes wanted, and the option xmalloc is on");
-    }
-    errno::set(libc::ENOMEM);
-    null_mut()
 }
