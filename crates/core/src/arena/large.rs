@@ -20,7 +20,8 @@ use crate::space::Segment;
 use crate::space::chunk::CHUNK;
 use crate::space::segment::{LargeState, PageRecord};
 use crate::sys::atomic::{AtomicBool, Ordering, settle};
-use crate::sys::mem::{Moved, round_up};
+use crate::sys::mem::round_up;
+use crate::sys::moves::Moved;
 use crate::sys::page::{LINE, PAGE};
 use crate::sys::poison;
 

@@ -89,7 +89,7 @@ cfg_if! {
         pub mod hint;
         pub mod poison;
 
-        pub use os::{cpu, descriptor, errno, mappings, mem, memfd, numa, probe, proc, sockets};
+        pub use os::{cpu, descriptor, errno, mappings, mem, memfd, moves, numa, probe, proc, sockets};
         pub use os::{pin, random, signals, thp, time, tls};
         pub use sync::{pending, flag};
     } else {

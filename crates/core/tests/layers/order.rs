@@ -68,7 +68,7 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
                 "signals",
                 "vdso",
             ],
-            &["time", "cpu", "memfd", "sockets"],
+            &["time", "cpu", "memfd", "sockets", "moves"],
             &["numa", "pin", "thp", "random"],
         ],
     ),

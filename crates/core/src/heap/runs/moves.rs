@@ -32,7 +32,8 @@ use crate::space::Segment;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES, Chunk};
 use crate::sys::flag::Blocking;
 use crate::sys::mappings;
-use crate::sys::mem::{self, Moved};
+use crate::sys::mem;
+use crate::sys::moves::{self, Moved};
 use crate::sys::page::PAGE;
 use crate::sys::poison;
 
@@ -85,7 +86,7 @@ impl Plan {
                 break;
             };
             room -= 2;
-            match mem::move_pages(from.addr(), n * CHUNK, to.addr()) {
+            match moves::move_pages(from.addr(), n * CHUNK, to.addr()) {
                 Moved::Yes => done += n,
                 other => return (done, other),
             }
@@ -260,7 +261,7 @@ impl PageHeap {
         let is_one = self.have_alike(old);
         let mut how = Moved::No;
         if is_one {
-            how = mem::move_mapping(from, bytes, to, wide);
+            how = moves::move_mapping(from, bytes, to, wide);
         }
         match how {
             Moved::Yes | Moved::Torn => {
@@ -282,7 +283,7 @@ impl PageHeap {
         // The block is several mappings, and stays that many at its new place.
         let mut moved = 0;
         while moved < bytes && !mappings::are_many() {
-            how = mem::move_pages(from + moved, CHUNK, to + moved);
+            how = moves::move_pages(from + moved, CHUNK, to + moved);
             if how != Moved::Yes {
                 break;
             }
@@ -311,7 +312,7 @@ impl PageHeap {
         if !self.have_alike(old) {
             return (0, Moved::No);
         }
-        let how = mem::move_mapping(from, bytes, to, wide);
+        let how = moves::move_mapping(from, bytes, to, wide);
         match how {
             Moved::Yes => self.have_fresh(old),
             Moved::Torn => self.give_up(old),
@@ -376,7 +377,7 @@ mod tests {
     /// Whether the system can move pages: Linux 5.7.
     fn can_move() -> bool {
         let at = mem::map_aligned(2 * CHUNK, CHUNK).expect("there is memory");
-        let moved = mem::move_pages(at, CHUNK, at + CHUNK);
+        let moved = moves::move_pages(at, CHUNK, at + CHUNK);
         mem::release(at, 2 * CHUNK);
         matches!(moved, Moved::Yes)
     }

@@ -14,7 +14,7 @@ use crate::heap::{
 use crate::space::{HeapId, Segment, meta};
 use crate::sys::atomic::{AtomicU64, Ordering, settle};
 use crate::sys::lock::{Guard, Mutex, RawLock};
-use crate::sys::mem::Moved;
+use crate::sys::moves::Moved;
 use crate::sys::published::{Count, Published};
 use crate::sys::rank::Rank;
 

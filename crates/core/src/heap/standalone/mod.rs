@@ -23,7 +23,8 @@ use crate::space::Segment;
 use crate::space::chunk::{CHUNK, CHUNK_PAGES};
 use crate::space::segment::{self, Growing, Provider};
 use crate::sys::atomic::Ordering;
-use crate::sys::mem::{self, Moved, round_up};
+use crate::sys::mem::{self, round_up};
+use crate::sys::moves::{self, Moved};
 use crate::sys::page::PAGE;
 use crate::sys::time;
 use kept::Kept;
@@ -427,7 +428,7 @@ fn move_mapping(
     // Held until the old record is gone: the system may give its addresses away at once.
     let growing = segment::growing();
     let to = make(&growing, heap, pages, CHUNK)?;
-    match mem::move_away(segment.heap(), old, to.heap(), bytes_of(pages)) {
+    match moves::move_away(segment.heap(), old, to.heap(), bytes_of(pages)) {
         Moved::Yes | Moved::Torn => {
             // SAFETY: the block has moved: nothing refers to its old segment.
             unsafe { segment.abandon() };

@@ -19,6 +19,7 @@ cfg_if! {
         pub mod mappings;
         pub mod mem;
         pub mod memfd;
+        pub mod moves;
         pub mod numa;
         pub mod pin;
         pub mod probe;

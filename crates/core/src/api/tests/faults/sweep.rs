@@ -4,7 +4,7 @@ use super::process::{Report, run};
 use super::scenarios::Scenario;
 use super::world::Holdings;
 use crate::sys::faults::{ALL, KINDS, Kind, Rule};
-use crate::sys::mem;
+use crate::sys::moves;
 use crate::sys::page::PAGE;
 use core::panic::Location;
 use std::collections::{BTreeMap, BTreeSet};
@@ -55,7 +55,7 @@ fn ways(kind: Kind) -> &'static [(i32, bool)] {
         Kind::Advise => &[(EINVAL, false), (EPERM, false), (EAGAIN, true)],
         Kind::Resize => &[(ENOMEM, false), (EFAULT, false)],
         // As this system answers where the source is several mappings.
-        Kind::Move if mem::keeps_destination() => &[
+        Kind::Move if moves::keeps_destination() => &[
             (ENOMEM, false),
             (ENOMEM, true),
             (EFAULT, false),
