@@ -206,7 +206,7 @@ const PATTERN: u64 = 0xa2a3_a0a1_a6a7_a4a5;
 
 /// The byte of the pattern at an address.
 fn pattern(at: usize) -> u8 {
-    0xa5 ^ at as u8 % WORD as u8
+    0xa5 ^ (at % WORD) as u8
 }
 
 /// Where a block lies in its pages.
