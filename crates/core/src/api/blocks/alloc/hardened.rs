@@ -56,7 +56,8 @@ fn take_small(arena: &'static Arena, class: Class) -> Option<usize> {
     (n == 1).then_some(one[0])
 }
 
-/// Allocates a block of at least `size` bytes at a multiple of `align`, where [`is_wanted`].
+/// Allocates a block of at least `size` bytes at a multiple of `align`, for a thread whose blocks
+/// are hardened.
 #[cold]
 #[inline(never)]
 pub fn alloc(size: usize, align: usize, family: Family) -> *mut u8 {
