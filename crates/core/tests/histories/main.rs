@@ -29,6 +29,7 @@ fn a_misuse_after_any_history_ends_with_its_line() {
 #[test]
 fn a_touch_of_free_memory_is_reported() {
     use mallard_core::api;
+    let _alone = random::alone();
     for (size, flush) in [(100, false), (100, true), (40_000, true), (5 << 20, false)] {
         let ended = checks::child::forked(|| {
             let p = api::alloc(size);

@@ -5,10 +5,14 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The statistics are the process's, so only one history runs at a time.
-static ALONE: Mutex<()> = Mutex::new(());
+/// Keeps the process for one test: the statistics are the process's, and lack what other threads
+/// get while it forks.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A number from the environment.
 fn number(variable: &str) -> Option<u64> {
@@ -34,7 +38,7 @@ impl Random {
 
 /// Tries the inputs of a folder, and `count` others (or `MALLARD_CASES`), from `MALLARD_SEED`.
 pub fn check(corpus: &Path, count: u64, try_one: impl Fn(&[u8])) {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
     let files = std::fs::read_dir(corpus).expect("the corpus");
     for file in files {
         let file = file.expect("the corpus").path();
