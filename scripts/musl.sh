@@ -10,6 +10,7 @@ cd "$(dirname "$0")/.."
 export MALLARD_TARGET=x86_64-unknown-linux-musl
 # Each of these is a matter of seconds; the machine's own tests run for longer.
 export MALLARD_STRESS_SECONDS=3 MALLARD_FORKS_SECONDS=1
+export MALLARD_TORTURE_FORKS=100 MALLARD_TORTURE_SECONDS=1 MALLARD_TORTURE_ROUNDS=2
 tests=(c_face extended arenas caches lifecycle mallctl mappings metrics misuse names options report
   stack stress forks torture background targets walked)
 # Left out is what takes longest and depends least on the C library.
