@@ -11,7 +11,7 @@ use crate::arena::pages::Pages;
 use crate::cache::{counted, inside};
 use crate::class::{self, Class, MAX, SLAB_MAX, TABLE_MAX};
 use crate::hardened;
-use crate::hardened::run::{self, RunPlace};
+use crate::hardened::run::RunPlace;
 use crate::heap::Contents;
 use crate::prof;
 use crate::space::segment::fast_lookup;
@@ -130,7 +130,7 @@ fn resize_hardened(p: *mut u8, size: usize) -> Option<*mut u8> {
     if let Some(bytes) = of_hardened::expect_large(at)
         && of_hardened::is_large(size)
     {
-        let pages = Pages::exactly(run::bytes_for(size));
+        let pages = of_hardened::pages_for(size);
         if let Some(to) = resize_run_to(p, bytes, pages, size) {
             let bytes = pages.bytes();
             of_hardened::enter_large(

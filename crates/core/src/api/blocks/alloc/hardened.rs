@@ -2,13 +2,11 @@
 //! otherwise those from an arena that is hardened.
 
 use super::supply::{alloc_large, alloc_outside, out_of_memory, refilled, spend_aligned};
-use crate::api::blocks::hardened::{dress, enter, place_for};
-use crate::arena::pages::Pages;
+use crate::api::blocks::hardened::{dress, enter, pages_for, place_for};
 use crate::arena::{Arena, large};
 use crate::cache::{ThreadCache, counted, current, inside};
 use crate::class::{self, Class, MAX, StackOffset, TABLE_MAX};
 use crate::hardened;
-use crate::hardened::run;
 use crate::hardened::word::{Family, WordPlace};
 use crate::heap::Contents;
 use crate::prof;
@@ -31,7 +29,7 @@ pub fn alloc_in(arena: &'static Arena, size: usize, align: usize, contents: Cont
         Some(bytes) => take_small(arena, Class::of(bytes)),
         None if size > MAX - PAGE => None,
         None => {
-            let pages = Pages::exactly(run::bytes_for(size));
+            let pages = pages_for(size);
             upkeep::tick_for(pages.bytes());
             counted::allocated(pages.bytes());
             large::alloc_fit(pages, align, arena.index(), contents).map(|run| run.addr)

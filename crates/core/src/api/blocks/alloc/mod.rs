@@ -9,7 +9,7 @@ mod hardened;
 mod supply;
 
 use super::free::size_at;
-use super::hardened::is_wanted;
+use super::hardened::is_wanted as is_hardened_wanted;
 use crate::api::extras::{XMALLOC, extras, prepared};
 use crate::api::pending::do_pending;
 use crate::api::start::start;
@@ -18,9 +18,8 @@ use crate::cache::{self, ThreadCache, company, counted, current};
 use crate::class::{
     self, CACHED_MAX, Class, MAX, MEDIUM_MAX, SLAB_MAX, StackOffset, TABLE_MAX, hidden, tailored,
 };
-use crate::hardened::are_any;
-use crate::hardened::is_on as are_all_hardened;
 use crate::hardened::word::Family;
+use crate::hardened::{are_any as are_any_hardened, is_on as are_all_hardened};
 use crate::heap::{Contents, NATURAL_MAX};
 use crate::prof;
 use crate::space::segment::fast_lookup;
@@ -68,7 +67,7 @@ pub struct Missed(StackOffset);
 /// Like [`alloc_missed`], for functions of this family.
 #[inline(always)]
 pub fn alloc_missed_as(size: usize, missed: Missed, family: Family) -> *mut u8 {
-    if are_any() {
+    if are_any_hardened() {
         return alloc_missed_hardened(size, missed, family);
     }
     alloc_missed(size, missed)
@@ -77,7 +76,7 @@ pub fn alloc_missed_as(size: usize, missed: Missed, family: Family) -> *mut u8 {
 #[cold]
 #[inline(never)]
 fn alloc_missed_hardened(size: usize, missed: Missed, family: Family) -> *mut u8 {
-    if is_wanted() && size != 0 {
+    if is_hardened_wanted() && size != 0 {
         hardened::alloc(size, ALIGN_MIN, family)
     } else {
         alloc_missed(size, missed)
@@ -149,7 +148,7 @@ fn pop_aligned(size: usize, offset: StackOffset, align: usize) -> *mut u8 {
 #[inline(never)]
 fn alloc_aligned_slow(size: usize, align: usize, offset: StackOffset) -> *mut u8 {
     start();
-    if is_wanted() {
+    if is_hardened_wanted() {
         return hardened::alloc(size, align, Family::Any);
     }
     alloc_slow(size, offset)
@@ -191,7 +190,7 @@ fn alloc_empty(size: usize, offset: StackOffset) -> *mut u8 {
 #[cold]
 #[inline(never)]
 fn pop_and_count(size: usize, offset: StackOffset, cache: &ThreadCache) -> *mut u8 {
-    if are_any() {
+    if are_any_hardened() {
         return pop_hardened(size, offset, cache);
     }
     pop_plain_and_count(size, offset, cache)
@@ -212,7 +211,7 @@ fn pop_hardened(size: usize, offset: StackOffset, cache: &ThreadCache) -> *mut u
     if are_all_hardened() && !offset.is_none() {
         return hardened::alloc_from(cache, size, ALIGN_MIN, Family::Malloc);
     }
-    if is_wanted() && !offset.is_none() {
+    if is_hardened_wanted() && !offset.is_none() {
         return hardened::alloc(size, ALIGN_MIN, Family::Malloc);
     }
     pop_plain_and_count(size, offset, cache)
@@ -237,7 +236,7 @@ fn refill(size: usize, offset: StackOffset) -> *mut u8 {
     if offset.is_none() {
         return alloc_nothing();
     }
-    if is_wanted() {
+    if is_hardened_wanted() {
         return hardened::alloc(size, ALIGN_MIN, Family::Malloc);
     }
     let class = offset.class();
@@ -375,7 +374,7 @@ fn zeroed_outside(block: *mut u8) -> *mut u8 {
 /// memory.
 #[inline(never)]
 fn alloc_zeroed_run(size: usize) -> *mut u8 {
-    if size > CACHED_MAX || is_wanted() {
+    if size > CACHED_MAX || is_hardened_wanted() {
         return alloc_large(size, PAGE, Contents::Zeros);
     }
     let class = Class::of(size);
@@ -424,10 +423,10 @@ pub(in crate::api) fn alloc_aligned_zeroed(size: usize, align: usize) -> *mut u8
         return out_of_memory(size);
     };
     start();
-    if is_wanted() && !is_past_caches(size, align) && size != 0 {
+    if is_hardened_wanted() && !is_past_caches(size, align) && size != 0 {
         return zeroed(hardened::alloc(size, align, Family::Any));
     }
-    let bytes = if is_wanted() { size } else { bytes };
+    let bytes = if is_hardened_wanted() { size } else { bytes };
     if align <= 8 || bytes > SLAB_MAX && align <= LINE {
         return alloc_zeroed(bytes);
     }
@@ -477,7 +476,7 @@ fn alloc_aligned_medium(size: usize, align: usize, wanted: usize) -> *mut u8 {
 /// then one of those freed lately, or a new one. The program will use `wanted` bytes of it.
 #[inline(never)]
 fn alloc_on_boundary(size: usize, align: usize, wanted: usize) -> *mut u8 {
-    if is_wanted() {
+    if is_hardened_wanted() {
         return hardened::alloc(wanted, align, Family::Any);
     }
     let class = Class::of(size);

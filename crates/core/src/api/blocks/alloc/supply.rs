@@ -116,10 +116,10 @@ pub fn alloc_large(size: usize, align: usize, contents: Contents) -> *mut u8 {
     if !of_hardened::is_wanted() {
         return alloc_pages(Pages::of(size), align, contents, size);
     }
-    match run::bytes_for(size) {
-        bytes if bytes <= MAX => alloc_pages(Pages::exactly(bytes), align, contents, size),
-        _ => out_of_memory(size),
+    if run::bytes_for(size) > MAX {
+        return out_of_memory(size);
     }
+    alloc_pages(of_hardened::pages_for(size), align, contents, size)
 }
 
 /// The program asked for `size` bytes.

@@ -1,13 +1,13 @@
 //! Freeing a hardened block.
 
-use super::places::{Found, expect_whole, find, site};
-use super::report::{check_call, die_at, die_of};
+use super::places::{Found, expect_record, expect_whole, find, site};
+use super::report::{check_call, die_of};
 use crate::arena::{self, large};
 use crate::cache::{counted, deferred, delay, inside};
 use crate::class::Class;
 use crate::hardened::keys;
 use crate::hardened::run::RunPlace;
-use crate::hardened::word::{Family, WordPlace};
+use crate::hardened::word::{Family, Keys, Word, WordPlace};
 use crate::prof::{self, Filed};
 use crate::space::Segment;
 use crate::upkeep;
@@ -40,13 +40,19 @@ pub fn free(at: usize, family: Family, said: Option<usize>) -> Freed {
     if !unsafe { place.is_whole_around(word, is_first, &keys) } {
         die_of(place);
     }
-    // SAFETY: as above.
-    let random = unsafe { place.take_back(word, site(), &keys) };
-    match delay::with_rings() {
-        Some(mine) => delay::put(mine, class, place.bytes, at, random),
-        None => give_back(class, at),
-    }
+    take_back(place, word, class, &keys);
     Freed::Yes
+}
+
+/// Marks a block in use, which has this word, as free, and lets it wait.
+#[inline(always)]
+fn take_back(place: WordPlace, word: Word, class: Class, keys: &Keys) {
+    // SAFETY: a region of a hardened slab, with its word, which the caller gave up.
+    let random = unsafe { place.take_back(word, site(), keys) };
+    match delay::with_rings() {
+        Some(mine) => delay::put(mine, class, place.bytes, place.at, random),
+        None => give_back(class, place.at),
+    }
 }
 
 /// Like [`free`], for all that is rare: sampled blocks, other segments, and large blocks, which it
@@ -61,12 +67,7 @@ pub fn free_if_small(at: usize, family: Family, said: Option<usize>) -> Freed {
             if prof::filed(at) == Filed::Sampled {
                 return Freed::Sampled;
             }
-            // SAFETY: a region of a hardened slab, which the caller gave up.
-            let random = unsafe { place.take_back(word, site(), keys()) };
-            match delay::with_rings() {
-                Some(mine) => delay::put(mine, class, place.bytes, at, random),
-                None => give_back(class, at),
-            }
+            take_back(place, word, class, keys());
             Freed::Yes
         }
         Found::Small(Err(misuse)) => misuse.die(at),
@@ -83,17 +84,8 @@ pub fn free_if_small(at: usize, family: Family, said: Option<usize>) -> Freed {
 #[inline(never)]
 fn free_large(place: RunPlace, family: Family, said: Option<usize>) {
     large::check_free(place.at);
-    // SAFETY: a block in use with a record begins there.
-    match unsafe { place.look(keys()) } {
-        Ok((size, word)) => check_call(|| size, word, place.at, family, said),
-        Err(damage) => die_at(
-            damage,
-            WordPlace {
-                at: place.at,
-                bytes: place.bytes,
-            },
-        ),
-    }
+    let (size, word) = expect_record(place);
+    check_call(|| size, word, place.at, family, said);
 }
 
 /// Takes back a block from a thread without rings.

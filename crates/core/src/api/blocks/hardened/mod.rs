@@ -10,5 +10,5 @@ mod report;
 pub use free::{Freed, free, free_if_small, give_up};
 pub use places::{
     bytes_in_use, dress, enter, enter_large, expect_large, is_large, is_wanted, large_bytes,
-    place_for, resize_in_place, size_of,
+    pages_for, place_for, resize_in_place, size_of,
 };

@@ -126,6 +126,21 @@ pub fn expect_whole(place: WordPlace, is_first: bool) -> Word {
     }
 }
 
+/// The size and the word of a large block in use; ends the process unless all is as it was.
+pub fn expect_record(place: RunPlace) -> (usize, Word) {
+    let RunPlace { at, bytes } = place;
+    // SAFETY: a block in use with a record begins there.
+    match unsafe { place.look(keys()) } {
+        Ok(found) => found,
+        Err(damage) => die_at(damage, WordPlace { at, bytes }),
+    }
+}
+
+/// The pages of a large block for a request of this size, with its record.
+pub fn pages_for(size: usize) -> Pages {
+    Pages::exactly(run::bytes_for(size))
+}
+
 /// The bytes of a region of a hardened slab that the program may use, none if the block is free.
 #[inline(always)]
 pub fn bytes_in_use(place: WordPlace) -> usize {
@@ -174,17 +189,7 @@ pub fn size_of(at: usize) -> Option<usize> {
         Found::Small(Err(misuse)) => misuse.die_in_use(at),
         Found::Large(place) => {
             large::bytes_of(at);
-            // SAFETY: a block in use with a record begins there.
-            match unsafe { place.look(keys()) } {
-                Ok((size, _)) => Some(size),
-                Err(damage) => die_at(
-                    damage,
-                    WordPlace {
-                        at,
-                        bytes: place.bytes,
-                    },
-                ),
-            }
+            Some(expect_record(place).0)
         }
         Found::Plain => None,
     }
@@ -209,8 +214,7 @@ pub fn resize_in_place(at: usize, size: usize) -> bool {
             true
         }
         Found::Large(place) => {
-            let pages = Pages::exactly(run::bytes_for(size));
-            if place_for(size, 1).is_some() || pages.bytes() != place.bytes {
+            if place_for(size, 1).is_some() || pages_for(size).bytes() != place.bytes {
                 return false;
             }
             enter_large(place, size);
