@@ -335,6 +335,16 @@ static void stored(int taking) {
     }
 }
 
+/* More blocks of whole pages than a thread keeps: half of them pass the transfer cache. */
+static void kept(int taking) {
+    enum { SOME = 64 };
+    for (int i = 0; i < 60; i++) {
+        taking ? count(take, SOME) : take(SOME);
+        check_all(SOME);
+        taking ? give(SOME) : count(give, SOME);
+    }
+}
+
 /* Blocks that bypass the caches, in an order that leaves holes and closes them again. */
 static void take_scattered(size_t n) {
     for (size_t i = 0; i < n; i++)
@@ -458,6 +468,8 @@ static const struct {
     {"flush-to-store", stored, 64, 0},
     {"make-slabs", bulk_slabs, 14336, 1},
     {"unmake-slabs", bulk_slabs, 14336, 0},
+    {"kept-malloc-32768", kept, 32768, 1},
+    {"kept-free-32768", kept, 32768, 0},
     {"large-malloc", large, 1 << 20, 1},
     {"large-free", large, 1 << 20, 0},
     {"trace", trace, 0, 0},

@@ -18,7 +18,7 @@ pub use crate::heap::Reach;
 use crate::heap::{Backing, Contents, PAGE_HEAPS, Run, RunRequest};
 use crate::space::Segment;
 use crate::space::chunk::CHUNK;
-use crate::space::segment::{LargeState, PageRecord};
+use crate::space::segment::{LargeState, PageRecord, kept};
 use crate::sys::atomic::{AtomicBool, Ordering, settle};
 use crate::sys::mem::round_up;
 use crate::sys::moves::Moved;
@@ -155,19 +155,28 @@ fn describe_as(segment: &Segment, p: usize, pages: usize, arena: u16, state: Lar
 /// already, or is no block.
 #[inline(never)]
 pub fn keep_all(blocks: &[usize]) {
-    for &p in blocks {
-        let (segment, pages, arena) = find(p, Purpose::Free);
-        describe_as(segment, p, pages, arena, LargeState::Kept);
-    }
+    kept::mark_all(blocks, keep_other);
+}
+
+/// Like [`keep_all`], for a block that is sampled, or in another segment, or none at all.
+#[cold]
+#[inline(never)]
+fn keep_other(p: usize) {
+    let (segment, pages, arena) = find(p, Purpose::Free);
+    describe_as(segment, p, pages, arena, LargeState::Kept);
 }
 
 /// Takes the mark off blocks that leave a transfer cache for a program.
 #[inline(never)]
 pub fn unkeep_all(blocks: &[usize]) {
-    for &p in blocks {
-        if let Some((segment, pages, arena, _)) = look(p) {
-            describe_as(segment, p, pages, arena, LargeState::Plain);
-        }
+    kept::unmark_all(blocks, unkeep_other);
+}
+
+#[cold]
+#[inline(never)]
+fn unkeep_other(p: usize) {
+    if let Some((segment, pages, arena, _)) = look(p) {
+        describe_as(segment, p, pages, arena, LargeState::Plain);
     }
 }
 

@@ -103,7 +103,7 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
         &[
             &["chunk", "fast", "lock", "words", "record", "slices"],
             &["layout"],
-            &["place"],
+            &["place", "kept"],
             &["hooked"],
             &["growth", "outline", "standalone"],
         ],

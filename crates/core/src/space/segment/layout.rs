@@ -31,6 +31,27 @@ impl GroupTable {
     }
 }
 
+/// The address of the `i`-th group's table, of the tables that begin at `tables`.
+#[inline(always)]
+pub(super) fn group_in(tables: usize, i: usize) -> *mut GroupTable {
+    (tables + i * size_of::<GroupTable>()) as *mut GroupTable
+}
+
+/// The word that the record map has for the page with this number in the heap of a segment whose
+/// tables begin at `tables`.
+///
+/// # Safety
+/// The tables up to the page's are committed, as they are for ever for all chunks below the
+/// committed end.
+#[inline(always)]
+pub(super) unsafe fn word_of_page(tables: usize, page: usize) -> &'static AtomicU64 {
+    const PAGES: usize = GROUP_CHUNKS * PAGES_PER_CHUNK;
+    let table = group_in(tables, page / PAGES);
+    // SAFETY: the caller's promise. The page words of chunks in gaps are zero. No reference is made
+    // to the chunk's own record, which does not exist in a gap.
+    unsafe { &(*table).pages[page % PAGES] }
+}
+
 /// Where the parts of a segment lie, as offsets from its first address, in this order: the slice
 /// records, right before the tables, then the class map and the heap.
 pub(super) struct Layout {

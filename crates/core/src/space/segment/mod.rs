@@ -40,6 +40,7 @@ pub mod chunk;
 mod fast;
 mod growth;
 pub mod hooked;
+pub mod kept;
 mod layout;
 mod lock;
 mod outline;
@@ -58,7 +59,7 @@ use core::ptr::NonNull;
 use core::slice;
 pub use fast::GRAIN;
 use fast::{Fast, GRAIN_SHIFT};
-use layout::{GROUP_CHUNKS, GroupTable};
+use layout::{GROUP_CHUNKS, GroupTable, group_in, word_of_page};
 pub use lock::{Growing, growing, lock};
 pub use outline::{OUTLINE, TABLES};
 pub use record::{Beginning, LargeState, PageRecord};
@@ -216,17 +217,14 @@ impl Segment {
     /// The word of the page with this number in the committed heap.
     #[inline(always)]
     fn record_of_page(&self, page: usize) -> &'static AtomicU64 {
-        let table = self.group_at(page / (GROUP_CHUNKS * PAGES_PER_CHUNK));
-        // SAFETY: the tables of all chunks below the committed end are committed for ever, and the
-        // page words of chunks in gaps are zero. No reference is made to the chunk's own record,
-        // which does not exist in a gap.
-        unsafe { &(*table).pages[page % (GROUP_CHUNKS * PAGES_PER_CHUNK)] }
+        // SAFETY: the tables of all chunks below the committed end are committed.
+        unsafe { word_of_page(self.tables.load(Ordering::Relaxed), page) }
     }
 
     /// The address of the `i`-th group's table.
     #[inline]
     fn group_at(&self, i: usize) -> *mut GroupTable {
-        (self.tables.load(Ordering::Relaxed) + i * size_of::<GroupTable>()) as *mut GroupTable
+        group_in(self.tables.load(Ordering::Relaxed), i)
     }
 
     /// The address of the `i`-th chunk's record.

@@ -106,6 +106,23 @@ impl PageRecord {
         (word != 0 && word & 3 == 0).then_some(word as usize)
     }
 
+    /// The word of the plain large block that begins at `p`, with the mark of one that is kept;
+    /// `None` if this word is another one.
+    #[inline(always)]
+    pub(super) fn kept(word: u64, p: usize) -> Option<u64> {
+        const LINES: u64 = (PAGE / LINE - 1) as u64;
+        const LOOKED_AT: u64 = 1 | 1 << SAMPLED_SHIFT | LINES << LINE_SHIFT | 1 << KEPT_SHIFT;
+        let line = (p % PAGE / LINE) as u64;
+        let is_plain = word & LOOKED_AT == 1 | line << LINE_SHIFT && p.is_multiple_of(LINE);
+        is_plain.then_some(word | 1 << KEPT_SHIFT)
+    }
+
+    /// The word of a large block that is kept, without that mark.
+    #[inline(always)]
+    pub(super) fn unkept(word: u64) -> u64 {
+        word & !(1 << KEPT_SHIFT)
+    }
+
     pub(super) fn pack(self) -> u64 {
         match self {
             PageRecord::None => 0,

@@ -26,6 +26,12 @@ pub(super) fn describe(classes: &[AtomicU8], records: &[AtomicU64], offset: u8, 
         .for_each(|r| r.store(record, Ordering::Release));
 }
 
+/// Sets the second word of a page alone; the caller has the only block that begins there.
+#[inline(always)]
+pub(super) fn change(word: &AtomicU64, record: u64) {
+    word.store(record, Ordering::Release);
+}
+
 /// Describes a page again in which blocks are in use. One thread at a time does.
 #[inline(always)]
 pub(super) fn describe_anew(class: &AtomicU8, word: &AtomicU64, offset: u8, record: u64) {
