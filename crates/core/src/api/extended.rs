@@ -13,7 +13,7 @@ use super::blocks::alloc::{
     spend_filled, usable_for, zeroed,
 };
 use super::blocks::free::{class_at, dealloc, dealloc_direct, dealloc_sized, size_at};
-use super::blocks::hardened as of_hardened;
+use super::blocks::hardened::{self as of_hardened, Resized};
 use super::blocks::resize::{enter_with, grown};
 use super::extras::{self, XMALLOC, extras};
 use super::pending::do_pending;
@@ -361,7 +361,7 @@ pub unsafe fn realloc_with(p: *mut u8, size: usize, flags: Flags) -> *mut u8 {
 unsafe fn realloc_hardened(p: *mut u8, old: usize, size: usize, flags: Flags) -> *mut u8 {
     let at = p.addr();
     let may_stay = at.is_multiple_of(flags.alignment()) && !flags.zeroes();
-    if may_stay && of_hardened::resize_in_place(at, size) {
+    if may_stay && matches!(of_hardened::resize(at, size), Resized::InPlace) {
         return p;
     }
     // SAFETY: the caller's promise.
@@ -415,7 +415,8 @@ pub unsafe fn resize_in_place(p: *mut u8, size: usize, extra: usize, flags: Flag
     let max = size.saturating_add(extra).min(MAX);
     if hardened::are_any() && of_hardened::size_of(at).is_some() {
         let may_change = at.is_multiple_of(flags.alignment()) && !flags.zeroes();
-        let fits = |&size: &usize| may_change && of_hardened::resize_in_place(at, size);
+        let fits =
+            |&size: &usize| may_change && matches!(of_hardened::resize(at, size), Resized::InPlace);
         return [max, size].into_iter().find(fits).unwrap_or(old);
     }
     // A slab's regions all have one size, and a run of pages cannot become one of them.

@@ -280,9 +280,10 @@ impl WordPlace {
                 return Self::are_zero(self.at, self.word_at());
             }
             // The first part, the last one, and one between them that differs from block to block.
-            let between = self.bytes - WORD - 2 * PART;
-            let any = (self.at >> 4).wrapping_mul(0x9e37_79b1) >> 7;
-            let middle = self.at + PART + (any % (between / WORD)) * WORD;
+            let between = (self.bytes - WORD - 2 * PART) / WORD;
+            let any = ((self.at >> 4) as u32).wrapping_mul(0x9e37_79b1);
+            let chosen = ((any as u64 * between as u64) >> 32) as usize;
+            let middle = self.at + PART + chosen * WORD;
             Self::are_zero(self.at, self.at + PART)
                 & Self::are_zero(middle, middle + PART)
                 & Self::are_zero(self.word_at() - PART, self.word_at())

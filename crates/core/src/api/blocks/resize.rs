@@ -3,7 +3,7 @@
 
 use super::alloc::{alloc, alloc_aligned, out_of_memory};
 use super::free::{class_at, dealloc, size_at, size_outside};
-use super::hardened as of_hardened;
+use super::hardened::{self as of_hardened, Resized};
 use crate::api::extras::{prepared, zeroes};
 use crate::arena::large::{self, Reach};
 use crate::arena::oversize;
@@ -122,29 +122,22 @@ fn resize_run(p: *mut u8, size: usize) -> Option<*mut u8> {
 #[cold]
 #[inline(never)]
 fn resize_hardened(p: *mut u8, size: usize) -> Option<*mut u8> {
-    let at = p.addr();
-    of_hardened::size_of(at)?;
-    if of_hardened::resize_in_place(at, size) {
-        return Some(p);
-    }
-    if let Some(bytes) = of_hardened::expect_large(at)
-        && of_hardened::is_large(size)
-    {
-        let pages = of_hardened::pages_for(size);
-        if let Some(to) = resize_run_to(p, bytes, pages, size) {
-            let bytes = pages.bytes();
-            of_hardened::enter_large(
-                RunPlace {
-                    at: to.addr(),
-                    bytes,
-                },
-                size,
-            );
-            return Some(to);
+    let old = match of_hardened::resize(p.addr(), size) {
+        Resized::Plain => return None,
+        Resized::InPlace => return Some(p),
+        Resized::Moves(old) => old,
+        Resized::Pages(place, old) => {
+            let pages = of_hardened::pages_for(size);
+            if let Some(to) = resize_run_to(p, place.bytes, pages, size) {
+                let (at, bytes) = (to.addr(), pages.bytes());
+                of_hardened::enter_large(RunPlace { at, bytes }, size);
+                return Some(to);
+            }
+            old
         }
-    }
+    };
     // SAFETY: the caller's promise.
-    Some(unsafe { copy(p, size) })
+    Some(unsafe { copy_all(p, old, size) })
 }
 
 /// Like [`resize_run`], from this number of bytes to this number of pages.
@@ -209,7 +202,13 @@ fn note_resized(p: *mut u8, old: usize, new: usize, lifted: Option<prof::Lifted>
 /// Moves the block by copying.
 #[inline(never)]
 unsafe fn copy(p: *mut u8, size: usize) -> *mut u8 {
-    let old = size_at(p.addr());
+    // SAFETY: the caller's promise.
+    unsafe { copy_all(p, size_at(p.addr()), size) }
+}
+
+/// Like [`copy`], of a block of `old` bytes.
+#[inline(always)]
+unsafe fn copy_all(p: *mut u8, old: usize, size: usize) -> *mut u8 {
     // A growing block will most likely grow again and is written to its end: it gets no extra page
     // for a varying start. A caller that needs page alignment (`global`) relies on that too.
     let to = if size > SLAB_MAX {

@@ -9,6 +9,6 @@ mod report;
 
 pub use free::{Freed, free, free_if_small, give_up};
 pub use places::{
-    bytes_in_use, dress, enter, enter_large, expect_large, is_large, is_wanted, large_bytes,
-    pages_for, place_for, resize_in_place, size_of,
+    Resized, bytes_in_use, dress, enter, enter_large, is_wanted, large_bytes, pages_for, place_for,
+    resize, size_of,
 };

@@ -115,6 +115,15 @@ fn find_large(at: usize, arena: u16) -> Found {
     }
 }
 
+/// The word of a block that a call other than a free uses; ends the process if it is not in use.
+fn expect_in_use(place: WordPlace) -> Word {
+    // SAFETY: a region of a hardened slab.
+    match unsafe { place.in_use(keys()) } {
+        Some(word) => word,
+        None => die_in_use(place),
+    }
+}
+
 /// The word of a block in use; ends the process unless all is as it was.
 pub fn expect_whole(place: WordPlace, is_first: bool) -> Word {
     // SAFETY: a region of a hardened slab.
@@ -179,13 +188,7 @@ pub fn large_bytes(at: usize, bytes: usize) -> Option<usize> {
 #[inline(never)]
 pub fn size_of(at: usize) -> Option<usize> {
     match find(at) {
-        Found::Small(Ok((place, ..))) => {
-            // SAFETY: a region of a hardened slab.
-            match unsafe { place.in_use(keys()) } {
-                Some(word) => Some(place.size(word)),
-                None => die_in_use(place),
-            }
-        }
+        Found::Small(Ok((place, ..))) => Some(place.size(expect_in_use(place))),
         Found::Small(Err(misuse)) => misuse.die_in_use(at),
         Found::Large(place) => {
             large::bytes_of(at);
@@ -195,46 +198,52 @@ pub fn size_of(at: usize) -> Option<usize> {
     }
 }
 
+/// What a change of size makes of a block.
+pub enum Resized {
+    /// It has the new size, in its place.
+    InPlace,
+    /// It is a large block of this number of bytes and stays one: its pages can change.
+    Pages(RunPlace, usize),
+    /// It has to move, and has this number of bytes.
+    Moves(usize),
+    /// It is not hardened.
+    Plain,
+}
+
 /// Changes the size of a hardened block in place, if its place has room and would be the one for a
-/// new block of this size. Returns false if it does not change, and for all other blocks.
+/// new block of this size.
 #[cold]
 #[inline(never)]
-pub fn resize_in_place(at: usize, size: usize) -> bool {
-    if size > MAX {
-        return false;
-    }
+pub fn resize(at: usize, size: usize) -> Resized {
     match find(at) {
         Found::Small(Ok((place, is_first, class))) => {
-            if place_for(size, 1).is_none_or(|bytes| Class::of(bytes) != class) {
-                return false;
+            let word = expect_in_use(place);
+            // SAFETY: a region of a hardened slab, with its word.
+            if !unsafe { place.is_whole_around(word, is_first, keys()) } {
+                die_of(place);
             }
-            let word = expect_whole(place, is_first);
+            if place_for(size, 1).is_none_or(|bytes| Class::of(bytes) != class) {
+                return Resized::Moves(place.size(word));
+            }
             // SAFETY: a region of a hardened slab; the caller owns the block.
             unsafe { place.resize(word, size, None, keys()) };
-            true
+            Resized::InPlace
         }
+        Found::Small(Err(misuse)) => misuse.die_in_use(at),
         Found::Large(place) => {
-            if place_for(size, 1).is_some() || pages_for(size).bytes() != place.bytes {
-                return false;
+            large::bytes_of(at);
+            let (old, _) = expect_record(place);
+            if size > MAX || place_for(size, 1).is_some() {
+                return Resized::Moves(old);
+            }
+            if pages_for(size).bytes() != place.bytes {
+                return Resized::Pages(place, old);
             }
             enter_large(place, size);
-            true
+            Resized::InPlace
         }
-        _ => false,
+        Found::Plain => Resized::Plain,
     }
-}
-
-/// The bytes of all pages of the hardened large block at `at`, if it is one.
-pub fn expect_large(at: usize) -> Option<usize> {
-    match find(at) {
-        Found::Large(place) => Some(place.bytes),
-        _ => None,
-    }
-}
-
-/// Whether a request of this size gets a large block, where blocks are hardened.
-pub fn is_large(size: usize) -> bool {
-    place_for(size, 1).is_none()
 }
 
 /// Writes the record of a large block that was made or changed for a request of `size` bytes.
