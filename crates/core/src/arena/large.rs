@@ -7,8 +7,9 @@
 //! have a mapping of their own (`heap::standalone`).
 //!
 //! Blocks of up to [`MEDIUM_MAX`] bytes that need no page alignment begin some lines into a page, a
-//! different number each ([`spread`]), and have an extra page. Otherwise, the data that programs
-//! keep at the start of their buffers would all fall into one set of the first-level cache.
+//! different number each ([`spread`]), and have an extra page, while an arena has few of them.
+//! Otherwise, the data that programs keep at the start of their buffers would all fall into one set
+//! of the first-level cache.
 
 use super::Arena;
 use super::misuse::Misuse;
@@ -52,6 +53,16 @@ fn spread(run: usize) -> usize {
     1 + run / PAGE % LINES
 }
 
+/// The most extra pages of an arena's blocks. A program that uses so many of these blocks that more
+/// of them lie side by side at the same lines does not fit in the caches that this is about.
+pub(super) const SPREAD_PAGES_MAX: usize = 64;
+
+/// Whether a further block of an arena may have an extra page.
+fn may_spread(arena: u16) -> bool {
+    let has_room = |counts: &pages::Counts| counts.spread.load(Ordering::Relaxed) < SPREAD_PAGES_MAX;
+    SPREAD.load(Ordering::Relaxed) && super::large_counts(arena).is_none_or(has_room)
+}
+
 /// Counts a block of `pages` pages that was made, with `spread` extra pages in its run.
 fn count_taken(arena: u16, pages: usize, spread: usize) {
     if let Some(counts) = super::large_counts(arena) {
@@ -88,7 +99,7 @@ pub fn alloc(pages: impl Into<Pages>, align: usize, arena: u16) -> Option<Run> {
 pub fn alloc_fit(pages: Pages, align: usize, arena: u16, contents: Contents) -> Option<Run> {
     let Pages { len: pages, wanted } = pages;
     let home = home_of(arena)?;
-    let is_spread = align <= LINE && pages <= MEDIUM_MAX / PAGE && SPREAD.load(Ordering::Relaxed);
+    let is_spread = align <= LINE && pages <= MEDIUM_MAX / PAGE && may_spread(arena);
     let len = pages + is_spread as usize;
     let mut run = home.heap().alloc_run(RunRequest {
         pages: len,

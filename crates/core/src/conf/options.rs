@@ -312,7 +312,7 @@ options! {
         huge_arena_pac_thp: bool = false, Switch, Jemalloc, Never(why::HPA),
             "Huge pages for the arena of large requests.";
         cache_oblivious: bool = true, Switch, Jemalloc, Now,
-            "Start blocks of 16 to 32 KiB at varying cache lines, so that data at the beginning of buffers does not compete for the same cache sets, at the cost of a page each. Blocks with an alignment of more than 64 bytes, and longer ones, start at a page.";
+            "Start blocks of 16 to 32 KiB at varying cache lines, so that data at the beginning of buffers does not compete for the same cache sets, at the cost of a page each. In each arena, 64 blocks at a time do; blocks with an alignment of more than 64 bytes, and longer ones, start at a page.";
         slab_sizes: Text<LIST_BYTES> = text(""), Classes, Jemalloc, Never(why::SLABS),
             "Pages of the slabs of classes.";
         disable_large_size_classes: bool = false, Switch, Extended, Now,

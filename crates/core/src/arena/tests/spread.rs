@@ -122,3 +122,21 @@ fn an_arena_counts_the_page_that_such_a_block_has_more() {
     large::free(second);
     assert_eq!(arena.large_spread(), before);
 }
+
+/// Each costs a page, which is a quarter of the shortest.
+#[test]
+fn few_blocks_of_an_arena_have_a_page_more() {
+    crate::testing::own_process!();
+    let _alone = alone();
+    let arena = any().expect("there is memory");
+    let class = Class::of(SLAB_MAX + 1);
+    let make = |_| large::alloc(class, LINE, arena.index()).expect("there is memory");
+    let blocks: Vec<usize> = (0..200).map(|i| make(i).addr).collect();
+    assert_eq!(arena.large_spread(), large::SPREAD_PAGES_MAX);
+    let in_pages = blocks.iter().filter(|p| p.is_multiple_of(PAGE)).count();
+    assert_eq!(in_pages, blocks.len() - large::SPREAD_PAGES_MAX);
+    for p in blocks {
+        large::free(p);
+    }
+    assert_eq!(arena.large_spread(), 0);
+}
