@@ -59,7 +59,8 @@ pub(super) const SPREAD_PAGES_MAX: usize = 64;
 
 /// Whether a further block of an arena may have an extra page.
 fn may_spread(arena: u16) -> bool {
-    let has_room = |counts: &pages::Counts| counts.spread.load(Ordering::Relaxed) < SPREAD_PAGES_MAX;
+    let has_room =
+        |counts: &pages::Counts| counts.spread.load(Ordering::Relaxed) < SPREAD_PAGES_MAX;
     SPREAD.load(Ordering::Relaxed) && super::large_counts(arena).is_none_or(has_room)
 }
 

@@ -7,9 +7,13 @@
 //! that was forked between any two steps. When the last block of a piece is freed, the piece starts
 //! over. The length of a block is stored before it. No page map knows of these blocks: `free` looks
 //! for them here before it reports a foreign pointer.
+//!
+//! Some blocks may live on for as long as the process, and a piece with them. So the memory behind
+//! its other blocks goes back as they are freed: whole pages of a block at once, and a page that
+//! blocks share with the last of them ([`Piece::leave`]).
 
 use crate::class::{Class, SLAB_MAX};
-use crate::sys::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use crate::sys::atomic::{AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::sys::mem;
 
 /// Bytes of the first piece.
@@ -20,6 +24,8 @@ const PIECES: usize = 18;
 const UNIT: usize = 16;
 /// Bytes before a block; the last word of them is its length.
 const HEADER: usize = UNIT;
+/// Bytes for which a piece counts its live blocks, unless the system's pages are longer.
+const LEAF_BYTES: usize = 4096;
 /// The fill of a piece whose memory is being returned: nothing fits.
 const CLOSED: u64 = u32::MAX as u64;
 
@@ -72,21 +78,67 @@ fn split(state: u64) -> (u64, u64) {
     (state >> 32, state & u32::MAX as u64)
 }
 
+/// Bytes for which a count is kept: what the system takes back at a time.
+fn leaf_bytes() -> usize {
+    mem::os_page().max(LEAF_BYTES)
+}
+
+/// Bytes of a count.
+const COUNT_BYTES: usize = core::mem::size_of::<AtomicU16>();
+
+/// Bytes of the counts of a piece, which lie in front of it.
+fn counts_bytes(bytes: usize) -> usize {
+    mem::round_up(bytes / leaf_bytes() * COUNT_BYTES, mem::os_page())
+}
+
+/// Where a block lies in its piece, its header included.
+#[derive(Clone, Copy)]
+struct Extent {
+    base: usize,
+    start: usize,
+    end: usize,
+}
+
+impl Extent {
+    /// The leaves in which it begins and ends.
+    fn ends(self) -> [usize; 2] {
+        let leaf = |at: usize| (at - self.base) / leaf_bytes();
+        [leaf(self.start), leaf(self.end - 1)]
+    }
+
+    /// The range of the leaves that no other block has a part of.
+    fn own(self) -> (usize, usize) {
+        let [first, last] = self.ends().map(|leaf| self.base + leaf * leaf_bytes());
+        let from = first + leaf_bytes();
+        (from, last.saturating_sub(from))
+    }
+}
+
 impl Piece {
     fn base(&self, bytes: usize) -> Option<usize> {
         let base = self.base.load(Ordering::Acquire);
         if base != 0 {
             return Some(base);
         }
-        let new = mem::map_aligned(bytes, mem::os_page())?;
-        let put = (self.base).compare_exchange(0, new, Ordering::AcqRel, Ordering::Acquire);
+        let counts = counts_bytes(bytes);
+        let new = mem::map_aligned(counts + bytes, mem::os_page())?;
+        let put =
+            (self.base).compare_exchange(0, new + counts, Ordering::AcqRel, Ordering::Acquire);
         put.map_or_else(
             |other| {
-                mem::release(new, bytes);
+                mem::release(new, counts + bytes);
                 Some(other)
             },
-            |_| Some(new),
+            |_| Some(new + counts),
         )
+    }
+
+    /// The number of live blocks in a leaf, of those that begin or end there.
+    fn count(base: usize, bytes: usize, leaf: usize) -> &'static AtomicU16 {
+        let at = base - counts_bytes(bytes) + leaf * COUNT_BYTES;
+        // SAFETY: the leaf is one of the piece's, whose counts lie there as long as the process
+        // lives. A mapping of zeros is a valid array of counts.
+        unsafe { &*(at as *const AtomicU16) }
     }
 
     fn take(&self, bytes: usize, size: usize, align: usize) -> Option<usize> {
@@ -102,10 +154,38 @@ impl Piece {
             if end > base + bytes {
                 return None;
             }
+            let start = block - HEADER;
+            let leaves = Extent { base, start, end }.ends();
+            // Before the block is there: nobody may find its leaves without blocks meanwhile.
+            for leaf in leaves {
+                Self::count(base, bytes, leaf).fetch_add(1, Ordering::Relaxed);
+            }
             let new = (((end - base) / UNIT) as u64) << 32 | (live + 1);
             match (self.state).compare_exchange(state, new, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return Some(block),
                 Err(now) => state = now,
+            }
+            for leaf in leaves {
+                Self::count(base, bytes, leaf).fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Returns the memory that only this block has, which is about to be freed. As long as it is
+    /// counted, the piece does not start over, so nobody takes memory below its fill.
+    fn leave(&self, extent: Extent, bytes: usize) {
+        let (from, len) = extent.own();
+        if len > 0 {
+            mem::discard(from, len);
+        }
+        // Read first: a block that begins later, beyond this fill, is not counted yet.
+        let (fill, _) = split(self.state.load(Ordering::Acquire));
+        for leaf in extent.ends() {
+            let count = Self::count(extent.base, bytes, leaf);
+            let is_last = count.fetch_sub(1, Ordering::AcqRel) == 1;
+            let offset = leaf * leaf_bytes();
+            if is_last && fill as usize * UNIT >= offset + leaf_bytes() {
+                mem::discard(extent.base + offset, leaf_bytes());
             }
         }
     }
@@ -161,10 +241,11 @@ pub fn alloc_of_class(class: Class) -> Option<usize> {
     )
 }
 
-fn find(p: usize) -> Option<(&'static Piece, usize)> {
+/// The piece that an address lies in, where it begins, and its bytes.
+fn find(p: usize) -> Option<(&'static Piece, usize, usize)> {
     pieces().find_map(|(i, piece)| {
-        let base = piece.base.load(Ordering::Acquire);
-        (base != 0 && p.wrapping_sub(base) < bytes_of(i)).then_some((piece, base))
+        let (base, bytes) = (piece.base.load(Ordering::Acquire), bytes_of(i));
+        (base != 0 && p.wrapping_sub(base) < bytes).then_some((piece, base, bytes))
     })
 }
 
@@ -190,11 +271,16 @@ fn size_of_one(p: usize) -> Option<usize> {
 #[cold]
 #[inline(never)]
 pub fn free(p: usize) -> bool {
-    let Some((piece, base)) = find(p).filter(|_| size_of(p).is_some()) else {
+    let Some((piece, base, bytes)) = find(p) else {
+        return false;
+    };
+    let Some(size) = size_of(p) else {
         return false;
     };
     // SAFETY: as in `alloc`. The zero makes a second free find no block.
     unsafe { (p as *mut usize).sub(1).write(0) };
+    let (start, end) = (p - HEADER, (p + size).next_multiple_of(UNIT));
+    piece.leave(Extent { base, start, end }, bytes);
     piece.give(base);
     STRANGERS.fetch_sub(1, Ordering::Relaxed);
     true
@@ -277,5 +363,83 @@ mod tests {
             .map(|p| split(p.state.load(Ordering::Relaxed)).1)
             .sum();
         assert_eq!(live, 0);
+    }
+
+    /// Threads that free each other's blocks, in pages that they share.
+    #[test]
+    fn what_is_live_keeps_its_bytes_while_memory_around_it_goes_back() {
+        let _alone = alone();
+        const THREADS: usize = 4;
+        let exchange: [AtomicUsize; 64] = [const { AtomicUsize::new(0) }; 64];
+        let check_and_free = |at: usize| {
+            let size = size_of(at).expect("a block");
+            // SAFETY: the block was taken out of the exchange, or is left there at the end.
+            let bytes = unsafe { core::slice::from_raw_parts(at as *const u8, size) };
+            assert!(
+                bytes.iter().all(|&b| b == size as u8 | 1),
+                "{at:#x}: {size}"
+            );
+            assert!(free(at));
+        };
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (exchange, check_and_free) = (&exchange, &check_and_free);
+                scope.spawn(move || {
+                    for round in 0..4000usize {
+                        let size = 1 + (round * 37 + thread * 911) % 9000;
+                        let at = alloc(size, 16).expect("there is memory");
+                        // SAFETY: the block belongs to this thread.
+                        unsafe { (at as *mut u8).write_bytes(size as u8 | 1, size) };
+                        let place = &exchange[(round * 7 + thread * 13) % 64];
+                        match place.swap(at, Ordering::AcqRel) {
+                            0 => {}
+                            other => check_and_free(other),
+                        }
+                    }
+                });
+            }
+        });
+        for place in &exchange {
+            match place.load(Ordering::Acquire) {
+                0 => {}
+                at => check_and_free(at),
+            }
+        }
+    }
+
+    #[test]
+    fn a_block_that_stays_keeps_the_memory_of_its_pages_alone() {
+        let _alone = alone();
+        // Too large for the first piece, whose memory is too little to be given back.
+        let stays = alloc(300 << 10, 16).expect("there is memory");
+        for size in [100, 3000, 10_000, 100_000] {
+            let blocks: Vec<usize> = (0..4_000_000 / size)
+                .map(|_| {
+                    let at = alloc(size, 16).expect("there is memory");
+                    // SAFETY: the block belongs to the test.
+                    unsafe { (at as *mut u8).write_bytes(1, size) };
+                    at
+                })
+                .collect();
+            let last = alloc(100, 16).expect("there is memory");
+            for &at in &blocks {
+                assert!(free(at));
+            }
+            for pages in blocks.chunks(blocks.len() / 4) {
+                let (Some(&first), Some(&end)) = (pages.first(), pages.last()) else {
+                    continue;
+                };
+                let from = first.next_multiple_of(leaf_bytes());
+                let len = (end - end % leaf_bytes()).saturating_sub(from);
+                let piece = |p: usize| find(p).map(|(_, base, _)| base);
+                if len > 0 && piece(first) == piece(end) && bytes_of(0) < len {
+                    let len = len.min(512 * mem::os_page());
+                    // At most the last page, which may have been beyond the fill.
+                    assert!(mem::tests::resident(from, len) <= 1, "{size}");
+                }
+            }
+            assert!(free(last));
+        }
+        assert!(free(stays));
     }
 }

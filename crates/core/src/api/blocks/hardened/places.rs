@@ -200,13 +200,13 @@ pub fn size_of(at: usize) -> Option<usize> {
 
 /// What a change of size makes of a block.
 pub enum Resized {
-    /// It has the new size, in its place.
+    /// The block has the new size, in its place.
     InPlace,
-    /// It is a large block of this number of bytes and stays one: its pages can change.
+    /// A large block of this number of bytes, which stays one: its pages can change.
     Pages(RunPlace, usize),
-    /// It has to move, and has this number of bytes.
+    /// The block has to move, and has this number of bytes.
     Moves(usize),
-    /// It is not hardened.
+    /// The block is not hardened.
     Plain,
 }
 
