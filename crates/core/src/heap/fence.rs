@@ -246,7 +246,14 @@ impl State {
             self.take_back(run, pages + more);
             return None;
         }
-        let is_kept = more > 0 && self.lay_fence(run.addr + pages * PAGE, backing_of(run.zeroed));
+        let end = run.addr + pages * PAGE;
+        // Behind a short run that takes the place of others, a fence would be a call for each run
+        // and a page fault for the next one: only a page without memory becomes one.
+        let is_worth_it = pages > OPEN_PAGES_MAX || run.zeroed || is_closed(end);
+        let is_kept = more > 0 && is_worth_it && self.lay_fence(end, backing_of(run.zeroed));
+        if more > 0 && !is_worth_it {
+            self.take_back(Run { addr: end, ..run }, more);
+        }
         Some((run, pages + is_kept as usize))
     }
 
@@ -376,6 +383,19 @@ pub(in crate::heap) fn backing_of(is_zero: bool) -> Backing {
     } else {
         Backing::Dirty
     }
+}
+
+/// Whether the page at an address of a heap is closed.
+fn is_closed(addr: usize) -> bool {
+    let Some(segment) = Segment::find(addr) else {
+        return false;
+    };
+    let chunk = segment.chunk_of(addr);
+    let at = (addr - chunk.addr()) / PAGE;
+    chunk
+        .closed
+        .get()
+        .is_some_and(|closed| closed.all.all_in(at, 1))
 }
 
 /// Whether the pages are whole chunks.

@@ -129,7 +129,32 @@ fn a_run_ends_at_a_closed_page_however_it_changes() {
         PAGE_HEAPS.free(run, pages);
         PAGE_HEAPS.free(other, 2);
         assert_eq!(heap.totals().used, 0);
+        heap.purge_all();
     }
+}
+
+#[test]
+fn a_short_run_in_the_place_of_others_closes_no_page_that_has_memory() {
+    crate::testing::own_process!();
+    let _alone = alone();
+    let Some([heap, _]) = fenced() else { return };
+    heap.set_decay(-1, -1);
+    let before = take(heap, OPEN_PAGES_MAX);
+    // Otherwise the chunk would be vacant.
+    let other = take(heap, 1);
+    PAGE_HEAPS.free(before, OPEN_PAGES_MAX);
+    let run = take(heap, 4);
+    assert_eq!(run, before);
+    assert!(!is_closed(run + 4 * PAGE));
+    assert_eq!(heap.totals().dirty, OPEN_PAGES_MAX - 4);
+    // One that ends where the fence of the earlier one is has it.
+    let rest = take(heap, OPEN_PAGES_MAX - 4);
+    assert_eq!(rest, run + 4 * PAGE);
+    assert!(is_closed(rest + (OPEN_PAGES_MAX - 4) * PAGE));
+    PAGE_HEAPS.free(run, 4);
+    PAGE_HEAPS.free(rest, OPEN_PAGES_MAX - 4);
+    PAGE_HEAPS.free(other, 1);
+    assert_eq!(heap.totals().used, 0);
     heap.purge_all();
 }
 
