@@ -32,7 +32,7 @@ use crate::space::{Segment, meta};
 use crate::sys::atomic::{AtomicBool, Ordering};
 use crate::sys::bits::Bits512;
 use crate::sys::page::PAGE;
-use crate::sys::{mappings, mem};
+use crate::sys::{mappings, mem, time};
 
 /// The longest freed run that stays open for its next use, in pages.
 pub(in crate::heap) const OPEN_PAGES_MAX: usize = 64 * 1024 / PAGE;
@@ -433,10 +433,11 @@ impl PageHeap {
     #[cold]
     #[inline(never)]
     pub(in crate::heap) fn free_fenced(&self, addr: usize, pages: usize, backing: Backing) {
-        let is_long = pages > OPEN_PAGES_MAX;
+        let now = time::now_ms();
         let end = addr + pages * PAGE;
         let mut from = addr;
         let mut s = self.state.lock();
+        let closes = pages > OPEN_PAGES_MAX && s.closing.may_close(now, pages);
         if s.is_cut_at(addr) {
             s.lay_fence(addr, backing);
             from += PAGE;
@@ -446,7 +447,7 @@ impl PageHeap {
         let rest = (end & !(CHUNK - 1)).max(whole);
         for (from, to) in [(from, whole), (whole, rest), (rest, end)] {
             if from < to {
-                self.free_part(from, (to - from) / PAGE, backing, is_long);
+                self.free_part(from, (to - from) / PAGE, backing, closes);
             }
         }
         let mut s = self.state.lock();

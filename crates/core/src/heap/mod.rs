@@ -21,6 +21,7 @@
 //! This layer knows nothing of size classes and blocks: the caller that requests a run describes
 //! its pages in the segment's maps.
 
+mod closing;
 mod fence;
 mod hooked;
 mod huge;
@@ -40,6 +41,7 @@ use crate::sys::lock::{Guard, Mutex, RawLock};
 use crate::sys::page::PAGE;
 use crate::sys::rank::Rank;
 use crate::sys::{mappings, poison, time};
+use closing::Closing;
 pub use hooked::hooks;
 use hooked::memory::HookedMemory;
 pub use huge::huge_pages;
@@ -214,6 +216,7 @@ struct State {
     pub meter: Meter,
     /// Pages that are fences: allocated in their chunks, but in nobody's use.
     pub fences: usize,
+    pub closing: Closing,
 }
 
 // The page has this much room beside the library's other variables.
@@ -240,6 +243,7 @@ impl State {
             standalone: Standalone::new(),
             meter: Meter::new(),
             fences: 0,
+            closing: Closing::new(),
             watch: Watch::new(),
             is_fixed: false,
         }

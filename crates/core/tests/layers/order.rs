@@ -112,7 +112,7 @@ pub const FOLDERS: &[(&str, &[&[&str]])] = &[
         "heap",
         &[
             &["huge"],
-            &["purge"],
+            &["purge", "closing"],
             &["fence"],
             &["standalone"],
             &["hooked"],
