@@ -335,15 +335,17 @@ static void stored(int taking) {
     }
 }
 
-/* More blocks of whole pages than a thread keeps: half of them pass the transfer cache. */
-static void kept(int taking) {
+static void in_rounds(void (*take_some)(size_t), int taking) {
     enum { SOME = 64 };
     for (int i = 0; i < 60; i++) {
-        taking ? count(take, SOME) : take(SOME);
+        taking ? count(take_some, SOME) : take_some(SOME);
         check_all(SOME);
         taking ? give(SOME) : count(give, SOME);
     }
 }
+
+/* More blocks of whole pages than a thread keeps: half of them pass the transfer cache. */
+static void kept(int taking) { in_rounds(take, taking); }
 
 /* Blocks that bypass the caches, in an order that leaves holes and closes them again. */
 static void take_scattered(size_t n) {
@@ -351,14 +353,7 @@ static void take_scattered(size_t n) {
         blocks[i * 37 % n] = malloc(size + i % 7 * size / 4);
 }
 
-static void large(int taking) {
-    enum { SOME = 64 };
-    for (int i = 0; i < 60; i++) {
-        taking ? count(take_scattered, SOME) : take_scattered(SOME);
-        check_all(SOME);
-        taking ? give(SOME) : count(give, SOME);
-    }
-}
+static void large(int taking) { in_rounds(take_scattered, taking); }
 
 /* ---- the mixed trace ------------------------------------------------------------------------- */
 

@@ -246,39 +246,42 @@ impl State {
             self.take_back(run, pages + more);
             return None;
         }
-        let end = run.addr + pages * PAGE;
         // Behind a short run that takes the place of others, a fence would be a call for each run
         // and a page fault for the next one: only a page without memory becomes one.
-        let is_worth_it = pages > OPEN_PAGES_MAX || run.zeroed || is_closed(end);
-        let is_kept = more > 0 && is_worth_it && self.lay_fence(end, backing_of(run.zeroed));
-        if more > 0 && !is_worth_it {
-            self.take_back(Run { addr: end, ..run }, more);
-        }
+        let closes = pages > OPEN_PAGES_MAX || run.zeroed;
+        let (end, backing) = (run.addr + pages * PAGE, backing_of(run.zeroed));
+        let is_kept = more > 0 && self.lay_fence_if(end, backing, closes);
         Some((run, pages + is_kept as usize))
     }
 
     /// Makes a page, which is allocated, the fence of the run before it; or else frees it, with
     /// this backing. Returns whether it is a fence.
     pub fn lay_fence(&mut self, addr: usize, backing: Backing) -> bool {
+        self.lay_fence_if(addr, backing, true)
+    }
+
+    /// Like [`State::lay_fence`]. A page that is not closed yet becomes a fence only with `closes`.
+    fn lay_fence_if(&mut self, addr: usize, backing: Backing, closes: bool) -> bool {
         let Some(segment) = Segment::find(addr) else {
             return false;
         };
         let chunk = segment.chunk_of(addr);
         let at = (addr - chunk.addr()) / PAGE;
-        let closed = if may_close(chunk) {
-            closed_pages(chunk)
-        } else {
-            None
+        let closed = match may_close(chunk) {
+            true if closes => closed_pages(chunk),
+            true => chunk.closed.get(),
+            false => None,
         };
         let is_closed = closed.is_some_and(|closed| {
-            closed.all.all_in(at, 1) || {
-                let more = untouched(chunk, closed, at + 1);
-                let done = close(addr, (1 + more) * PAGE);
-                if done {
-                    mark(closed, at, 1 + more);
+            closed.all.all_in(at, 1)
+                || closes && {
+                    let more = untouched(chunk, closed, at + 1);
+                    let done = close(addr, (1 + more) * PAGE);
+                    if done {
+                        mark(closed, at, 1 + more);
+                    }
+                    done
                 }
-                done
-            }
         });
         match closed.filter(|_| is_closed) {
             Some(closed) => {
@@ -385,19 +388,6 @@ pub(in crate::heap) fn backing_of(is_zero: bool) -> Backing {
     }
 }
 
-/// Whether the page at an address of a heap is closed.
-fn is_closed(addr: usize) -> bool {
-    let Some(segment) = Segment::find(addr) else {
-        return false;
-    };
-    let chunk = segment.chunk_of(addr);
-    let at = (addr - chunk.addr()) / PAGE;
-    chunk
-        .closed
-        .get()
-        .is_some_and(|closed| closed.all.all_in(at, 1))
-}
-
 /// Whether the pages are whole chunks.
 fn is_whole(addr: usize, pages: usize) -> bool {
     addr.is_multiple_of(CHUNK) && pages.is_multiple_of(CHUNK_PAGES)
@@ -433,11 +423,10 @@ impl PageHeap {
     #[cold]
     #[inline(never)]
     pub(in crate::heap) fn free_fenced(&self, addr: usize, pages: usize, backing: Backing) {
-        let now = time::now_ms();
         let end = addr + pages * PAGE;
         let mut from = addr;
         let mut s = self.state.lock();
-        let closes = pages > OPEN_PAGES_MAX && s.closing.may_close(now, pages);
+        let closes = pages > OPEN_PAGES_MAX && s.closing.may_close(time::now_ms(), pages);
         if s.is_cut_at(addr) {
             s.lay_fence(addr, backing);
             from += PAGE;

@@ -127,11 +127,18 @@ fn expect_in_use(place: WordPlace) -> Word {
 /// The word of a block in use; ends the process unless all is as it was.
 pub fn expect_whole(place: WordPlace, is_first: bool) -> Word {
     // SAFETY: a region of a hardened slab.
-    let word = unsafe { place.in_use(keys()) };
-    match word {
-        // SAFETY: as above.
-        Some(word) if unsafe { place.is_whole_around(word, is_first, keys()) } => word,
-        _ => die_of(place),
+    let Some(word) = (unsafe { place.in_use(keys()) }) else {
+        die_of(place);
+    };
+    expect_whole_around(place, word, is_first);
+    word
+}
+
+/// Ends the process unless what lies around a block in use, which has this word, is as it was.
+fn expect_whole_around(place: WordPlace, word: Word, is_first: bool) {
+    // SAFETY: a region of a hardened slab, with its word.
+    if !unsafe { place.is_whole_around(word, is_first, keys()) } {
+        die_of(place);
     }
 }
 
@@ -218,10 +225,7 @@ pub fn resize(at: usize, size: usize) -> Resized {
     match find(at) {
         Found::Small(Ok((place, is_first, class))) => {
             let word = expect_in_use(place);
-            // SAFETY: a region of a hardened slab, with its word.
-            if !unsafe { place.is_whole_around(word, is_first, keys()) } {
-                die_of(place);
-            }
+            expect_whole_around(place, word, is_first);
             if place_for(size, 1).is_none_or(|bytes| Class::of(bytes) != class) {
                 return Resized::Moves(place.size(word));
             }
